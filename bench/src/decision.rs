@@ -55,8 +55,8 @@ fn on_the_core(setup: &Setup, report: &mut Report) -> Result<(), BenchError> {
     sched::pin(setup.server_core)?;
     let mut model = Flash::new(&flash::config(DRIVE.0, DRIVE.1), Nanos(0)).map_err(|e| failed("flash", e))?;
     // As a node does.
-    model.set_prefetch(weir_sys::near::prefetch);
-    weir_sys::near::on_huge_pages(model.page_map());
+    model.set_prefetch(weir_sys::prefetch::prefetch);
+    weir_sys::prefetch::on_huge_pages(model.page_map());
     model.precondition(Precondition::Steady);
     let mut memory = vec![1u8; MEMORY];
     let mut rng = Rng::new(11);

@@ -4,11 +4,11 @@ use crate::figure::{Report, Series, Target};
 use crate::naive::Naive;
 use crate::{BenchError, Setup, failed};
 use std::time::Instant;
-use weir_arbiter::{Arbiter, Mechanism, QueueKey, Settings};
+use weir_arbiter::{Arbiter, ArbiterSettings, Mechanism, QueueKey};
 use weir_flash::{
-    Arbitration, BufferConfig, CellType, Config, Firmware, Flash, FlashOp, FtlConfig, Gate, Geometry, HostTiming,
-    Order, Overheads, PageMap, Precondition, Registers, Rng, Separate, Suspend, Timing, UNIT, Variability, Wire,
-    uniform,
+    Arbitration, BufferConfig, CellType, Firmware, Flash, FlashDriveConfig, FlashOp, FlashTiming, FtlConfig, Geometry,
+    HostTiming, OperationUnit, Order, Overheads, PageMap, Precondition, Registers, Rng, Separate, Suspend, UNIT,
+    Variability, Wire, uniform,
 };
 use weir_units::{Bytes, Class, Nanos};
 
@@ -22,7 +22,7 @@ const DRIVES: [(u64, u64, f64); 4] = [(8, 7, 8e6), (8, 28, 8e6), (256, 7, 4e6), 
 const STRIDE: u64 = 100_000;
 
 /// 32 dies on 8 channels, blocks of 256 pages of 4 KiB; 40 µs, 200 µs, 2 ms, 800 MiB/s; a link of 4 GB/s.
-pub fn config(gib: u64, spare: u64) -> Config {
+pub fn config(gib: u64, spare: u64) -> FlashDriveConfig {
     let (channels, ways, pages) = (8, 4, 256);
     let plane_mib = gib * 1024 * (100 + spare) / 100 / u64::from(channels * ways);
     let geometry = Geometry {
@@ -36,8 +36,8 @@ pub fn config(gib: u64, spare: u64) -> Config {
         cell: CellType::Slc,
         page_map: PageMap::Modulo,
     };
-    let timing = Timing {
-        gate: Gate::Die,
+    let timing = FlashTiming {
+        gate: OperationUnit::Die,
         registers: Registers::Single,
         read: uniform(40_000),
         read_small: None,
@@ -60,7 +60,7 @@ pub fn config(gib: u64, spare: u64) -> Config {
     let host = HostTiming { firmware, ..HostTiming::link(Wire::bytes_per_second(4_000_000_000)) };
     let ftl = FtlConfig { capacity: Some(Bytes(gib << 30)), ..FtlConfig::DEFAULT };
     let (variability, buffer) = (Variability::default(), BufferConfig::NONE);
-    Config { geometry, timing, variability, host, ftl, buffer, seed: 1 }
+    FlashDriveConfig { geometry, timing, variability, host, ftl, buffer, seed: 1 }
 }
 
 /// Queues, one for each weighted class and tenant, and how many commands wait in each.
@@ -125,7 +125,7 @@ impl Slots {
 impl Loop {
     /// From time 0 on, under this mechanism.
     pub fn new(mechanism: Mechanism) -> Self {
-        let settings = Settings::new(mechanism);
+        let settings = ArbiterSettings::new(mechanism);
         let mut arbiter = Arbiter::new(settings);
         let mut rng = Rng::new(7);
         let keys = Class::WEIGHTED.into_iter().map(|class| {
@@ -214,8 +214,8 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
         let name = format!("{gib} GiB, {spare} %");
         let begin = Instant::now();
         let mut flash = Flash::new(&config, Nanos(0)).map_err(|e| failed(&name, e))?;
-        flash.set_prefetch(weir_sys::near::prefetch);
-        weir_sys::near::on_huge_pages(flash.page_map());
+        flash.set_prefetch(weir_sys::prefetch::prefetch);
+        weir_sys::prefetch::on_huge_pages(flash.page_map());
         flash.precondition(Precondition::Steady);
         let placed = begin.elapsed().as_secs_f64();
         // An event queue of 256 GiB takes more memory than there is.

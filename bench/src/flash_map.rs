@@ -20,9 +20,9 @@ fn drive(name: &str, gib: u64, spare: u64, shared: bool) -> Result<(Flash, Flash
         state.lend_map(&mut image, None, &config).map_err(|e| failed(name, e))?;
     }
     let mut flash = Flash::create(&config, Nanos(0), image).map_err(|e| failed(name, e))?;
-    flash.set_prefetch(weir_sys::near::prefetch);
+    flash.set_prefetch(weir_sys::prefetch::prefetch);
     if !shared {
-        weir_sys::near::on_huge_pages(flash.page_map());
+        weir_sys::prefetch::on_huge_pages(flash.page_map());
     }
     flash.precondition(Precondition::Steady);
     Ok((flash, state))

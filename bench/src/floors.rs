@@ -114,7 +114,7 @@ fn flash_model(setup: &Setup) -> Result<Ratios, BenchError> {
     on_the_core(setup, || {
         let config = flash::config(2, 28);
         let mut model = Flash::new(&config, Nanos(0)).map_err(|e| failed("flash", e))?;
-        model.set_prefetch(weir_sys::near::prefetch);
+        model.set_prefetch(weir_sys::prefetch::prefetch);
         model.precondition(Precondition::Steady);
         let mut plain = Naive::new(&config, model.units());
         let mut workload = flash::Loop::new(Mechanism::Drr);

@@ -3,8 +3,8 @@
 use crate::figure::{Report, Series};
 use crate::rig::Rig;
 use crate::{BenchError, Setup, client};
-use weir_arbiter::{Mechanism, Settings};
-use weir_driver::front::{Front, FrontClient, FrontConfig};
+use weir_arbiter::{ArbiterSettings, Mechanism};
+use weir_driver::host_arbiter::{ArbitratedClient, HostArbiter, HostArbiterConfig};
 use weir_driver::{Io, IoKind};
 use weir_units::Class;
 
@@ -62,15 +62,15 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
 
 /// Clients that always have more waiting than there are slots.
 struct Clients {
-    front: Front,
-    clients: Vec<FrontClient>,
+    front: HostArbiter,
+    clients: Vec<ArbitratedClient>,
     taken: Vec<Io>,
 }
 
 impl Clients {
     fn new(tenants: usize, queues: u32) -> Self {
-        let config = FrontConfig { slots: SLOTS, ..FrontConfig::new(Settings::new(Mechanism::Drr)) };
-        let mut front = Front::new(config);
+        let config = HostArbiterConfig { slots: SLOTS, ..HostArbiterConfig::new(ArbiterSettings::new(Mechanism::Drr)) };
+        let mut front = HostArbiter::new(config);
         let mut clients = Vec::new();
         let depth = 2 * SLOTS / (tenants as u32 * queues);
         for i in 0..tenants {

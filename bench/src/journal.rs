@@ -7,9 +7,11 @@ use crate::{BenchError, Setup, failed};
 use std::hint::black_box;
 use std::os::fd::{AsFd, OwnedFd};
 use weir_arbiter::Mechanism;
-use weir_driver::vhost_user::{Attach, FrontQueue, Hello, Layout, Options, Outgoing, ask_inflight, inflight, setup};
+use weir_driver::vhost_user::{
+    Attach, FrontEndOptions, FrontQueue, Hello, Outgoing, QueueLayout, ask_inflight, inflight, setup,
+};
 use weir_driver::{Done, Io, IoKind};
-use weir_session::vhost_user::{Action, Device, Disk, Map, Message, Region, Taken};
+use weir_session::vhost_user::{Action, Disk, DriveCommand, GuestRegion, Map, Message, VhostUserDevice};
 use weir_spec::vhost_user::{Header, Request};
 use weir_spec::virtio_blk::RequestStatus;
 use weir_sys::memory::{GuestMemory, HUGE, memory_file};
@@ -25,7 +27,7 @@ const BASE: u64 = 1 << 32;
 
 /// Front end and device in one process.
 struct Rig {
-    device: Device<GuestMemory>,
+    device: VhostUserDevice<GuestMemory>,
     /// The device's view of the memory, and the front end's.
     theirs: GuestMemory,
     ours: GuestMemory,
@@ -40,7 +42,7 @@ type Answer = (Vec<u8>, Option<OwnedFd>);
 
 /// Hands a message over; what the device answers.
 fn tell(
-    device: &mut Device<GuestMemory>,
+    device: &mut VhostUserDevice<GuestMemory>,
     memory: &mut GuestMemory,
     message: &Outgoing,
     fds: Vec<OwnedFd>,
@@ -64,9 +66,10 @@ fn tell(
 
 impl Rig {
     fn new(packed: bool, indirect: bool, shuffled: bool, journal: bool) -> Result<Self, BenchError> {
-        let mut device = Device::new(Disk::new(1 << 30, "bench"));
+        let mut device = VhostUserDevice::new(Disk::new(1 << 30, "bench"));
         let mut theirs = GuestMemory::new();
-        let mut hello = Hello::new(Options { packed, indirect, inflight: journal, ..Options::default() });
+        let mut hello =
+            Hello::new(FrontEndOptions { packed, indirect, inflight: journal, ..FrontEndOptions::default() });
         while let Some(message) = hello.next_message() {
             if let Some((bytes, _)) = tell(&mut device, &mut theirs, &message, vec![])? {
                 let (header, payload) = Header::read_from_prefix(&bytes).map_err(|_| failed("answer", "too short"))?;
@@ -74,11 +77,11 @@ impl Rig {
             }
         }
         let negotiated = *hello.negotiated().ok_or_else(|| failed("the device", "nothing was agreed on"))?;
-        let layout = Layout::new(DEPTH, 4096, &negotiated);
+        let layout = QueueLayout::new(DEPTH, 4096, &negotiated);
         let len = (layout.bytes() as usize).next_multiple_of(HUGE);
         let file = memory_file("weir-bench", len)?;
         let mut ours = GuestMemory::new();
-        ours.add(Region { guest: BASE, len: len as u64, user: BASE, offset: 0 }, file.try_clone()?)?;
+        ours.add(GuestRegion { guest: BASE, len: len as u64, user: BASE, offset: 0 }, file.try_clone()?)?;
         ours.populate();
         let front = FrontQueue::new(&ours, layout, BASE)?;
         let mut region = None;
@@ -105,7 +108,7 @@ impl Rig {
 
     /// Nanoseconds a request, [`DEPTH`] in flight, done in the order in which they were taken or in any, and no bytes moved.
     fn measure(&mut self, requests: u32) -> Result<f64, BenchError> {
-        let mut taken: Vec<Taken> = Vec::with_capacity(DEPTH as usize);
+        let mut taken: Vec<DriveCommand> = Vec::with_capacity(DEPTH as usize);
         let mut done: Vec<Done> = Vec::with_capacity(DEPTH as usize);
         let mut free: Vec<u32> = (0..DEPTH).rev().collect();
         let begun = cpu_time();
@@ -132,7 +135,7 @@ impl Rig {
         Ok((cpu_time() - begun) / f64::from(count))
     }
 
-    fn shuffle(&mut self, taken: &mut [Taken]) {
+    fn shuffle(&mut self, taken: &mut [DriveCommand]) {
         for i in (1..taken.len()).rev() {
             // Marsaglia's xorshift: another order every time, or the processor would learn it.
             self.random ^= self.random << 13;

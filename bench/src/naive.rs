@@ -3,7 +3,7 @@
 use crate::flash::DEPTH;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
-use weir_flash::{Config, Rng, Shuffle};
+use weir_flash::{FlashDriveConfig, Rng, Shuffle};
 
 type Time = u64;
 
@@ -109,7 +109,7 @@ pub struct Naive {
 
 impl Naive {
     /// The same drive after the same long random writing.
-    pub fn new(config: &Config, units: u32) -> Self {
+    pub fn new(config: &FlashDriveConfig, units: u32) -> Self {
         let g = &config.geometry;
         let block = || Block { lpns: vec![None; g.pages as usize], valid: vec![false; g.pages as usize], written: 0 };
         let plane = || Plane {

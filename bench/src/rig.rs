@@ -2,12 +2,12 @@
 
 use crate::journal::cpu_time;
 use crate::{BenchError, failed};
-use weir_arbiter::{Mechanism, Settings};
+use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_controller::{
-    Attach, Config, ControllerHandle, Data, DataPointer, Effect, Effects, Event, Host, Journals, Model,
-    NamespaceConfig, Owner, Subsystem, Tag, Taken, TenantConfig,
+    Attach, ControllerHandle, Data, DataPointer, Effect, Effects, Event, Host, Journals, NamespaceConfig, Owner,
+    RingCompletion, Subsystem, SubsystemConfig, Tag, TenantConfig, TransportModel,
 };
-use weir_driver::nvme::{BringUp, Plan, Port, QueuePlan, Rings};
+use weir_driver::nvme::{BringUp, ControllerPlan, Port, QueuePairRings, QueuePlan};
 use weir_spec::nvme::register::Doorbell;
 use weir_spec::nvme::{Cqe, IoOpcode, Sqe, Status};
 use weir_sys::memory::JournalWords;
@@ -54,7 +54,7 @@ impl Host for Memories {
         address: u64,
         vector: Option<u16>,
         cqe: &Cqe,
-        taken: Taken,
+        taken: RingCompletion,
     ) -> Result<(), Status> {
         let at = owner.0 as usize;
         if at >= self.1.len() {
@@ -139,7 +139,7 @@ pub struct Rig {
     memories: Memories,
     effects: Effects,
     none: Effects,
-    queues: Vec<(ControllerHandle, Owner, Rings)>,
+    queues: Vec<(ControllerHandle, Owner, QueuePairRings)>,
     depth: u32,
     journal: bool,
 }
@@ -158,8 +158,8 @@ impl Rig {
     /// # Errors
     /// As [`new`](Self::new); no memory.
     pub fn with(mechanism: Mechanism, tenants: usize, queues: u32, journal: bool) -> Result<Self, BenchError> {
-        let mut config = Config::new("nqn.2026-11.io.weir:bench:null");
-        config.arbitration = Settings::new(mechanism);
+        let mut config = SubsystemConfig::new("nqn.2026-11.io.weir:bench:null");
+        config.arbitration = ArbiterSettings::new(mechanism);
         config.slots = DEPTH;
         let class = |i: usize| CLASSES[i % CLASSES.len()];
         config.tenants = (0..tenants).map(|i| TenantConfig::new(&i.to_string(), class(i))).collect();
@@ -178,11 +178,11 @@ impl Rig {
 
     fn attach(&mut self, tenant: usize, queues: u32) -> Result<(), BenchError> {
         let owner = Owner(tenant as u32);
-        let attach = Attach { tenant: tenant as u16, owner, model: Model::Rings, host: "bench".into() };
+        let attach = Attach { tenant: tenant as u16, owner, model: TransportModel::Rings, host: "bench".into() };
         let controller = self.drive.attach(Nanos(0), attach)?;
         // Twice as many entries as requests, so that a ring wraps where it likes.
         let queue = QueuePlan { depth: 2 * self.depth, priority: Class::Medium };
-        let plan = Plan { queues: vec![queue; queues as usize], ..Plan::new(BASE, 1, 4096) };
+        let plan = ControllerPlan { queues: vec![queue; queues as usize], ..ControllerPlan::new(BASE, 1, 4096) };
         self.memories.0.push(vec![0; plan.memory() as usize]);
         let mut bring_up = BringUp::new(plan);
         let ready = loop {

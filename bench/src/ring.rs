@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use weir_session::memory::{Fault, Memory};
-use weir_session::vhost_user::{Map, Region};
+use weir_session::memory::{Memory, MemoryFault};
+use weir_session::vhost_user::{GuestRegion, Map};
 use weir_sys::memory::{GuestMemory, memory_file};
 use weir_workload::{Histogram, Rng};
 
@@ -44,7 +44,7 @@ pub struct Run {
 fn mapped(file: &OwnedFd, len: u64) -> Result<GuestMemory, BenchError> {
     let mut memory = GuestMemory::new();
     let file = file.as_fd().try_clone_to_owned()?;
-    let region = Region { guest: 0, len, user: 0, offset: 0 };
+    let region = GuestRegion { guest: 0, len, user: 0, offset: 0 };
     memory.add(region, file).map_err(|e| failed("shared memory", e))?;
     memory.populate();
     Ok(memory)
@@ -74,7 +74,7 @@ pub fn run(setup: &Setup, array: &mut [u8], load: Load) -> Result<Run, BenchErro
 
 fn serve(memory: GuestMemory, array: &mut [u8], load: Load, core: usize, stop: &AtomicBool) -> Result<(), BenchError> {
     weir_sys::sched::pin(core)?;
-    let fault = |e: Fault| failed("the bare server", e);
+    let fault = |e: MemoryFault| failed("the bare server", e);
     let doorbell = memory.window(DOORBELL, 8).map_err(fault)?;
     let mut head = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -98,7 +98,7 @@ fn serve(memory: GuestMemory, array: &mut [u8], load: Load, core: usize, stop: &
 
 fn ask(memory: GuestMemory, places: u64, load: Load, time: Duration, core: usize) -> Result<Run, BenchError> {
     weir_sys::sched::pin(core)?;
-    let fault = |e: Fault| failed("the bare client", e);
+    let fault = |e: MemoryFault| failed("the bare client", e);
     let doorbell = memory.window(DOORBELL, 8).map_err(fault)?;
     let mut rng = Rng::new(5);
     let mut free: Vec<u64> = (0..load.depth).collect();

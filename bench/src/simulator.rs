@@ -17,7 +17,7 @@ use std::path::Path;
 use weir_flash::{Rng, Stats};
 use weir_node::config::Document;
 use weir_node::flash::FlashService;
-use weir_sim::{Scenario, World};
+use weir_sim::{Scenario, SimulatedDrive};
 use weir_units::Nanos;
 
 /// Requests in flight.
@@ -90,7 +90,7 @@ impl Bare {
         let (map, inverse): (Vec<u32>, _) =
             ((0..units).collect(), if moves { (0..units).collect() } else { Vec::new() });
         // As the simulation's map is.
-        weir_sys::near::on_huge_pages(&map);
+        weir_sys::prefetch::on_huge_pages(&map);
         Bare {
             map,
             inverse,
@@ -155,7 +155,7 @@ impl Bare {
 }
 
 /// The simulation of such a drive, in the steady state.
-fn world(keys: &str, gib: u64) -> Result<World, BenchError> {
+fn world(keys: &str, gib: u64) -> Result<SimulatedDrive, BenchError> {
     let text = format!(
         "seed = 1\nprecondition = \"steady\"\n[[device]]\n{keys}\ncapacity = \"{gib}GiB\"\n\
          [[job]]\nrw = \"randrw:50\"\nbs = \"4KiB\"\nqd = {DEPTH}\n"
@@ -165,13 +165,13 @@ fn world(keys: &str, gib: u64) -> Result<World, BenchError> {
 }
 
 /// What its flash has done so far.
-fn work(world: &World) -> Work {
+fn work(world: &SimulatedDrive) -> Work {
     let flash = world.inside().and_then(|inside| inside.as_any().downcast_ref::<FlashService>());
     flash.map_or(Work::default(), |flash| Work::of(world.answers(), flash.flash().stats()))
 }
 
 /// Goes on until so many requests more are answered.
-fn advance(world: &mut World, requests: u64) {
+fn advance(world: &mut SimulatedDrive, requests: u64) {
     let end = world.answers() + requests;
     while world.answers() < end && world.advance(Nanos::NEVER, MOMENTS) {}
 }
@@ -218,7 +218,7 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
 }
 
 /// One drive beside its bare loops.
-fn drive(setup: &Setup, report: &mut Report, name: &str, mut world: World) -> Result<(), BenchError> {
+fn drive(setup: &Setup, report: &mut Report, name: &str, mut world: SimulatedDrive) -> Result<(), BenchError> {
     advance(&mut world, WARM_UP);
     let memory = resident()?;
     let units = world.inside().and_then(|i| i.as_any().downcast_ref::<FlashService>()).map_or(0, |f| f.flash().units());

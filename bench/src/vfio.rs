@@ -5,7 +5,7 @@ use crate::figure::{Report, Series, Target};
 use crate::servers::{Pcie, Scratch};
 use crate::{BenchError, Setup, client, failed, probe, ring};
 use std::time::{Duration, Instant};
-use weir_sys::transport::vfio_user::{Options, VfioUserQueue, connect};
+use weir_sys::transport::vfio_user::{VfioUserOptions, VfioUserQueue, connect};
 
 /// Drives that nobody uses.
 const IDLE: usize = 64;
@@ -205,7 +205,7 @@ fn idle(setup: &Setup, report: &mut Report) -> Result<(), BenchError> {
             let scratch = Scratch::new()?;
             let pcie = Pcie::start(setup, &scratch, false, idle)?;
             let clients = (0..idle)
-                .map(|i| connect(&pcie.idle(&scratch, i), &Options { depth: 8, ..Options::default() }))
+                .map(|i| connect(&pcie.idle(&scratch, i), &VfioUserOptions { depth: 8, ..VfioUserOptions::default() }))
                 .collect::<Result<Vec<Vec<VfioUserQueue>>, _>>()?;
             if idle > 0 {
                 share.push(idle_share(&pcie)? * 100.0);

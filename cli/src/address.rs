@@ -1,6 +1,6 @@
 //! Where a node's API is, as the command line and the environment say.
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use std::path::Path;
 use weir_node::config::{self, Address};
 
@@ -20,13 +20,13 @@ pub struct ApiOfUp {
 ///
 /// # Errors
 /// An address that is none, or a node's name: there is no node yet that could be chosen by it.
-pub fn of_up(api: Option<&str>, node: Option<&str>) -> Result<ApiOfUp, Failure> {
+pub fn of_up(api: Option<&str>, node: Option<&str>) -> Result<ApiOfUp, CommandFailure> {
     if node.is_some() {
         let what = "--node: chooses among nodes that run; write name = \"NAME\" below [node] of the configuration";
-        return Err(Failure::usage(what));
+        return Err(CommandFailure::usage(what));
     }
     // Other processes and the registry have other folders.
-    let here = std::env::current_dir().map_err(|e| Failure::new(format_args!("the current folder: {e}")))?;
+    let here = std::env::current_dir().map_err(|e| CommandFailure::new(format_args!("the current folder: {e}")))?;
     Ok(ApiOfUp { option: by_option(api, &here)?, default: by_environment(&here)? })
 }
 
@@ -34,17 +34,17 @@ pub fn of_up(api: Option<&str>, node: Option<&str>) -> Result<ApiOfUp, Failure> 
 ///
 /// # Errors
 /// It is no address.
-pub fn by_option(api: Option<&str>, base: &Path) -> Result<Option<Address>, Failure> {
-    api.map(|text| parse(text, base).map_err(|e| Failure::usage(format_args!("--api: {e}")))).transpose()
+pub fn by_option(api: Option<&str>, base: &Path) -> Result<Option<Address>, CommandFailure> {
+    api.map(|text| parse(text, base).map_err(|e| CommandFailure::usage(format_args!("--api: {e}")))).transpose()
 }
 
 /// What `WEIR_API` says; empty means unset.
 ///
 /// # Errors
 /// It is no address.
-pub fn by_environment(base: &Path) -> Result<Option<Address>, Failure> {
+pub fn by_environment(base: &Path) -> Result<Option<Address>, CommandFailure> {
     let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) else { return Ok(None) };
-    let wrong = |e: &dyn std::fmt::Display| Failure::usage(format_args!("{VARIABLE}: {e}"));
+    let wrong = |e: &dyn std::fmt::Display| CommandFailure::usage(format_args!("{VARIABLE}: {e}"));
     let text = text.to_str().ok_or_else(|| wrong(&"is not UTF-8"))?;
     parse(text, base).map(Some).map_err(|e| wrong(&e))
 }

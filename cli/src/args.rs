@@ -16,7 +16,7 @@ use weir_units::{Bytes, Nanos, parse};
 #[command(name = "weir", version, after_help = EXAMPLES, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
     /// Print JSON
     #[arg(long, global = true)]
     pub json: bool,
@@ -43,7 +43,7 @@ Examples:
   weir reproduce femu-fig4               make a paper's figure again";
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Start a node in the foreground and serve until SIGTERM, SIGINT or `weir shutdown`
     Up(Up),
     /// Serve under a keeper; `weir up` starts it
@@ -55,11 +55,11 @@ pub enum Command {
     /// Show what the running node serves, and to whom
     Status,
     /// List drives and profiles, change arbitration, or see how well drives keep their modelled times
-    Device(Device),
+    Device(DeviceArgs),
     /// List tenants, or change their shares
-    Tenant(Tenant),
+    Tenant(TenantArgs),
     /// List pools and their drives, or change which drives they have
-    Pool(Pool),
+    Pool(PoolArgs),
     /// List, make, resize, rename and delete volumes
     Volume(Volume),
     /// List the ways to drives and volumes, open and end some
@@ -69,17 +69,17 @@ pub enum Command {
     /// Let the running node finish what is in flight and end
     Shutdown,
     /// Check a configuration file, or print it with every default
-    Config(Config),
+    Config(ConfigArgs),
     /// Measure a drive
-    Bench(crate::bench::Args),
+    Bench(crate::bench::BenchArgs),
     /// Measure what a drive can do, for `weir plan` and for admission
-    Calibrate(crate::calibrate::Args),
+    Calibrate(crate::calibrate::CalibrateArgs),
     /// Simulate a drive and its tenants in virtual time
-    Sim(crate::sim::Args),
+    Sim(crate::sim::SimArgs),
     /// Say whether tenants can have what they were promised, and by which weights
-    Plan(crate::plan::Args),
+    Plan(crate::plan::PlanArgs),
     /// Make the figures of published papers again
-    Reproduce(crate::reproduce::Args),
+    Reproduce(crate::reproduce::ReproduceArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  weir completions bash > /etc/bash_completion.d/weir")]
     Completions {
@@ -115,7 +115,7 @@ pub struct Up {
 }
 
 #[derive(Debug, Args)]
-pub struct Device {
+pub struct DeviceArgs {
     #[command(subcommand)]
     pub command: DeviceCommand,
 }
@@ -296,7 +296,7 @@ impl From<MechanismArg> for Mechanism {
 }
 
 #[derive(Debug, Args)]
-pub struct Tenant {
+pub struct TenantArgs {
     #[command(subcommand)]
     pub command: TenantCommand,
 }
@@ -437,7 +437,7 @@ impl ClassArg {
 }
 
 #[derive(Debug, Args)]
-pub struct Pool {
+pub struct PoolArgs {
     #[command(subcommand)]
     pub command: PoolCommand,
 }
@@ -627,7 +627,7 @@ Examples:
   weir config --default > weir.toml    start a configuration of your own
   weir config -c weir.toml --check     say what is wrong with it, with file, line and key
   weir config -c weir.toml             print it with every default filled in")]
-pub struct Config {
+pub struct ConfigArgs {
     /// The configuration [default: built in]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,

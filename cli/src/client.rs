@@ -1,7 +1,7 @@
 //! The other end of the API: one request, one answer, over a UNIX socket or a loopback port.
 
 use crate::address;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::registry;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,7 +14,7 @@ use weir_node::api::ErrorBody;
 use weir_node::config::{self, Address};
 
 /// A node that has not answered by then is stuck.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request is made again that nobody has read, and how often.
 const UNHEARD_FOR: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(10);
@@ -22,43 +22,43 @@ const PAUSE: Duration = Duration::from_millis(10);
 const MAX_ANSWER: u64 = 64 << 20;
 
 /// Where a node answers.
-pub struct Client {
+pub struct ApiClient {
     address: Address,
 }
 
-impl Client {
+impl ApiClient {
     /// By `--api` or by name (`--node`), else by `WEIR_API`, else the node that runs.
     ///
     /// # Errors
     /// No address, no such node, or several of which none was chosen.
-    pub fn find(api: Option<&str>, node: Option<&str>) -> Result<Client, Failure> {
+    pub fn find(api: Option<&str>, node: Option<&str>) -> Result<ApiClient, CommandFailure> {
         let here = Path::new("");
         if let Some(address) = address::by_option(api, here)? {
-            return Ok(Client { address });
+            return Ok(ApiClient { address });
         }
         if let Some(name) = node {
             let (named, others): (Vec<_>, Vec<_>) = registry::running().into_iter().partition(|n| n.name == name);
-            return Client::only(&named).unwrap_or_else(|| Err(none_of(name, &named, &others)));
+            return ApiClient::only(&named).unwrap_or_else(|| Err(none_of(name, &named, &others)));
         }
         if let Some(address) = address::by_environment(here)? {
-            return Ok(Client { address });
+            return Ok(ApiClient { address });
         }
         let nodes = registry::running();
         if nodes.len() > 1 {
             return Err(several(&nodes, "name one by --node or --api"));
         }
         // One that could not note itself may be at the usual place.
-        let usual = || Ok(Client::at(Address::Unix(config::runtime_dir().join("weir.sock"))));
-        Client::only(&nodes).unwrap_or_else(usual)
+        let usual = || Ok(ApiClient::at(Address::Unix(config::runtime_dir().join("weir.sock"))));
+        ApiClient::only(&nodes).unwrap_or_else(usual)
     }
 
     /// At this address.
-    pub fn at(address: Address) -> Client {
-        Client { address }
+    pub fn at(address: Address) -> ApiClient {
+        ApiClient { address }
     }
 
     /// Of the only one of these nodes.
-    fn only(nodes: &[registry::Entry]) -> Option<Result<Client, Failure>> {
+    fn only(nodes: &[registry::RunningNode]) -> Option<Result<ApiClient, CommandFailure>> {
         let [node] = nodes else { return None };
         node.client().map(Ok)
     }
@@ -70,27 +70,27 @@ impl Client {
     }
 
     /// `GET path`.
-    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CommandFailure> {
         self.call("GET", path, None)
     }
 
     /// `PATCH path` with a JSON body.
-    pub fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
-        self.call("PATCH", path, Some(serde_json::to_vec(body).map_err(Failure::new)?))
+    pub fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, CommandFailure> {
+        self.call("PATCH", path, Some(serde_json::to_vec(body).map_err(CommandFailure::new)?))
     }
 
     /// `POST path` with a JSON body.
-    pub fn create<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
-        self.call("POST", path, Some(serde_json::to_vec(body).map_err(Failure::new)?))
+    pub fn create<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, CommandFailure> {
+        self.call("POST", path, Some(serde_json::to_vec(body).map_err(CommandFailure::new)?))
     }
 
     /// `DELETE path`.
-    pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, CommandFailure> {
         self.call("DELETE", path, None)
     }
 
     /// `POST path` without a body.
-    pub fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    pub fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, CommandFailure> {
         self.call("POST", path, None)
     }
 
@@ -99,44 +99,44 @@ impl Client {
         self.connect().is_ok()
     }
 
-    fn call<T: DeserializeOwned>(&self, method: &str, path: &str, body: Option<Vec<u8>>) -> Result<T, Failure> {
+    fn call<T: DeserializeOwned>(&self, method: &str, path: &str, body: Option<Vec<u8>>) -> Result<T, CommandFailure> {
         let answer = self.ask(method, path, body.as_deref())?;
         if !(200..300).contains(&answer.code) {
             let error = serde_json::from_slice::<ErrorBody>(&answer.body);
-            return Err(Failure::new(match error {
+            return Err(CommandFailure::new(match error {
                 Ok(body) => body.error,
                 Err(_) => format!("{}: HTTP status {}; is it a node's API?", self.address, answer.code),
             }));
         }
         serde_json::from_slice(&answer.body).map_err(|e| {
-            Failure::new(format_args!("{}: an answer that this version does not understand ({e})", self.address))
+            CommandFailure::new(format_args!("{}: an answer that this version does not understand ({e})", self.address))
         })
     }
 
     /// Asks until somebody has heard: a program that is being replaced may close a connection of which it has read nothing.
-    fn ask(&self, method: &str, path: &str, body: Option<&[u8]>) -> Result<Answer, Failure> {
+    fn ask(&self, method: &str, path: &str, body: Option<&[u8]>) -> Result<Answer, CommandFailure> {
         let begin = Instant::now();
         loop {
             let mut stream = self.connect().map_err(|e| self.unreachable(&e))?;
             match exchange(&mut *stream, method, path, &self.host(), body) {
                 Ok(answer) => return Ok(answer),
                 Err(e) if is_unheard(&e, method) && begin.elapsed() < UNHEARD_FOR => std::thread::sleep(PAUSE),
-                Err(e) => return Err(Failure::new(format_args!("{}: {e}; is it a node's API?", self.address))),
+                Err(e) => return Err(CommandFailure::new(format_args!("{}: {e}; is it a node's API?", self.address))),
             }
         }
     }
 
-    fn unreachable(&self, error: &io::Error) -> Failure {
+    fn unreachable(&self, error: &io::Error) -> CommandFailure {
         match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Failure::new(format_args!(
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => CommandFailure::new(format_args!(
                 "{}: no node answers; start one with weir up, or name its API with --api",
                 self.address
             )),
-            io::ErrorKind::PermissionDenied => Failure::new(format_args!(
+            io::ErrorKind::PermissionDenied => CommandFailure::new(format_args!(
                 "{}: {error}; the API is for the user who started the node: use sudo, or --api",
                 self.address
             )),
-            _ => Failure::new(format_args!("{}: {error}", self.address)),
+            _ => CommandFailure::new(format_args!("{}: {error}", self.address)),
         }
     }
 
@@ -144,14 +144,14 @@ impl Client {
         match &self.address {
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+                stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
                 Ok(Box::new(stream))
             }
             Address::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, PATIENCE)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+                let stream = TcpStream::connect_timeout(address, ANSWER_TIMEOUT)?;
+                stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+                stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
                 Ok(Box::new(stream))
             }
         }
@@ -169,18 +169,19 @@ trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
 /// Why no node was chosen by its name.
-fn none_of(name: &str, named: &[registry::Entry], others: &[registry::Entry]) -> Failure {
+fn none_of(name: &str, named: &[registry::RunningNode], others: &[registry::RunningNode]) -> CommandFailure {
     match (named, others) {
-        ([], []) => Failure::new(format_args!("--node {name}: no node runs; start one with weir up")),
-        ([], others) => {
-            Failure::new(format_args!("--node {name}: no node has this name; there is\n{}", registry::table(others)))
-        }
+        ([], []) => CommandFailure::new(format_args!("--node {name}: no node runs; start one with weir up")),
+        ([], others) => CommandFailure::new(format_args!(
+            "--node {name}: no node has this name; there is\n{}",
+            registry::table(others)
+        )),
         (named, _) => several(named, "they have one name: name one by --api"),
     }
 }
 
-fn several(nodes: &[registry::Entry], what_to_do: &str) -> Failure {
-    Failure::new(format_args!("{} nodes run; {what_to_do}\n{}", nodes.len(), registry::table(nodes)))
+fn several(nodes: &[registry::RunningNode], what_to_do: &str) -> CommandFailure {
+    CommandFailure::new(format_args!("{} nodes run; {what_to_do}\n{}", nodes.len(), registry::table(nodes)))
 }
 
 /// Whether nothing of a request was read, or nothing is changed by asking again. A socket that is closed before a request came, or with all of
@@ -210,7 +211,9 @@ fn exchange(stream: &mut dyn Stream, method: &str, path: &str, host: &str, body:
     let mut bytes = Vec::new();
     let read = stream.take(MAX_ANSWER).read_to_end(&mut bytes);
     read.map_err(|e| match e.kind() {
-        io::ErrorKind::WouldBlock => io::Error::new(e.kind(), format!("no answer within {} s", PATIENCE.as_secs())),
+        io::ErrorKind::WouldBlock => {
+            io::Error::new(e.kind(), format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))
+        }
         // Somebody has read the request.
         _ if !bytes.is_empty() => io::Error::other(e.to_string()),
         _ => e,
@@ -277,7 +280,7 @@ mod tests {
         let entry = |name: &str, pid: u32| {
             let text =
                 format!(r#"{{"version":1,"name":"{name}","pid":{pid},"api":["unix:/{name}.sock"],"config":null}}"#);
-            serde_json::from_str::<registry::Entry>(&text).unwrap()
+            serde_json::from_str::<registry::RunningNode>(&text).unwrap()
         };
         let nodes = [entry("n1", 1), entry("n2", 2)];
         let text = several(&nodes, "name one by --node or --api").text().to_string();

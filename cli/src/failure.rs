@@ -5,20 +5,20 @@ use std::process::ExitCode;
 
 /// `weir: what: why; what to do`, and 1 or 2.
 #[derive(Debug)]
-pub struct Failure {
+pub struct CommandFailure {
     text: String,
     usage: bool,
 }
 
-impl Failure {
+impl CommandFailure {
     /// It was tried and failed: exit status 1.
     pub fn new(text: impl Display) -> Self {
-        Failure { text: text.to_string(), usage: false }
+        CommandFailure { text: text.to_string(), usage: false }
     }
 
     /// It was asked for wrongly: exit status 2.
     pub fn usage(text: impl Display) -> Self {
-        Failure { text: text.to_string(), usage: true }
+        CommandFailure { text: text.to_string(), usage: true }
     }
 
     /// Without the `weir: ` in front.
@@ -36,8 +36,8 @@ impl Failure {
     }
 }
 
-impl From<weir_node::config::ConfigError> for Failure {
+impl From<weir_node::config::ConfigError> for CommandFailure {
     fn from(error: weir_node::config::ConfigError) -> Self {
-        Failure::new(error)
+        CommandFailure::new(error)
     }
 }

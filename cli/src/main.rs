@@ -11,7 +11,6 @@
 
 mod address;
 mod args;
-mod ask;
 mod bench;
 mod calibrate;
 mod client;
@@ -19,14 +18,15 @@ mod config;
 mod connect;
 mod failure;
 mod firmware;
+mod node_commands;
 mod nodes;
 mod output;
 mod plan;
 mod profiles;
-mod promises;
 mod registry;
 mod report;
 mod reproduce;
+mod service_levels;
 mod sim;
 mod start;
 mod timing;
@@ -37,9 +37,9 @@ mod volume;
 #[cfg(test)]
 mod tests;
 
-use args::{Cli, Command};
+use args::{Cli, CliCommand};
 use clap::{CommandFactory, Parser};
-use failure::Failure;
+use failure::CommandFailure;
 use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
@@ -52,39 +52,39 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Result<ExitCode, Failure> {
+fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
     let Cli { command, json, api, node } = cli;
     let (api, node) = (api.as_deref(), node.as_deref());
-    let client = || client::Client::find(api, node);
+    let client = || client::ApiClient::find(api, node);
     let done = match command {
-        Command::Up(args) => return up::run(&args, &address::of_up(api, node)?, json),
-        Command::Worker(args) => return up::worker(&args, &address::of_up(api, node)?, json),
-        Command::Keeper(_) => up::could_resume(),
-        Command::Config(args) => config::run(&args, json),
-        Command::Bench(args) => bench::run(args, json),
-        Command::Calibrate(args) => calibrate::run(&args, json),
-        Command::Sim(args) => sim::run(&args, json),
-        Command::Plan(args) => plan::run(&args, json),
-        Command::Reproduce(args) => reproduce::run(&args, json),
-        Command::Completions { shell } => {
+        CliCommand::Up(args) => return up::run(&args, &address::of_up(api, node)?, json),
+        CliCommand::Worker(args) => return up::worker(&args, &address::of_up(api, node)?, json),
+        CliCommand::Keeper(_) => up::could_resume(),
+        CliCommand::Config(args) => config::run(&args, json),
+        CliCommand::Bench(args) => bench::run(args, json),
+        CliCommand::Calibrate(args) => calibrate::run(&args, json),
+        CliCommand::Sim(args) => sim::run(&args, json),
+        CliCommand::Plan(args) => plan::run(&args, json),
+        CliCommand::Reproduce(args) => reproduce::run(&args, json),
+        CliCommand::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);
             output::raw(&script)
         }
-        Command::Status => ask::status(&client()?, json),
-        Command::Device(args::Device { command: args::DeviceCommand::Profiles { name, quirks } }) => {
+        CliCommand::Status => node_commands::status(&client()?, json),
+        CliCommand::Device(args::DeviceArgs { command: args::DeviceCommand::Profiles { name, quirks } }) => {
             profiles::run(name.as_deref(), quirks, json)
         }
-        Command::Device(args::Device { command: args::DeviceCommand::FirmwareImage { revision, payload, out } }) => {
-            firmware::run(&revision, payload.as_deref(), &out, json)
-        }
-        Command::Device(args) => ask::device(&client()?, &args, json),
-        Command::Tenant(args) => ask::tenant(&client()?, &args, json),
-        Command::Export(args) => ask::export(&client()?, &args, json),
-        Command::Pool(args) => volume::pool(&client()?, &args, json),
-        Command::Volume(args) => volume::volume(&client()?, &args, json),
-        Command::Upgrade(args) => upgrade::run(&client()?, &args, json),
-        Command::Shutdown => ask::shutdown(&client()?, json),
+        CliCommand::Device(args::DeviceArgs {
+            command: args::DeviceCommand::FirmwareImage { revision, payload, out },
+        }) => firmware::run(&revision, payload.as_deref(), &out, json),
+        CliCommand::Device(args) => node_commands::device(&client()?, &args, json),
+        CliCommand::Tenant(args) => node_commands::tenant(&client()?, &args, json),
+        CliCommand::Export(args) => node_commands::export(&client()?, &args, json),
+        CliCommand::Pool(args) => volume::pool(&client()?, &args, json),
+        CliCommand::Volume(args) => volume::volume(&client()?, &args, json),
+        CliCommand::Upgrade(args) => upgrade::run(&client()?, &args, json),
+        CliCommand::Shutdown => node_commands::shutdown(&client()?, json),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

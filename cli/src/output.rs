@@ -1,27 +1,27 @@
 //! Text for people and programs on standard output. A reader that has seen enough (`weir status | head -1`) is no error.
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// Writes bytes as they are.
-pub fn raw(bytes: &[u8]) -> Result<(), Failure> {
+pub fn raw(bytes: &[u8]) -> Result<(), CommandFailure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Failure::new(format_args!("standard output: {e}"))),
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(CommandFailure::new(format_args!("standard output: {e}"))),
         _ => Ok(()),
     }
 }
 
 /// Writes text that ends its own lines.
-pub fn text(text: &str) -> Result<(), Failure> {
+pub fn text(text: &str) -> Result<(), CommandFailure> {
     raw(text.as_bytes())
 }
 
 /// Writes one JSON document and a newline.
-pub fn json(value: &impl Serialize) -> Result<(), Failure> {
-    let mut text = serde_json::to_string_pretty(value).map_err(Failure::new)?;
+pub fn json(value: &impl Serialize) -> Result<(), CommandFailure> {
+    let mut text = serde_json::to_string_pretty(value).map_err(CommandFailure::new)?;
     text.push('\n');
     raw(text.as_bytes())
 }

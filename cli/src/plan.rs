@@ -4,7 +4,7 @@
 //!   FILE, --add FILE ─► PlanFile ─ plan ─► Planned ─► table or JSON; exit status 0: feasible, 1: not
 //! ```
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::output::{self, Table};
 use crate::report::{LatencyJson, count, megabytes, time};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -15,7 +15,7 @@ use std::time::Duration;
 use weir_node::config::{Document, Mechanism};
 use weir_plan::Margin;
 use weir_plan::planner::{Got, Unmet};
-use weir_sim::plan::{Effort, Figures, PlanFile, Planned, SlotsAdvice, Source, Step};
+use weir_sim::plan::{AnswerSource, Effort, Figures, PlanFile, PlanProgress, Planned, SlotsAdvice};
 use weir_units::{Bytes, Nanos};
 
 /// What to plan.
@@ -36,7 +36,7 @@ Examples:
     sla = { iops = 300000, p99 = \"500us\" }
 
 Exit status 1 when the promises cannot be kept. docs/guides/plan.md has every key.")]
-pub struct Args {
+pub struct PlanArgs {
     /// The plan: TOML with [[device]] or calibration, and [[tenant]] with demand and sla
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
@@ -52,14 +52,14 @@ pub struct Args {
 ///
 /// # Errors
 /// A file that is wrong, a drive that cannot be simulated, promises that cannot be kept.
-pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
+pub fn run(args: &PlanArgs, json: bool) -> Result<(), CommandFailure> {
     let document = Document::load(&args.file)?;
     let added = args.add.iter().map(|file| Document::load(file)).collect::<Result<Vec<_>, _>>()?;
     let file = PlanFile::read(&document, &added)?;
     let live = Live::new();
     let effort = if args.full { Effort::Full } else { Effort::Brief };
     let planned =
-        file.plan(effort, &mut |step| live.show(step)).map_err(|e| Failure::new(format_args!("plan: {e}")))?;
+        file.plan(effort, &mut |step| live.show(step)).map_err(|e| CommandFailure::new(format_args!("plan: {e}")))?;
     live.finish();
     if json {
         output::json(&PlanJson { advised_slots: file.slots_advice().map(|of| of.advised), ..(&planned).into() })?;
@@ -68,7 +68,7 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     }
     match planned.reason() {
         None => Ok(()),
-        Some(why) => Err(Failure::new(format_args!("plan {}: not feasible: {why}", args.file.display()))),
+        Some(why) => Err(CommandFailure::new(format_args!("plan {}: not feasible: {why}", args.file.display()))),
     }
 }
 
@@ -94,7 +94,7 @@ impl Live {
         Live { bar }
     }
 
-    fn show(&self, step: Step) {
+    fn show(&self, step: PlanProgress) {
         if let Some(bar) = &self.bar {
             bar.set_message(told(step));
         }
@@ -107,10 +107,10 @@ impl Live {
     }
 }
 
-fn told(step: Step) -> String {
+fn told(step: PlanProgress) -> String {
     match step {
-        Step::Measuring { done, of } => format!("measuring the drive: load test {} of {of}", done + 1),
-        Step::Simulating { runs } => format!("simulation {}", runs + 1),
+        PlanProgress::Measuring { done, of } => format!("measuring the drive: load test {} of {of}", done + 1),
+        PlanProgress::Simulating { runs } => format!("simulation {}", runs + 1),
     }
 }
 
@@ -259,8 +259,8 @@ impl From<&Planned> for PlanJson {
         PlanJson {
             feasible: planned.is_feasible(),
             source: match planned.source {
-                Source::Simulation => "simulation",
-                Source::Model => "model",
+                AnswerSource::Simulation => "simulation",
+                AnswerSource::Model => "model",
             },
             cut_short: planned.is_cut_short,
             model: ModelJson {
@@ -347,8 +347,8 @@ fn source(planned: &Planned) -> String {
     let [rate, latency] = [margin.rate, margin.time()].map(|part| format!("{:.0} %", part * 100.0));
     let margin = format!("with a margin of {rate} of rates and {latency} of latencies");
     match planned.source {
-        Source::Model => format!("this is the model's answer, as admission gives it, {margin}\n"),
-        Source::Simulation => {
+        AnswerSource::Model => format!("this is the model's answer, as admission gives it, {margin}\n"),
+        AnswerSource::Simulation => {
             let runs = planned.runs;
             let time = Nanos(planned.time.0 / 1000 * 1000);
             let alone = match verdict(planned) {
@@ -384,7 +384,7 @@ fn summary(planned: &Planned) -> String {
         Some(why) => format!("not feasible: {why}\nthe best there is: {shares}\n"),
     };
     let names =
-        |of: &[weir_sim::plan::Member]| of.iter().map(|m| m.tenant.name.as_str()).collect::<Vec<_>>().join(", ");
+        |of: &[weir_sim::plan::PlannedTenant]| of.iter().map(|m| m.tenant.name.as_str()).collect::<Vec<_>>().join(", ");
     if let Some(count) = planned.fitting {
         let (fit, rest) = planned.members.split_at(count);
         text += &format!("without {} it is: {}\n", names(rest), names(fit));

@@ -1,6 +1,6 @@
 //! `weir device profiles`: the flash drives and models that can be named.
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::output::{self, Table};
 use serde::Serialize;
 use weir_node::config::Profile;
@@ -19,20 +19,20 @@ struct Entry {
 ///
 /// # Errors
 /// There is none of that name.
-pub fn run(name: Option<&str>, quirks: bool, json: bool) -> Result<(), Failure> {
+pub fn run(name: Option<&str>, quirks: bool, json: bool) -> Result<(), CommandFailure> {
     match name {
         Some(name) => print(name, quirks, json),
         None => list(json),
     }
 }
 
-fn entry(profile: &Profile) -> Result<Entry, Failure> {
-    let About { drive, source, capacity, .. } = profile.about().map_err(Failure::new)?;
+fn entry(profile: &Profile) -> Result<Entry, CommandFailure> {
+    let About { drive, source, capacity, .. } = profile.about().map_err(CommandFailure::new)?;
     let kind = if matches!(profile, Profile::Model(_)) { "model" } else { "drive" };
     Ok(Entry { name: profile.to_string(), kind, drive, capacity_bytes: capacity.0, source })
 }
 
-fn list(json: bool) -> Result<(), Failure> {
+fn list(json: bool) -> Result<(), CommandFailure> {
     let entries = Profile::all().map(|profile| entry(&profile)).collect::<Result<Vec<_>, _>>()?;
     if json {
         return output::json(&entries);
@@ -44,10 +44,10 @@ fn list(json: bool) -> Result<(), Failure> {
     output::text(&table.render())
 }
 
-fn print(name: &str, quirks: bool, json: bool) -> Result<(), Failure> {
+fn print(name: &str, quirks: bool, json: bool) -> Result<(), CommandFailure> {
     let Some(profile) = Profile::named(name) else {
         let known: Vec<String> = Profile::all().map(|profile| profile.to_string()).collect();
-        return Err(Failure::usage(format_args!(
+        return Err(CommandFailure::usage(format_args!(
             "device profiles: there is no {name:?}; there is {}",
             known.join(", ")
         )));
@@ -56,9 +56,9 @@ fn print(name: &str, quirks: bool, json: bool) -> Result<(), Failure> {
         return output::json(&entry(&profile)?);
     }
     if quirks && profile.text().is_some() {
-        return Err(Failure::usage(format_args!(
+        return Err(CommandFailure::usage(format_args!(
             "device profiles: {name} is a drive and no emulator; leave --quirks out"
         )));
     }
-    output::text(&profile.file(quirks).map_err(Failure::new)?)
+    output::text(&profile.file(quirks).map_err(CommandFailure::new)?)
 }

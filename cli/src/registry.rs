@@ -6,7 +6,7 @@
 //! A node that ends removes its file; the file of one that was killed stays. So a file counts while something listens at an address in
 //! it, and a node that starts removes those that do not count. A node that cannot write its file serves all the same.
 
-use crate::client::Client;
+use crate::client::ApiClient;
 use crate::output::Table;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -20,7 +20,7 @@ const MAX_FILE: u64 = 64 << 10;
 
 /// A node that runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct RunningNode {
     version: u32,
     /// The node's name; several nodes may have the same.
     pub name: String,
@@ -32,9 +32,9 @@ pub struct Entry {
     pub config: Option<PathBuf>,
 }
 
-impl Entry {
+impl RunningNode {
     fn of(config: &Config, file: Option<&Path>, pid: u32) -> Self {
-        Entry {
+        RunningNode {
             version: VERSION,
             name: config.node.name.clone(),
             pid,
@@ -57,8 +57,8 @@ impl Entry {
     }
 
     /// Its API, where something listens.
-    pub fn client(&self) -> Option<Client> {
-        self.addresses().map(Client::at).find(Client::is_there)
+    pub fn client(&self) -> Option<ApiClient> {
+        self.addresses().map(ApiClient::at).find(ApiClient::is_there)
     }
 }
 
@@ -77,7 +77,7 @@ impl Registered {
 
 /// Notes a node whose API listens, in place of files that do not count. A failure is a line in the log.
 pub fn register(config: &Config, file: Option<&Path>, pid: u32) -> Registered {
-    let entry = Entry::of(config, file, pid);
+    let entry = RunningNode::of(config, file, pid);
     let runtime = config::runtime_dir();
     let write = || {
         config::create_runtime_dir(&runtime)?;
@@ -97,11 +97,11 @@ pub fn register(config: &Config, file: Option<&Path>, pid: u32) -> Registered {
 }
 
 /// The nodes that run, by name and process.
-pub fn running() -> Vec<Entry> {
+pub fn running() -> Vec<RunningNode> {
     // What root runs is seen by everyone, even where only root may use it.
     let mut folders = vec![config::runtime_dir(), PathBuf::from("/run/weir")];
     folders.dedup();
-    let mut entries: Vec<Entry> = folders
+    let mut entries: Vec<RunningNode> = folders
         .iter()
         .map(|runtime| folder_of(runtime))
         .filter(|nodes| config::is_safe_dir(nodes))
@@ -114,7 +114,7 @@ pub fn running() -> Vec<Entry> {
 }
 
 /// The nodes as a table, a line each.
-pub fn table(entries: &[Entry]) -> String {
+pub fn table(entries: &[RunningNode]) -> String {
     let mut table = Table::new(&["NODE", "API", "PROCESS", "CONFIGURATION"]);
     for entry in entries {
         let config = entry.config.as_ref().map_or_else(|| "built in".to_string(), |path| path.display().to_string());
@@ -127,26 +127,26 @@ fn folder_of(runtime: &Path) -> PathBuf {
     runtime.join("nodes")
 }
 
-fn entries(nodes: &Path) -> Vec<(PathBuf, Entry)> {
+fn entries(nodes: &Path) -> Vec<(PathBuf, RunningNode)> {
     let Ok(folder) = std::fs::read_dir(nodes) else { return Vec::new() };
     let paths = folder.filter_map(|file| Some(file.ok()?.path()));
     let files = paths.filter(|path| path.extension().is_some_and(|e| e == "json"));
     files.filter_map(|path| Some((path.clone(), read(&path)?))).collect()
 }
 
-fn read(path: &Path) -> Option<Entry> {
+fn read(path: &Path) -> Option<RunningNode> {
     let small = std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_FILE);
     let bytes = small.then(|| std::fs::read(path).ok())??;
     parse(&bytes)
 }
 
 /// Later fields of version 1 are passed over.
-fn parse(bytes: &[u8]) -> Option<Entry> {
-    serde_json::from_slice::<Entry>(bytes).ok().filter(|entry| entry.version == VERSION)
+fn parse(bytes: &[u8]) -> Option<RunningNode> {
+    serde_json::from_slice::<RunningNode>(bytes).ok().filter(|entry| entry.version == VERSION)
 }
 
 /// Whole or not at all: it gets its name when it is written.
-fn write(nodes: &Path, entry: &Entry) -> io::Result<PathBuf> {
+fn write(nodes: &Path, entry: &RunningNode) -> io::Result<PathBuf> {
     let path = nodes.join(entry.file_name());
     let unfinished = nodes.join(format!(".{}", entry.file_name()));
     std::fs::write(&unfinished, serde_json::to_vec(entry)?)?;
@@ -155,7 +155,7 @@ fn write(nodes: &Path, entry: &Entry) -> io::Result<PathBuf> {
 }
 
 /// Nobody listens there any longer, or the new node does.
-fn remove_stale(nodes: &Path, new: &Entry) {
+fn remove_stale(nodes: &Path, new: &RunningNode) {
     for (path, old) in entries(nodes) {
         if new.addresses().any(|address| old.has(&address)) || old.client().is_none() {
             let _ = std::fs::remove_file(path);
@@ -168,9 +168,9 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    fn entry(name: &str, pid: u32, socket: &Path) -> Entry {
+    fn entry(name: &str, pid: u32, socket: &Path) -> RunningNode {
         let api = vec![format!("unix:{}", socket.display())];
-        Entry { version: VERSION, name: name.into(), pid, api, config: None }
+        RunningNode { version: VERSION, name: name.into(), pid, api, config: None }
     }
 
     #[test]

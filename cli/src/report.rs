@@ -4,7 +4,7 @@ use crate::output::Table;
 use serde::Serialize;
 use weir_node::api::FlashStatus;
 use weir_sim::PowerCutOutcome;
-use weir_workload::{JobResult, Latency, Point, Summary};
+use weir_workload::{JobResult, Latency, SeriesPoint, Summary};
 
 /// A drive's own figures, where they are known.
 #[derive(Clone, Debug, Serialize)]
@@ -201,7 +201,7 @@ impl From<Latency> for LatencyJson {
 impl From<&JobResult> for JobJson {
     fn from(job: &JobResult) -> Self {
         let Summary { iops, bandwidth_bytes_per_s, latency, errors, longest_gap, .. } = job.summary;
-        let point = |p: &Point| PointJson {
+        let point = |p: &SeriesPoint| PointJson {
             t_s: p.t_s,
             iops: p.iops,
             bandwidth_bytes_per_s: p.bandwidth_bytes_per_s,
@@ -337,7 +337,7 @@ mod tests {
             longest_gap: Some(Nanos(9)),
             ..Summary::default()
         };
-        let point = Point { t_s: 1.0, iops: 9.0, bandwidth_bytes_per_s: 4096.0, p99_ns: 7 };
+        let point = SeriesPoint { t_s: 1.0, iops: 9.0, bandwidth_bytes_per_s: 4096.0, p99_ns: 7 };
         JobResult { name: name.to_string(), class: Some(Class::High), summary, series: vec![point] }
     }
 

@@ -6,7 +6,7 @@
 //! ```
 
 use crate::bench;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::nodes::Processes;
 use crate::output::{self, Table};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use weir_node::config::DeviceConfig;
 use weir_node::replay::{Answered, Planned};
 use weir_sim::reproduce::{
-    Access, ClockKind, Design, Figure, Live, Load, Nodes, Overhead, Row, Seen, SharedDrive, Span, Subject, Usage,
-    Verdict, number, plan_campaign,
+    AccessPattern, ClockKind, Design, Figure, LiveMeasurements, Load, Nodes, Overhead, Row, RowVerdict, Seen,
+    SharedDrive, Span, Subject, Usage, number, plan_campaign,
 };
 use weir_units::Nanos;
 use weir_workload::{Job, JobResult};
@@ -39,7 +39,7 @@ Examples:
 Exit status 1 when a row is missed: it is not as the paper says. What runs by the real clock measures this machine: run it
 while nothing else runs; a row that cannot be judged because something did is \"not judged: disturbed\". docs/guides/reproduce.md
 says what is compared with what.")]
-pub struct Args {
+pub struct ReproduceArgs {
     /// Which figure; without it, a list
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
@@ -61,32 +61,36 @@ pub struct Args {
 ///
 /// # Errors
 /// No such figure, a folder that cannot be written, a row that is missed.
-pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
+pub fn run(args: &ReproduceArgs, json: bool) -> Result<(), CommandFailure> {
     let Some(name) = &args.name else { return list(json) };
-    let subject: Subject = name.parse().map_err(|e| Failure::usage(format_args!("reproduce: {e}")))?;
+    let subject: Subject = name.parse().map_err(|e| CommandFailure::usage(format_args!("reproduce: {e}")))?;
     if args.live && subject.clock() == ClockKind::Virtual {
-        return Err(Failure::usage(format_args!("reproduce {subject}: runs in virtual time only; leave --live out")));
+        return Err(CommandFailure::usage(format_args!(
+            "reproduce {subject}: runs in virtual time only; leave --live out"
+        )));
     }
     if args.full && !subject.has_lengths() {
-        return Err(Failure::usage(format_args!("reproduce {subject}: has one length; leave --full out")));
+        return Err(CommandFailure::usage(format_args!("reproduce {subject}: has one length; leave --full out")));
     }
     let mut clock = Clock::new(subject, args.live, args.full);
     let figure = match args.plans {
         Some(plans) if subject == Subject::PlanCampaign => plan_campaign(plans, &mut |part| clock.progress(part)),
-        Some(_) => return Err(Failure::usage(format_args!("reproduce {subject}: draws no plans; leave --plans out"))),
+        Some(_) => {
+            return Err(CommandFailure::usage(format_args!("reproduce {subject}: draws no plans; leave --plans out")));
+        }
         None => subject.figure(&mut clock),
     };
-    let figure = figure.map_err(|e| Failure::new(format_args!("reproduce {subject}: {e}")))?;
+    let figure = figure.map_err(|e| CommandFailure::new(format_args!("reproduce {subject}: {e}")))?;
     drop(clock);
     let report = FigureJson::from(&figure);
-    let mut text = serde_json::to_string_pretty(&report).map_err(Failure::new)?;
+    let mut text = serde_json::to_string_pretty(&report).map_err(CommandFailure::new)?;
     text.push('\n');
     let files = [("json", text), ("html", figure.html())];
     let mut written = Vec::new();
     for (kind, contents) in &files {
         let path = args.out.join(format!("{subject}.{kind}"));
         write(&args.out, &path, contents)
-            .map_err(|e| Failure::new(format_args!("reproduce {subject}: {}: {e}", path.display())))?;
+            .map_err(|e| CommandFailure::new(format_args!("reproduce {subject}: {}: {e}", path.display())))?;
         written.push(path.display().to_string());
     }
     if json {
@@ -99,10 +103,10 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     verdict(&figure)
 }
 
-fn verdict(figure: &Figure) -> Result<(), Failure> {
+fn verdict(figure: &Figure) -> Result<(), CommandFailure> {
     let bad: Vec<&Row> = figure.rows.iter().filter(|row| !row.ok()).collect();
     let Some(first) = bad.first() else { return Ok(()) };
-    Err(Failure::new(format_args!(
+    Err(CommandFailure::new(format_args!(
         "reproduce {}: {} of {} rows are missed; the first: {}: {} {}, held to {}",
         figure.subject,
         bad.len(),
@@ -120,7 +124,7 @@ fn write(folder: &Path, path: &Path, contents: &str) -> std::io::Result<()> {
     output::file(path, contents)
 }
 
-fn list(json: bool) -> Result<(), Failure> {
+fn list(json: bool) -> Result<(), CommandFailure> {
     #[derive(Serialize)]
     struct Entry {
         name: &'static str,
@@ -190,7 +194,7 @@ fn table(figure: &Figure) -> String {
             row.unit.to_string(),
             some(row.deviation_pct(), " %"),
             match row.verdict() {
-                Verdict::Missed => "MISSED".to_string(),
+                RowVerdict::Missed => "MISSED".to_string(),
                 other => other.name().to_string(),
             },
         ]);
@@ -252,7 +256,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// Looks at the control in a whole figure, evenly over its progress.
 const LOOKS: f64 = 10.0;
 
-impl Live for Clock {
+impl LiveMeasurements for Clock {
     fn latency(&mut self, submitters: u32, service: Nanos) -> Result<Seen, String> {
         bench::polled(submitters, service, (RAMP, TIME))
     }
@@ -274,11 +278,11 @@ impl Live for Clock {
         (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
     }
 
-    fn overhead(&mut self, access: Access) -> Result<Overhead, String> {
+    fn overhead(&mut self, access: AccessPattern) -> Result<Overhead, String> {
         self.overheads.overhead(access)
     }
 
-    fn usage(&mut self, access: Access, time: Nanos) -> Result<Usage, String> {
+    fn usage(&mut self, access: AccessPattern, time: Nanos) -> Result<Usage, String> {
         self.overheads.usage(access, time)
     }
 
@@ -334,7 +338,8 @@ mod tests {
     #[test]
     fn the_documented_keys_and_both_files() {
         let out = folder("fig3");
-        let args = Args { name: Some("femu-fig3".into()), out: out.clone(), live: false, full: false, plans: None };
+        let args =
+            ReproduceArgs { name: Some("femu-fig3".into()), out: out.clone(), live: false, full: false, plans: None };
         run(&args, true).unwrap();
         let text = std::fs::read_to_string(out.join("femu-fig3.json")).unwrap();
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -350,12 +355,20 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told() {
-        let unknown =
-            run(&Args { name: Some("fig3".into()), out: folder("x"), live: false, full: false, plans: None }, false)
-                .unwrap_err();
+        let unknown = run(
+            &ReproduceArgs { name: Some("fig3".into()), out: folder("x"), live: false, full: false, plans: None },
+            false,
+        )
+        .unwrap_err();
         assert!(unknown.text().starts_with("reproduce: there is no reproduction \"fig3\"; there is"), "{unknown:?}");
         let nowhere = run(
-            &Args { name: Some("femu-fig3".into()), out: "/dev/null/x".into(), live: false, full: false, plans: None },
+            &ReproduceArgs {
+                name: Some("femu-fig3".into()),
+                out: "/dev/null/x".into(),
+                live: false,
+                full: false,
+                plans: None,
+            },
             false,
         )
         .unwrap_err();
@@ -364,10 +377,12 @@ mod tests {
 
     #[test]
     fn virtual_time_is_not_live() {
-        let args = Args { name: Some("femu-fig3".into()), out: folder("x"), live: true, full: false, plans: None };
+        let args =
+            ReproduceArgs { name: Some("femu-fig3".into()), out: folder("x"), live: true, full: false, plans: None };
         let refused = run(&args, false).unwrap_err();
         assert_eq!(refused.text(), "reproduce femu-fig3: runs in virtual time only; leave --live out");
-        let args = Args { name: Some("femu-fig3".into()), out: folder("x"), live: false, full: true, plans: None };
+        let args =
+            ReproduceArgs { name: Some("femu-fig3".into()), out: folder("x"), live: false, full: true, plans: None };
         assert_eq!(run(&args, false).unwrap_err().text(), "reproduce femu-fig3: has one length; leave --full out");
     }
 

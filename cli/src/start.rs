@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_node::config::Config;
 use weir_node::{Crew, Node, NodeControl};
 
-use weir_sys::keep::Keep;
+use weir_sys::keeper_channel::Keep;
 
 /// A node that serves.
 pub struct Started {

@@ -1,8 +1,8 @@
 //! The command line without a process around it: what is accepted, what is printed.
 
-use crate::args::{Cli, Command, DeviceCommand, TenantCommand};
-use crate::ask::describe;
+use crate::args::{Cli, CliCommand, DeviceCommand, TenantCommand};
 use crate::connect;
+use crate::node_commands::describe;
 use crate::output::Table;
 use clap::{CommandFactory, Parser};
 use std::path::Path;
@@ -13,7 +13,7 @@ use weir_node::api::{
 use weir_node::config::{Arbitration, ClassFrom, Config, Cost};
 use weir_units::{Bytes, Floor, Nanos, Rates, Sla};
 
-fn parsed(line: &str) -> Result<Command, clap::error::ErrorKind> {
+fn parsed(line: &str) -> Result<CliCommand, clap::error::ErrorKind> {
     Cli::try_parse_from(line.split(' ')).map(|cli| cli.command).map_err(|e| e.kind())
 }
 
@@ -24,7 +24,7 @@ fn the_definition_is_consistent() {
 
 #[test]
 fn what_is_accepted() {
-    let Ok(Command::Up(up)) = parsed("weir up -c x.toml --poll --cores 0,2 --listen 127.0.0.1:1,[::1]:2") else {
+    let Ok(CliCommand::Up(up)) = parsed("weir up -c x.toml --poll --cores 0,2 --listen 127.0.0.1:1,[::1]:2") else {
         panic!("up")
     };
     assert_eq!(
@@ -32,9 +32,11 @@ fn what_is_accepted() {
         (Some(Path::new("x.toml")), true, [0, 2].as_slice())
     );
     assert_eq!(up.listen, ["127.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap()]);
-    let Ok(Command::Device(device)) = parsed("weir device set d --weights 1::3 --json --api /x") else { panic!("set") };
+    let Ok(CliCommand::Device(device)) = parsed("weir device set d --weights 1::3 --json --api /x") else {
+        panic!("set")
+    };
     assert!(matches!(device.command, DeviceCommand::Set(set) if set.weights.as_deref() == Some("1::3")));
-    let Ok(Command::Tenant(tenant)) = parsed("weir tenant set t --weight 256 --class low") else { panic!("set") };
+    let Ok(CliCommand::Tenant(tenant)) = parsed("weir tenant set t --weight 256 --class low") else { panic!("set") };
     assert!(matches!(tenant.command, TenantCommand::Set(set) if set.share.weight == Some(256)));
     for line in [
         "status --json",
@@ -152,13 +154,13 @@ fn status() -> Status {
 
 #[test]
 fn promises_are_sent_and_shown() {
-    let Ok(Command::Tenant(tenant)) = parsed(
+    let Ok(CliCommand::Tenant(tenant)) = parsed(
         "weir tenant set t --floor-iops 20k --floor-bandwidth none --ceiling-burst-bytes 1MiB --sla-p99 2ms --sla-p999 none",
     ) else {
         panic!("set")
     };
     let TenantCommand::Set(set) = tenant.command else { panic!("set") };
-    let patch = crate::promises::patch(&set.share);
+    let patch = crate::service_levels::patch(&set.share);
     let json = serde_json::to_string(&patch).unwrap();
     let wanted = r#"{"floor":{"iops":20000,"bandwidth_bytes_per_s":null},"ceiling":{"burst_bytes":1048576},"sla":{"p99_ns":2000000,"p999_ns":null}}"#;
     assert_eq!(json, wanted);
@@ -185,9 +187,9 @@ fn promises_are_sent_and_shown() {
             missed_latency: false,
         }),
     }];
-    let cells = crate::promises::cells(&t);
+    let cells = crate::service_levels::cells(&t);
     assert_eq!(cells, ["20000/s 500MB/s", "-", "p99 2ms", "ssd0 MISSED rate 4 s (5 of 30 missed)"]);
-    assert_eq!(crate::promises::text(&t), ", floor 20000/s 500MB/s, sla p99 2ms");
+    assert_eq!(crate::service_levels::text(&t), ", floor 20000/s 500MB/s, sla p99 2ms");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::address::ApiOfUp;
 use crate::args;
 use crate::config::load_with;
 use crate::connect;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::output;
 use crate::registry;
 use crate::start::{Started, start};
@@ -27,8 +27,8 @@ use weir_node::api::Bound;
 use weir_node::config::{self, Admission, Config, NodeConfig};
 use weir_node::device::region;
 use weir_node::{CONFIG, Crew, Steps, keeper, layouts, notice};
-use weir_sys::keep::{Keep, ToKeeper};
-use weir_sys::renew::Inherited;
+use weir_sys::exec::Inherited;
+use weir_sys::keeper_channel::{Keep, ToKeeper};
 use weir_sys::sched;
 use weir_sys::systemd::Notifier;
 
@@ -52,7 +52,7 @@ struct Ends {
 impl Ends {
     /// From here on SIGTERM, SIGINT and SIGHUP end the node in good order, and the second one at once. Of a worker they do so when it
     /// has gone, and before at once; SIGHUP is its keeper's affair.
-    fn watch(is_worker: bool) -> Result<Self, Failure> {
+    fn watch(is_worker: bool) -> Result<Self, CommandFailure> {
         let (end, ended) = mpsc::channel();
         let goes = Arc::new(AtomicBool::new(!is_worker));
         watch_signals(end.clone(), goes.clone(), is_worker)?;
@@ -60,7 +60,7 @@ impl Ends {
     }
 }
 
-pub fn run(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Failure> {
+pub fn run(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, CommandFailure> {
     if let Some(inherited) = Inherited::find().map_err(|e| of_keeper(&e))? {
         return keeper::resume(inherited).map(ExitCode::from).map_err(|e| of_keeper(&e));
     }
@@ -77,31 +77,33 @@ pub fn run(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Failu
 }
 
 /// The keeper: this very program once more, as a worker with the same arguments.
-fn keep(config: &Config) -> Result<ExitCode, Failure> {
+fn keep(config: &Config) -> Result<ExitCode, CommandFailure> {
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let up = arguments.iter().position(|a| a == "up").ok_or_else(|| Failure::new("keeper: there is no \"up\""))?;
+    let up =
+        arguments.iter().position(|a| a == "up").ok_or_else(|| CommandFailure::new("keeper: there is no \"up\""))?;
     arguments[up] = "worker".into();
     let program = std::env::current_exe().map_err(|e| of_keeper(&e))?;
     let settings = keeper::Settings { program, arguments, standby: config.node.standby };
     keeper::run(settings).map(ExitCode::from).map_err(|e| of_keeper(&e))
 }
 
-fn of_keeper(e: &std::io::Error) -> Failure {
-    Failure::new(format_args!("keeper: {e}"))
+fn of_keeper(e: &std::io::Error) -> CommandFailure {
+    CommandFailure::new(format_args!("keeper: {e}"))
 }
 
 /// A keeper asks whether this program could go on in its place.
-pub fn could_resume() -> Result<(), Failure> {
+pub fn could_resume() -> Result<(), CommandFailure> {
     let wrong = |e: std::io::Error| {
-        Failure::new(format_args!("keeper: this program cannot take it over: {e}; weir up starts a node"))
+        CommandFailure::new(format_args!("keeper: this program cannot take it over: {e}; weir up starts a node"))
     };
     let state = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3).map_err(|e| wrong(e.into()))?;
     keeper::could_resume(state).map_err(wrong)
 }
 
 /// The process that serves under a keeper: its end of their conversation is the standard input.
-pub fn worker(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Failure> {
-    let wrong = |e: std::io::Error| Failure::new(format_args!("worker: {e}; it is started by weir up, not by hand"));
+pub fn worker(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, CommandFailure> {
+    let wrong =
+        |e: std::io::Error| CommandFailure::new(format_args!("worker: {e}; it is started by weir up, not by hand"));
     // Nobody is left behind when the keeper is killed.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .map_err(|e| wrong(e.into()))?;
@@ -121,7 +123,7 @@ pub fn worker(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Fa
     // A standby has the time to see beforehand what the worker before it most likely leaves.
     let known = [config.to_toml(), left.to_toml()];
     // And to have ready what does not depend on that.
-    let crew = Crew::prepare(&config).map_err(Failure::new)?;
+    let crew = Crew::prepare(&config).map_err(CommandFailure::new)?;
     let ends = Ends::watch(true)?;
     let channel = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3).map_err(|e| wrong(e.into()))?;
     // When it is to go they are free.
@@ -163,21 +165,22 @@ fn serve(
     ends: Ends,
     mut steps: Steps,
     json: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     if args.config.is_none() {
         let folder = config::runtime_dir();
-        config::create_runtime_dir(&folder).map_err(|e| Failure::new(format_args!("{}: {e}", folder.display())))?;
+        config::create_runtime_dir(&folder)
+            .map_err(|e| CommandFailure::new(format_args!("{}: {e}", folder.display())))?;
     }
-    let bound = Bound::bind(&config.node.api, keep).map_err(|e| Failure::new(format_args!("api: {e}")))?;
+    let bound = Bound::bind(&config.node.api, keep).map_err(|e| CommandFailure::new(format_args!("api: {e}")))?;
     config.node.api = bound.addresses();
-    let crew = crew.map_or_else(|| Crew::prepare(&config), Ok).map_err(Failure::new)?;
+    let crew = crew.map_or_else(|| Crew::prepare(&config), Ok).map_err(CommandFailure::new)?;
     steps.done("API sockets, threads");
     let Ends { end, ended, .. } = ends;
     let other = end.clone();
     let on_shutdown = Box::new(move || {
         let _ = end.send(End::Api);
     });
-    let started: Started = start(crew, config.clone(), keep, on_shutdown).map_err(Failure::new)?;
+    let started: Started = start(crew, config.clone(), keep, on_shutdown).map_err(CommandFailure::new)?;
     steps.add(started.steps());
     let hand_over = move || {
         let _ = other.send(End::HandOver);
@@ -187,7 +190,7 @@ fn serve(
         std::process::exit(1);
     };
     let ready = || started.control.serve_keeper(hand_over, gone).map_err(|e| of_keeper(&e));
-    let answer = || bound.serve(started.control.clone()).map_err(|e| Failure::new(format_args!("api: {e}")));
+    let answer = || bound.serve(started.control.clone()).map_err(|e| CommandFailure::new(format_args!("api: {e}")));
     // Front ends wait for one that takes over, and before those who ask for anything else.
     let running = if keep.generation() > 0 {
         ready()?;
@@ -240,14 +243,14 @@ fn hand_over_now(started: Started, keep: &Keep) {
 }
 
 /// Who is told that the node is up, where no keeper says so.
-fn systemd(keep: &Keep) -> Result<Notifier, Failure> {
+fn systemd(keep: &Keep) -> Result<Notifier, CommandFailure> {
     if keep.is_kept() {
         return Ok(Notifier::default());
     }
-    Notifier::from_environment().map_err(|e| Failure::new(format_args!("NOTIFY_SOCKET: {e}")))
+    Notifier::from_environment().map_err(|e| CommandFailure::new(format_args!("NOTIFY_SOCKET: {e}")))
 }
 
-fn override_by(config: &mut Config, args: &args::Up, api: &ApiOfUp) -> Result<(), Failure> {
+fn override_by(config: &mut Config, args: &args::Up, api: &ApiOfUp) -> Result<(), CommandFailure> {
     if let Some(address) = &api.option {
         config.node.api = vec![address.clone()];
     }
@@ -262,7 +265,7 @@ fn override_by(config: &mut Config, args: &args::Up, api: &ApiOfUp) -> Result<()
         cores.sort_unstable();
         cores.dedup();
         if cores.len() != args.cores.len() {
-            return Err(Failure::usage("--cores: a CPU is listed twice; keep one"));
+            return Err(CommandFailure::usage("--cores: a CPU is listed twice; keep one"));
         }
         config.node.cores = args.cores.iter().map(|c| usize::from(*c)).collect();
     }
@@ -272,9 +275,9 @@ fn override_by(config: &mut Config, args: &args::Up, api: &ApiOfUp) -> Result<()
     Ok(())
 }
 
-fn watch_signals(end: Sender<End>, goes: Arc<AtomicBool>, is_worker: bool) -> Result<(), Failure> {
+fn watch_signals(end: Sender<End>, goes: Arc<AtomicBool>, is_worker: bool) -> Result<(), CommandFailure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Failure::new(format_args!("signals: {e}")))?;
+    let runtime = runtime.map_err(|e| CommandFailure::new(format_args!("signals: {e}")))?;
     // What nohup(1) has the node ignore it ignores.
     let hangs_up = !is_worker && !weir_sys::signals::is_ignored(SignalKind::hangup().as_raw_value());
     let (term, int, hup) = {
@@ -283,7 +286,7 @@ fn watch_signals(end: Sender<End>, goes: Arc<AtomicBool>, is_worker: bool) -> Re
     };
     let (mut term, mut int, mut hup) = match (term, int, hup) {
         (Ok(term), Ok(int), Ok(hup)) => (term, int, hup),
-        (Err(e), ..) | (_, Err(e), _) | (.., Err(e)) => return Err(Failure::new(format_args!("signals: {e}"))),
+        (Err(e), ..) | (_, Err(e), _) | (.., Err(e)) => return Err(CommandFailure::new(format_args!("signals: {e}"))),
     };
     let watch = async move {
         let mut seen = false;
@@ -308,7 +311,7 @@ fn watch_signals(end: Sender<End>, goes: Arc<AtomicBool>, is_worker: bool) -> Re
         }
     };
     let thread = std::thread::Builder::new().name("weir-signals".into());
-    thread.spawn(move || runtime.block_on(watch)).map_err(|e| Failure::new(format_args!("signals: {e}")))?;
+    thread.spawn(move || runtime.block_on(watch)).map_err(|e| CommandFailure::new(format_args!("signals: {e}")))?;
     Ok(())
 }
 
@@ -319,7 +322,7 @@ fn announce(
     keep: &Keep,
     steps: &Steps,
     json: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let program = std::env::args().next().unwrap_or_else(|| "weir".to_string());
     let api: Vec<String> = config.node.api.iter().map(ToString::to_string).collect();
     if json {

@@ -1,8 +1,8 @@
 //! `weir upgrade`: another program for a running node. The node's keeper does it; this asks for it and waits for how it ends.
 
 use crate::args;
-use crate::client::Client;
-use crate::failure::Failure;
+use crate::client::ApiClient;
+use crate::failure::CommandFailure;
 use crate::output;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -17,7 +17,7 @@ const SELDOM: Duration = Duration::from_millis(50);
 /// A node that has not answered by then is stuck.
 const SILENCE: Duration = Duration::from_secs(30);
 
-pub fn run(client: &Client, args: &args::Upgrade, json: bool) -> Result<(), Failure> {
+pub fn run(client: &ApiClient, args: &args::Upgrade, json: bool) -> Result<(), CommandFailure> {
     let start = start(args)?;
     let begun: UpgradeStatus = client.create("/v1/upgrade", &start)?;
     let ended = wait(client, begun.number)?;
@@ -27,34 +27,34 @@ pub fn run(client: &Client, args: &args::Upgrade, json: bool) -> Result<(), Fail
     match ended.state {
         UpgradeState::Upgraded if json => Ok(()),
         UpgradeState::Upgraded => output::text(&describe(&ended)),
-        _ => Err(Failure::new(failed(&ended))),
+        _ => Err(CommandFailure::new(failed(&ended))),
     }
 }
 
-fn start(args: &args::Upgrade) -> Result<UpgradeStart, Failure> {
+fn start(args: &args::Upgrade) -> Result<UpgradeStart, CommandFailure> {
     // Relative to where this command runs, not to where the node does.
     let binary = args.binary.as_deref().map(whole).transpose()?;
     let time = |name: &str, text: &Option<String>| {
         let parsed = text.as_deref().map(parse::nanos).transpose();
-        parsed.map(|t| t.map(Nanos::get)).map_err(|e| Failure::usage(format_args!("--{name}: {e}")))
+        parsed.map(|t| t.map(Nanos::get)).map_err(|e| CommandFailure::usage(format_args!("--{name}: {e}")))
     };
     let start = UpgradeStart {
         binary,
         within_ns: time("within", &args.within)?,
         probation_ns: time("probation", &args.probation)?,
     };
-    start.check().map_err(|e| Failure::usage(e.replace("_ns", "")))?;
+    start.check().map_err(|e| CommandFailure::usage(e.replace("_ns", "")))?;
     Ok(start)
 }
 
-fn whole(path: &Path) -> Result<String, Failure> {
-    let wrong = |e: &dyn std::fmt::Display| Failure::new(format_args!("--binary: {}: {e}", path.display()));
+fn whole(path: &Path) -> Result<String, CommandFailure> {
+    let wrong = |e: &dyn std::fmt::Display| CommandFailure::new(format_args!("--binary: {}: {e}", path.display()));
     let whole = std::path::absolute(path).map_err(|e| wrong(&e))?;
     whole.into_os_string().into_string().map_err(|_| wrong(&"its path is no UTF-8; rename it"))
 }
 
 /// Asks until the upgrade of that number has ended. While the node changes hands nobody answers, and then the new program does.
-fn wait(client: &Client, number: u64) -> Result<UpgradeStatus, Failure> {
+fn wait(client: &ApiClient, number: u64) -> Result<UpgradeStatus, CommandFailure> {
     let bar = progress();
     let mut heard = Instant::now();
     loop {
@@ -74,7 +74,7 @@ fn wait(client: &Client, number: u64) -> Result<UpgradeStatus, Failure> {
                      says what serves",
                     status.number
                 );
-                return Err(Failure::new(what));
+                return Err(CommandFailure::new(what));
             }
             Err(_) if heard.elapsed() < SILENCE => std::thread::sleep(SELDOM),
             Err(e) => return Err(e),

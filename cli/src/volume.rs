@@ -1,14 +1,14 @@
 //! Pools and volumes of a running node.
 
 use crate::args::{self, PoolCommand, VolumeCommand};
-use crate::ask::{absolute, in_url};
-use crate::client::Client;
-use crate::failure::Failure;
+use crate::client::ApiClient;
+use crate::failure::CommandFailure;
+use crate::node_commands::{absolute, in_url};
 use crate::output::{self, Table};
 use weir_node::api::{PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
 use weir_units::Bytes;
 
-pub fn pool(client: &Client, args: &args::Pool, json: bool) -> Result<(), Failure> {
+pub fn pool(client: &ApiClient, args: &args::PoolArgs, json: bool) -> Result<(), CommandFailure> {
     let pools: Vec<PoolStatus> = client.get("/v1/pools")?;
     match &args.command {
         PoolCommand::Ls if json => output::json(&pools),
@@ -27,7 +27,7 @@ pub fn pool(client: &Client, args: &args::Pool, json: bool) -> Result<(), Failur
             if let (Some(name), true) = (name, chosen.is_empty()) {
                 let names: Vec<&str> = pools.iter().map(|p| p.name.as_str()).collect();
                 let there = if names.is_empty() { "no pool at all".to_string() } else { names.join(", ") };
-                return Err(Failure::new(format!("there is no pool \"{name}\"; there is {there}")));
+                return Err(CommandFailure::new(format!("there is no pool \"{name}\"; there is {there}")));
             }
             match json {
                 true => output::json(&chosen),
@@ -37,19 +37,19 @@ pub fn pool(client: &Client, args: &args::Pool, json: bool) -> Result<(), Failur
     }
 }
 
-fn show(pool: &PoolStatus, json: bool) -> Result<(), Failure> {
+fn show(pool: &PoolStatus, json: bool) -> Result<(), CommandFailure> {
     if json { output::json(pool) } else { output::text(&described(pool)) }
 }
 
 /// The pool of that name, or the only one.
-fn meant<'a>(pools: &'a [PoolStatus], name: Option<&'a str>) -> Result<&'a str, Failure> {
+fn meant<'a>(pools: &'a [PoolStatus], name: Option<&'a str>) -> Result<&'a str, CommandFailure> {
     match (name, pools) {
         (Some(name), _) => Ok(name),
         (None, [only]) => Ok(&only.name),
-        (None, []) => Err(Failure::new("this node has no pool; its configuration makes one ([[pool]])")),
+        (None, []) => Err(CommandFailure::new("this node has no pool; its configuration makes one ([[pool]])")),
         (None, several) => {
             let names: Vec<&str> = several.iter().map(|p| p.name.as_str()).collect();
-            Err(Failure::new(format!("there are several pools; name one of {} (--pool)", names.join(", "))))
+            Err(CommandFailure::new(format!("there are several pools; name one of {} (--pool)", names.join(", "))))
         }
     }
 }
@@ -90,7 +90,7 @@ fn described(pool: &PoolStatus) -> String {
     out + &table.render()
 }
 
-pub fn volume(client: &Client, args: &args::Volume, json: bool) -> Result<(), Failure> {
+pub fn volume(client: &ApiClient, args: &args::Volume, json: bool) -> Result<(), CommandFailure> {
     let at = |name: &str| format!("/v1/volumes/{}", in_url(name));
     let changed: VolumeStatus = match &args.command {
         VolumeCommand::Ls => {
@@ -117,11 +117,11 @@ pub fn volume(client: &Client, args: &args::Volume, json: bool) -> Result<(), Fa
 
 /// Exports a volume; a socket's path is made absolute here, the node's folder is not ours.
 pub fn export(
-    client: &Client,
+    client: &ApiClient,
     name: &str,
     (door, max_controllers): (&str, Option<u32>),
     json: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let door = match door.split_once(':') {
         Some((kind, path)) if !path.is_empty() => format!("{kind}:{}", absolute(std::path::Path::new(path))?),
         _ => door.to_string(),

@@ -274,7 +274,7 @@ impl Served {
         let dir = std::env::temp_dir().join(format!("weir-cli-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let fake = Arc::new(Fake::default());
-        let running = Bound::bind(&[Address::Unix(dir.join("a.sock"))], &weir_sys::keep::Keep::none())
+        let running = Bound::bind(&[Address::Unix(dir.join("a.sock"))], &weir_sys::keeper_channel::Keep::none())
             .unwrap()
             .serve(fake.clone())
             .unwrap();

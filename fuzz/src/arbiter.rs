@@ -3,17 +3,17 @@
 //! Three bytes are an operation: what, whom, how. After each, the arbiter's own `check`, and it must have somebody to
 //! serve exactly if somebody who is not held has a head.
 
-use weir_arbiter::{Arbiter, Burst, GroupKey, Mechanism, Quanta, QueueKey, Settings, TenantKey, Weights};
+use weir_arbiter::{Arbiter, ArbiterSettings, Burst, GroupKey, Mechanism, Quanta, QueueKey, TenantKey, Weights};
 use weir_units::{Bytes, Ceiling, Class, Floor, Nanos, Rates};
 
 /// Enough to have company on every level, few enough that `check` after each operation stays fast.
 const MOST: usize = 24;
 
-fn settings(a: u8, b: u8) -> Settings {
+fn settings(a: u8, b: u8) -> ArbiterSettings {
     let mechanism = [Mechanism::None, Mechanism::Rr, Mechanism::Wrr, Mechanism::Drr][usize::from(a & 3)];
     let weight = |shift: u32| u16::from(b >> shift & 7) * 36;
     let quantum = |shift: u32| 1u32 << ((u32::from(b) >> shift & 15) * 2);
-    Settings {
+    ArbiterSettings {
         mechanism,
         weights: Weights { high: weight(5), medium: weight(2), low: weight(0) },
         burst: Burst::from_bits(a >> 2),

@@ -4,7 +4,7 @@
 //! layout and digests are made right, so that the checks behind them are reached.
 
 use weir_driver::nvme_tcp as host;
-use weir_session::nvme_tcp::{Budget, Command, Connection, Settings, State};
+use weir_session::nvme_tcp::{Budget, Connection, ConnectionSettings, ConnectionState, ReadyCommand};
 use weir_spec::nvme::tcp::{
     C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digest, Framing, H2cData, Header, IcReq, IcResp, R2t, TableDigest,
     hlen,
@@ -87,20 +87,20 @@ struct Target {
     budget: Budget,
     now: Nanos,
     framing: Framing,
-    executing: Vec<Command>,
+    executing: Vec<ReadyCommand>,
     r2ts: Vec<R2t>,
     out: Vec<u8>,
 }
 
 impl Target {
     fn new(how: u8) -> Self {
-        let settings = Settings {
+        let settings = ConnectionSettings {
             cpda: how >> 4 & 3,
             maxh2cdata: 4096,
             max_transfer: MAX_TRANSFER,
             tx_limit: TX_LIMIT,
             c2h_data: 4096,
-            ..Settings::default()
+            ..ConnectionSettings::default()
         };
         let mut c = Connection::new(Nanos(0), settings);
         c.connected(DEPTH.into(), how & 4 != 0);
@@ -218,8 +218,8 @@ impl Target {
         );
         assert!(self.budget.used() <= BUDGET + u64::from(MAX_TRANSFER), "the budget is bounded");
         assert!(self.c.in_use() <= usize::from(DEPTH));
-        if !matches!(self.c.state(), State::AwaitsIcReq | State::Running) {
-            assert!(matches!(self.c.state(), State::Closed(_)) || self.c.deadline() != Nanos::NEVER);
+        if !matches!(self.c.state(), ConnectionState::AwaitsIcReq | ConnectionState::Running) {
+            assert!(matches!(self.c.state(), ConnectionState::Closed(_)) || self.c.deadline() != Nanos::NEVER);
         }
     }
 }
@@ -266,13 +266,13 @@ impl host::Buffers for Memory {
     }
 }
 
-fn submit(c: &mut host::Connection<TableDigest>, memory: &mut Memory, script: &mut Script) -> usize {
+fn submit(c: &mut host::HostConnection<TableDigest>, memory: &mut Memory, script: &mut Script) -> usize {
     let how = script.byte().unwrap_or(0);
     let len = (u32::from(script.byte().unwrap_or(0)) + 1) * 64;
     let transfer = match how & 3 {
-        0 => host::Transfer::None,
-        1 => host::Transfer::ToController(len),
-        _ => host::Transfer::ToHost(len),
+        0 => host::DataTransfer::None,
+        1 => host::DataTransfer::ToController(len),
+        _ => host::DataTransfer::ToHost(len),
     };
     let cid = u16::from(how >> 2) % (DEPTH + 1);
     usize::from(c.submit(cid, Sqe::default(), transfer, memory).is_ok())
@@ -310,14 +310,14 @@ pub fn nvme_tcp_initiator(data: &[u8]) {
     let mut script = Script(data);
     let how = script.byte().unwrap_or(0);
     let (header_digest, data_digest) = (how & 1 != 0, how & 2 != 0);
-    let settings = host::Settings {
+    let settings = host::HostSettings {
         header_digest,
         data_digest,
         hpda: how >> 6,
         depth: DEPTH,
         in_capsule: u32::from(how & 4) * 1024,
     };
-    let mut c = host::Connection::<TableDigest>::new(settings);
+    let mut c = host::HostConnection::<TableDigest>::new(settings);
     let mut memory = Memory(vec![vec![0; 64 * 256]; usize::from(DEPTH)]);
     let mut out = Vec::new();
     let (mut submitted, mut completed) = (0, 0);
@@ -344,7 +344,7 @@ pub fn nvme_tcp_initiator(data: &[u8]) {
             }
             1 => submitted += submit(&mut c, &mut memory, &mut script),
             2 => {
-                let waiting: usize = c.segments().map(host::Segment::len).sum();
+                let waiting: usize = c.segments().map(host::SendSegment::len).sum();
                 c.sent(waiting.min(1 << (what >> 2 & 15)));
             }
             _ => {

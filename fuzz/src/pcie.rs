@@ -12,10 +12,11 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use weir_arbiter::{Mechanism, Settings};
+use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_controller::{
-    Attach, Config, ControllerHandle, DataPointer, Direction, Effect, Effects, Event, Host, Io, MemoryBuffer, Model,
-    NamespaceConfig, Op, Owner, Piece, Shadow, ShadowPages, Subsystem, Tag, TenantConfig, Walk,
+    Attach, ControllerHandle, DataPiece, DataPointer, Direction, Effect, Effects, Event, Host, Io, MemoryBuffer,
+    NamespaceConfig, Op, Owner, Shadow, ShadowPages, Subsystem, SubsystemConfig, Tag, TenantConfig, TransportModel,
+    Walk,
 };
 use weir_spec::nvme::entry::SglDescriptor;
 use weir_spec::nvme::register::{self, Doorbell, doorbell_offset};
@@ -198,7 +199,7 @@ impl Guests {
         (data, direction): (&DataPointer, Direction),
         offset: u32,
         len: usize,
-    ) -> Result<Vec<Piece>, Status> {
+    ) -> Result<Vec<DataPiece>, Status> {
         let (mut walk, mut pieces, mut sum) = (Walk::new(data, direction, offset, len as u32), Vec::new(), 0);
         while let Some(piece) = walk.next(&mut |address, into: &mut [u8]| self.read(owner, address, into))? {
             assert!(!piece.is_empty(), "a piece of nothing");
@@ -246,7 +247,7 @@ impl Host for Guests {
         let mut done = 0;
         for piece in self.pieces(owner, (data, Direction::FromHost), offset, into.len())? {
             let len = piece.len() as usize;
-            let Piece::Memory { address, .. } = piece else { panic!("a bit bucket has no bytes from the host") };
+            let DataPiece::Memory { address, .. } = piece else { panic!("a bit bucket has no bytes from the host") };
             self.read(owner, address, &mut into[done..done + len])?;
             done += len;
         }
@@ -257,7 +258,7 @@ impl Host for Guests {
         let mut done = 0;
         for piece in self.pieces(owner, (data, Direction::ToHost), offset, from.len())? {
             let len = piece.len() as usize;
-            if let Piece::Memory { address, .. } = piece {
+            if let DataPiece::Memory { address, .. } = piece {
                 self.of(owner).at(address, len)?.copy_from_slice(&from[done..done + len]);
             }
             done += len;
@@ -293,9 +294,9 @@ impl ShadowPages for Pages {
 }
 
 /// What the drives are made of.
-fn config(mechanism: Mechanism, slots: u32, latency: u64) -> Config {
-    let mut config = Config::new("nqn.2026-01.io.weir:pcie");
-    config.arbitration = Settings::new(mechanism);
+fn config(mechanism: Mechanism, slots: u32, latency: u64) -> SubsystemConfig {
+    let mut config = SubsystemConfig::new("nqn.2026-01.io.weir:pcie");
+    config.arbitration = ArbiterSettings::new(mechanism);
     (config.slots, config.slot_bytes, config.latency) = (slots, 16 << 10, Nanos(latency));
     (config.max_queue_entries, config.max_io_queues, config.max_controllers) = (64, 4, 2);
     (config.mdts, config.admin_rate, config.cmb) = (3, u32::MAX, BUFFER as u64);
@@ -308,7 +309,7 @@ fn config(mechanism: Mechanism, slots: u32, latency: u64) -> Config {
 /// A drive, its guests and what is in flight.
 #[derive(Clone)]
 struct Rig {
-    config: Config,
+    config: SubsystemConfig,
     drive: Subsystem,
     hosts: Guests,
     controllers: [ControllerHandle; GUESTS],
@@ -323,7 +324,7 @@ impl Rig {
         let mut drive = Subsystem::new(config.clone(), Nanos(0)).expect("the configuration is good");
         let controllers = [0, 1].map(|guest: u16| {
             let host = GUEST_NAMES[usize::from(guest)].into();
-            let attach = Attach { tenant: guest, owner: Owner(guest.into()), model: Model::Rings, host };
+            let attach = Attach { tenant: guest, owner: Owner(guest.into()), model: TransportModel::Rings, host };
             drive.attach(Nanos(0), attach).expect("there is room")
         });
         let hosts = Guests { guests: [Guest::new(), Guest::new()], flip: 0, reads: 0 };

@@ -1,7 +1,7 @@
 //! What one program leaves for the next: a keeper's state, connections of NVMe/TCP, associations, what drives have begun. Whoever forged the bytes made their length
 //! and checksum right, so that what is behind these is reached.
 
-use weir_controller::{Begun, Config, NamespaceConfig, Subsystem, Tag, TenantConfig};
+use weir_controller::{Begun, NamespaceConfig, Subsystem, SubsystemConfig, Tag, TenantConfig};
 use weir_session::keeper::saved::{Saved, VERSION};
 use weir_session::nvme_tcp::{Budget, Connection};
 use weir_spec::nvme::tcp::{Digest, TableDigest};
@@ -89,7 +89,7 @@ pub fn connection_seeds() -> Vec<Vec<u8>> {
 }
 
 fn drive() -> Subsystem {
-    let mut config = Config::new("nqn.2026-01.io.weir:test");
+    let mut config = SubsystemConfig::new("nqn.2026-01.io.weir:test");
     config.namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size: 1 << 30, block_size: 512, uuid: [1; 16] }];
     for (name, class, host) in [("gold", Class::High, "nqn.gold"), ("rest", Class::Low, "*")] {
         config.tenants.push(TenantConfig { hosts: vec![host.into()], ..TenantConfig::new(name, class) });
@@ -131,7 +131,8 @@ pub fn begun_seeds() -> Vec<Vec<u8>> {
 
 /// None, and those of one host with a queue.
 pub fn association_seeds() -> Vec<Vec<u8>> {
-    let mut world = weir_controller::testing::World::new(weir_controller::Config::new("nqn.2026-01.io.weir:test"), 4);
+    let mut world =
+        weir_controller::testing::TestWorld::new(weir_controller::SubsystemConfig::new("nqn.2026-01.io.weir:test"), 4);
     let without = world.drive.associations(world.now);
     let mut seeds = vec![without];
     world.drive = drive();

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use weir_session::memory::MapError;
-use weir_session::vfio_user::{Action, Device, DmaRegion, Inbox, Message, Port, Shape, TABLE};
+use weir_session::vfio_user::{Action, DeviceShape, DmaRegion, Inbox, Message, Port, TABLE, VfioUserDevice};
 use weir_spec::vfio_user::{
     Capabilities, Command, DmaMap, DmaUnmap, Header, IrqSet, RegionAccess, SmallWrite, Version, WriteMulti, irq, region,
 };
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-const SHAPE: Shape = Shape { vectors: 5, mapped_doorbells: true, buffer: 0x3000, serial: 7 };
+const SHAPE: DeviceShape = DeviceShape { vectors: 5, mapped_doorbells: true, buffer: 0x3000, serial: 7 };
 
 /// What is behind the device.
 struct Board {
@@ -52,7 +52,7 @@ impl Port<()> for Board {
 }
 
 /// Hands a message over and looks at what comes of it; false when the connection is over.
-fn handle(device: &mut Device, board: &mut Board, message: Message<()>) -> bool {
+fn handle(device: &mut VfioUserDevice, board: &mut Board, message: Message<()>) -> bool {
     let (header, mut replies, mut out) = (message.header, 0, Vec::new());
     device.message(message, board, &mut out);
     for action in out {
@@ -82,7 +82,7 @@ fn handle(device: &mut Device, board: &mut Board, message: Message<()>) -> bool 
 
 /// Any messages, byte by byte, each with as many descriptors as the byte before it says; in between vectors fire.
 pub fn vfio_user_messages(data: &[u8]) {
-    let mut device = Device::new(SHAPE);
+    let mut device = VfioUserDevice::new(SHAPE);
     let mut board = Board { buffer: vec![0; SHAPE.buffer as usize], mapped: BTreeMap::new(), refuses: false };
     let mut inbox = Inbox::<()>::default();
     let mut rest = data;
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn seeds_are_served() {
         vfio_user_messages(&seeds()[0]);
-        let (mut device, mut inbox) = (Device::new(SHAPE), Inbox::<()>::default());
+        let (mut device, mut inbox) = (VfioUserDevice::new(SHAPE), Inbox::<()>::default());
         let mut board = Board { buffer: vec![0; SHAPE.buffer as usize], mapped: BTreeMap::new(), refuses: false };
         let (seed, mut at, mut served) = (seeds().remove(0), 0, 0);
         while at < seed.len() {

@@ -4,10 +4,10 @@
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use weir_journal::{Kind, Shape, Words};
+use weir_journal::{JournalMemory, JournalShape, QueueKind};
 use weir_session::memory::Memory;
-use weir_session::memory::model::Model;
-use weir_session::vhost_user::{Action, Device, Disk, Inbox, Message, Op, Taken};
+use weir_session::memory::model::ModelMemory;
+use weir_session::vhost_user::{Action, Disk, DriveCommand, Inbox, Message, Op, VhostUserDevice};
 use weir_spec::vhost_user::{
     Header, Inflight, MemoryRegion, MemoryTableHeader, Request, SingleRegion, VringAddress, VringFd, VringState,
 };
@@ -22,29 +22,34 @@ const SIZE: u16 = 16;
 /// Descriptor table, driver area, device area.
 const PLACES: [u64; 3] = [RAM, RAM + 0x400, RAM + 0x800];
 const DATA: u64 = RAM + 0x1000;
-const SHAPE: Shape = Shape { kind: Kind::Virtio, queues: 1, size: SIZE };
+const SHAPE: JournalShape = JournalShape { kind: QueueKind::Virtio, queues: 1, size: SIZE };
 
-type Fd = Rc<Model>;
+type Fd = Rc<ModelMemory>;
 
 fn disk() -> Disk {
     Disk { max_transfer: 1024, max_commands: 5, queues: 4, ..Disk::new(64 << 10, "fuzz") }
 }
 
 fn ram() -> Fd {
-    Rc::new(Model::flat(RAM, RAM_LEN as usize))
+    Rc::new(ModelMemory::flat(RAM, RAM_LEN as usize))
 }
 
 /// Does what a door does, as far as the machine can see.
 struct Door {
-    device: Device<Model>,
-    memory: Model,
+    device: VhostUserDevice<ModelMemory>,
+    memory: ModelMemory,
     actions: Vec<Action<Fd>>,
-    taken: Vec<Taken>,
+    taken: Vec<DriveCommand>,
 }
 
 impl Door {
     fn new() -> Self {
-        Door { device: Device::new(disk()), memory: Model::new(), actions: Vec::new(), taken: Vec::new() }
+        Door {
+            device: VhostUserDevice::new(disk()),
+            memory: ModelMemory::new(),
+            actions: Vec::new(),
+            taken: Vec::new(),
+        }
     }
 
     fn send(&mut self, request: Request, payload: &[u8], fds: Vec<Fd>) {
@@ -90,7 +95,7 @@ impl Door {
         self.device.check();
     }
 
-    fn execute(&mut self, t: &Taken, status: RequestStatus) {
+    fn execute(&mut self, t: &DriveCommand, status: RequestStatus) {
         let mut bytes = vec![0; t.len.min(1024) as usize];
         if let Some(q) = self.device.queue(t.tag.queue()) {
             let _ = match t.op {
@@ -279,9 +284,9 @@ fn left(data: &[u8], packed: bool) {
 
 /// A region with a sound header whose queue has begun.
 fn region(part: &[u8], packed: bool) -> Fd {
-    let model = Model::new();
+    let model = ModelMemory::new();
     let (words, carrier) = model.make_words(SHAPE.bytes());
-    weir_journal::Region::open(words.clone(), SHAPE).expect("it is new");
+    weir_journal::JournalRegion::open(words.clone(), SHAPE).expect("it is new");
     for (i, word) in part.chunks_exact(8).enumerate() {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(word);

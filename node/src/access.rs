@@ -12,7 +12,7 @@
 use crate::api::Ana;
 use serde_json::Value;
 use weir_controller::{AnaScope, AnaState, Subsystem};
-use weir_sys::keep::{Keep, LIVE};
+use weir_sys::keeper_channel::{Keep, LIVE};
 
 /// The first line; its last word is the version.
 const HEAD: &str = "weir access 1";
@@ -83,11 +83,11 @@ pub(crate) fn resume(keep: &Keep, drive: &mut Subsystem) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_controller::Config;
+    use weir_controller::SubsystemConfig;
     use weir_units::Nanos;
 
     fn drive() -> Subsystem {
-        let mut config = Config::new("nqn.2026-01.io.weir:access");
+        let mut config = SubsystemConfig::new("nqn.2026-01.io.weir:access");
         config.ana_ports = vec![("127.0.0.1:4421".parse().expect("an address"), AnaState::Inaccessible)];
         Subsystem::new(config, Nanos(0)).expect("a drive")
     }

@@ -12,8 +12,8 @@
 
 use crate::config::{Arbitration, Config, Cost, DeviceConfig, DoorConfig, Mechanism, TenantConfig};
 use std::fmt;
-use weir_plan::planner::{self, Bound, FLOORS, Overfull, TenantPlan, propose, verdict};
-use weir_plan::{Demand, Drive, Margin, Setting, Tenant};
+use weir_plan::planner::{self, FLOORS, Overfull, SlaBound, TenantPlan, propose, verdict};
+use weir_plan::{Demand, DriveModel, Margin, PlanTenant, Setting};
 use weir_units::{Bytes, Rates, Sla};
 use weir_workload::{Arrival, Mix, Pattern, Rate};
 
@@ -161,7 +161,7 @@ fn demand(size: u32, read_percent: u8, depth: u32, rate: Option<Rate>) -> Demand
 
 struct Judge<'a> {
     device: &'a DeviceConfig,
-    drive: Drive,
+    drive: DriveModel,
     setting: Setting,
     dearest: (u32, u8),
     tenants: &'a [&'a TenantConfig],
@@ -185,11 +185,11 @@ impl Judge<'_> {
     }
 
     fn plan(&self, tenant: &TenantConfig, demand: Demand, sla: Sla) -> TenantPlan {
-        let of = Tenant {
+        let of = PlanTenant {
             weight: tenant.weight,
             floor: tenant.floor.rates,
             ceiling: tenant.ceiling.rates,
-            ..Tenant::new(&tenant.name, tenant.class, demand)
+            ..PlanTenant::new(&tenant.name, tenant.class, demand)
         };
         TenantPlan { tenant: of, sla }
     }
@@ -210,11 +210,11 @@ impl Judge<'_> {
         said.unmet.iter().map(one).collect()
     }
 
-    fn breach(&self, tenant: &TenantConfig, bound: &Bound, (got, by): (Option<f64>, f64), margin: Margin) -> Breach {
+    fn breach(&self, tenant: &TenantConfig, bound: &SlaBound, (got, by): (Option<f64>, f64), margin: Margin) -> Breach {
         let expected = match (bound, got) {
             (_, None) => "it asks for more than its share, and waits ever longer".to_string(),
-            (Bound::Iops(_), Some(iops)) => format!("{iops:.0} IOPS are expected"),
-            (Bound::Bandwidth(_), Some(bytes)) => format!("{:.1} MB/s are expected", bytes / 1e6),
+            (SlaBound::Iops(_), Some(iops)) => format!("{iops:.0} IOPS are expected"),
+            (SlaBound::Bandwidth(_), Some(bytes)) => format!("{:.1} MB/s are expected", bytes / 1e6),
             (_, Some(ns)) => format!("{:.1} us are expected", ns / 1e3),
         };
         let kind = if bound.is_time() { "too long" } else { "too little" };
@@ -225,11 +225,11 @@ impl Judge<'_> {
             Some(_) => format!(", less than the {:.0} % that a prediction may be off from it", part * 100.0),
         };
         let key = match bound {
-            Bound::Iops(_) => "sla.iops",
-            Bound::Bandwidth(_) => "sla.bandwidth",
-            Bound::P50(_) => "sla.p50",
-            Bound::P99(_) => "sla.p99",
-            Bound::P999(_) => "sla.p999",
+            SlaBound::Iops(_) => "sla.iops",
+            SlaBound::Bandwidth(_) => "sla.bandwidth",
+            SlaBound::P50(_) => "sla.p50",
+            SlaBound::P99(_) => "sla.p99",
+            SlaBound::P999(_) => "sla.p999",
         };
         let what = format!("its SLA, {bound}, cannot be kept: {expected}{far}");
         Breach { device: self.device.name.clone(), tenant: tenant.name.clone(), key, by, what }

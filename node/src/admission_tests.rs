@@ -1,7 +1,7 @@
 use super::*;
 use crate::config::{Calibration, CalibrationFile};
 use std::path::Path;
-use weir_plan::calibrate::{Point, Test};
+use weir_plan::calibrate::{LoadCurve, Test};
 use weir_workload::{ByKind, Latency, PARTS, Quantiles};
 
 /// 200,000 IOPS of 4 KiB, 80 us each, 16 at once: `kind = "ram"` with that latency and so many slots, as it is measured.
@@ -15,7 +15,7 @@ fn calibration() -> Calibration {
         Test { depth, iops, latency: Latency { mean, p50: whole, p99: whole, p999: whole, max: whole }, kinds }
     };
     let tests = |reads| [1, 2, 4, 8, 16, 32].map(|depth| test(depth, reads)).to_vec();
-    let point = |size, reads| Point::new(size, reads, tests(reads)).unwrap();
+    let point = |size, reads| LoadCurve::new(size, reads, tests(reads)).unwrap();
     let points = [4096, 16384].map(|size| [100, 50, 0].map(|reads| point(size, reads))).concat();
     Calibration { weir: String::new(), target: String::new(), date: String::new(), slots: None, points }
 }

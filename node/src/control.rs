@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::time::Instant;
 use weir_controller::{Attainment, ControllerInfo, DriveStats, Subsystem, Work};
-use weir_sys::keep::Keep;
+use weir_sys::keeper_channel::Keep;
 use weir_units::{Class, Nanos};
 
 /// See the [module](self).
@@ -287,7 +287,7 @@ impl NodeControl {
     /// Does something to every drive, in their order.
     fn on_drives(
         &self,
-        what: impl Fn(&mut Subsystem, Nanos) -> Result<(), weir_controller::Error> + Clone + Send + 'static,
+        what: impl Fn(&mut Subsystem, Nanos) -> Result<(), weir_controller::ManagementError> + Clone + Send + 'static,
     ) -> Result<(), Refusal> {
         for device in 0..self.config().devices.len() {
             let (place, what) = (place(device, self.shards.len()), what.clone());

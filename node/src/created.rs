@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use weir_sys::lock;
-use weir_sys::media::{FlashState, MetadataFile, Remembered};
+use weir_sys::media::{FlashState, MetadataFile, NonvolatileFile};
 
 /// The images that were missing or empty before the start. One that has bytes is never touched.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl Image {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => true,
             _ => return None,
         };
-        let beside = [FlashState::path_of(path), Remembered::path_of(path), MetadataFile::path_of(path)];
+        let beside = [FlashState::path_of(path), NonvolatileFile::path_of(path), MetadataFile::path_of(path)];
         let beside = beside.into_iter().filter(|path| !path.exists()).collect();
         Some(Image { path: path.to_owned(), was_missing, beside })
     }

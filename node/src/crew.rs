@@ -7,8 +7,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_sys::arena::Arena;
-use weir_sys::lifeline::Roster;
 use weir_sys::reactor::{Reactor, ReactorError, Waker, mailbox};
+use weir_sys::robust_futex::Roster;
 use weir_sys::sched;
 
 /// What a start consists of: each step as long as since the one before.
@@ -104,7 +104,7 @@ fn start_thread(
     roster: &Roster,
     report: mpsc::Sender<(usize, std::io::Result<()>)>,
 ) -> Result<Thread, StartError> {
-    let place = roster.place().map_err(|e| StartError::Thread(core, std::io::Error::other(e)))?;
+    let place = roster.slot().map_err(|e| StartError::Thread(core, std::io::Error::other(e)))?;
     let (give, given) = mpsc::channel::<Shard>();
     let run = move || {
         // Whoever waits for its death sees it here, from now on.

@@ -38,12 +38,12 @@ use std::collections::VecDeque;
 use std::path::Path;
 use store::serve;
 use weir_controller::{
-    Config as MachineConfig, Effect, Effects, Event, Host, Io, Management, NamespaceConfig, Op, Owner, SlotId,
-    Subsystem,
+    Effect, Effects, Event, Host, Io, Management, NamespaceConfig, Op, Owner, SlotId, Subsystem,
+    SubsystemConfig as MachineConfig,
 };
 use weir_spec::nvme::Status;
-use weir_sys::keep::Keep;
-use weir_sys::media::{FlashState, Null, Remembered, Store};
+use weir_sys::keeper_channel::Keep;
+use weir_sys::media::{FlashState, NonvolatileFile, Null, Store};
 use weir_sys::reactor::{FileDone, Reactor};
 use weir_units::Nanos;
 
@@ -139,7 +139,7 @@ impl Device {
             return Self::open_channel(config, machine, &keys.on(flash), now, keep).inspect_err(|_| unmake());
         }
         if let MediaConfig::File(path) = &config.media {
-            Remembered::check_pair(path, new_medium)?;
+            NonvolatileFile::check_pair(path, new_medium)?;
             Beside::check_pair(path, new_medium)?;
         }
         let (mut backend, limit) = open_backend(config, keep)?;

@@ -12,7 +12,7 @@ use weir_controller::{Host, Io, Op, SlotId, Subsystem};
 use weir_driver::IoKind;
 use weir_flash::UNIT;
 use weir_spec::nvme::Status;
-use weir_sys::media::{Fault, FileMedia, FileOpKind, Finished, Request};
+use weir_sys::media::{FileMedia, FileOpKind, FileRequest, Finished, MediumFault};
 use weir_sys::reactor::{FileDone, IoBuf, Reactor};
 use weir_units::Nanos;
 use whole::{WHOLE, Wholes};
@@ -86,7 +86,7 @@ impl Direct {
 
     /// What poisoned the medium, if anything did.
     #[inline]
-    pub fn fault(&self) -> Option<&Fault> {
+    pub fn fault(&self) -> Option<&MediumFault> {
         self.media.fault()
     }
 
@@ -130,7 +130,7 @@ impl Direct {
             IoKind::Flush => FileOpKind::Flush,
         };
         let token = io.slot.index() as u64;
-        let request = Request { op, offset: transfer.offset(), len: transfer.chunk, buf, token };
+        let request = FileRequest { op, offset: transfer.offset(), len: transfer.chunk, buf, token };
         match self.media.start(reactor, request) {
             Ok(()) => {
                 self.remember(transfer);
@@ -174,7 +174,7 @@ impl Direct {
         let len = (end.min(self.media.capacity()) - first) as u32;
         let token = io.slot.index() as u64 | SAVE;
         let buf = Some(self.media.buffer(len));
-        let request = Request { op: FileOpKind::Read, offset: first, len, buf, token };
+        let request = FileRequest { op: FileOpKind::Read, offset: first, len, buf, token };
         match self.media.start(reactor, request) {
             Ok(()) => {
                 put(&mut self.saving, io.slot, io);

@@ -28,7 +28,7 @@ use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weir_driver::nvme_tcp::Association;
-use weir_sys::keep::Keep;
+use weir_sys::keeper_channel::Keep;
 use weir_units::Nanos;
 
 /// Names of connections to the drives that are media; the drive's name follows.

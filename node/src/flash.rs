@@ -5,16 +5,16 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use weir_controller::{Op, Operation, Service};
+use weir_controller::{Op, Operation, TimingModel};
 use weir_flash::{
     ConfigError, Fdp, Flash, FlashOp, HandleWork, Image, PowerLoss, Precondition, Stats, UNIT, Utilisation, WearSpread,
     When,
 };
-use weir_sys::keep::Keep;
-use weir_sys::media::{FLASH_MAP_SCHEMA, FLASH_SCHEMA, FlashState, Found, MediaError};
+use weir_sys::keeper_channel::Keep;
+use weir_sys::media::{FLASH_MAP_SCHEMA, FLASH_SCHEMA, FlashState, ImageCondition, MediaError};
 use weir_units::Nanos;
 
-/// [`Flash`] as the [`Service`] of a drive.
+/// [`Flash`] as the [`TimingModel`] of a drive.
 #[derive(Debug)]
 pub struct FlashService {
     flash: Flash,
@@ -164,14 +164,14 @@ impl Units {
 
 /// Lends the flash what the core cannot have of itself. A map that outlives the process is put on huge pages beside the thread that serves.
 fn hint(flash: &mut Flash, is_mapped: bool) {
-    flash.set_prefetch(weir_sys::near::prefetch);
+    flash.set_prefetch(weir_sys::prefetch::prefetch);
     if !is_mapped {
-        weir_sys::near::on_huge_pages(flash.page_map());
+        weir_sys::prefetch::on_huge_pages(flash.page_map());
     }
 }
 
 /// A state as it was found, or new.
-type Opened = (FlashState, Image, Found);
+type Opened = (FlashState, Image, ImageCondition);
 
 /// The page map goes on from the one that is held under that name, or a new one does, whose file is to be held.
 fn lend_map(
@@ -193,7 +193,11 @@ impl FlashService {
     ///
     /// # Errors
     /// What of the configuration does not fit.
-    pub fn new(config: &weir_flash::Config, state: Precondition, now: Nanos) -> Result<FlashService, ConfigError> {
+    pub fn new(
+        config: &weir_flash::FlashDriveConfig,
+        state: Precondition,
+        now: Nanos,
+    ) -> Result<FlashService, ConfigError> {
         let mut flash = Flash::new(config, now)?;
         hint(&mut flash, false);
         if state != Precondition::Fresh {
@@ -281,7 +285,7 @@ impl FlashService {
             Some(arena) => FlashState::adopt(name, arena, &config.config)?,
             None => FlashState::in_memory(name, &config.config)?,
         };
-        let is_new = opened.2 == Found::New;
+        let is_new = opened.2 == ImageCondition::New;
         let made = lend_map(&mut opened, map, config, keep)?;
         let (flash, state) = Self::from_state(opened, config, now)?;
         // Whole from here on: preconditioned as well.
@@ -301,7 +305,7 @@ impl FlashService {
         let path = state.path();
         let wrong = |e: ConfigError| MediaError::kept(&path.to_string_lossy(), std::io::Error::other(e.to_string()));
         let is_mapped = image.mapped.is_some();
-        let mut flash = if found == Found::New {
+        let mut flash = if found == ImageCondition::New {
             let mut flash = Flash::create(&config.config, now, image).map_err(wrong)?;
             if config.precondition != Precondition::Fresh {
                 flash.precondition(config.precondition);
@@ -378,7 +382,7 @@ impl FlashService {
     }
 }
 
-impl Service for FlashService {
+impl TimingModel for FlashService {
     #[inline]
     fn begin(&mut self, now: Nanos, operation: Operation) -> When {
         let Units { op, first, count, parts } = Units::of(operation);
@@ -432,7 +436,7 @@ impl Service for FlashService {
     }
 
     #[inline]
-    fn soon(&self, offset: u64) {
+    fn prefetch(&self, offset: u64) {
         self.flash.prefetch((offset / u64::from(UNIT)) as u32);
     }
 

@@ -16,8 +16,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use weir_sys::keep::Keep;
-use weir_sys::lock::{self, Owner, Retry};
+use weir_sys::keeper_channel::Keep;
+use weir_sys::lock::{self, ProcessState, Retry};
 
 /// Connections that may wait to be accepted: those of all hosts that come at once while one worker follows another. Of a TCP port the kernel
 /// allows `net.core.somaxconn` at most, 4096 by default. A host whose SYN finds the queue full hears nothing, and sends it again after 1 s.
@@ -184,7 +184,7 @@ fn until_free<T>(mut listen: impl FnMut() -> Result<T, BindError>) -> Result<T, 
     loop {
         match listen() {
             Err(BindError::Busy { holder, .. })
-                if retry.again(holder.as_ref().map_or(Owner::Unseen, |who| Owner::of(who.pid))) => {}
+                if retry.again(holder.as_ref().map_or(ProcessState::Unseen, |who| ProcessState::of(who.pid))) => {}
             result => return result,
         }
     }
@@ -252,7 +252,7 @@ pub fn who_holds_unix(path: &Path) -> Option<Holder> {
         if let Ok(peer) = sockopt::socket_peercred(&stream) {
             // Credentials are those of listen(2): a process that may have gone, after it has passed the socket on.
             let pid = peer.pid.as_raw_pid().unsigned_abs();
-            if Owner::of(pid) == Owner::Living {
+            if ProcessState::of(pid) == ProcessState::Living {
                 return Some(holder(pid));
             }
         }

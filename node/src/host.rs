@@ -12,10 +12,10 @@
 //! [`Gate`] a change counts at once. Over vhost-user the server follows by itself, where it may.
 //!
 //! **Arbitration in front.** A drive that tells classes apart needs none. Before any other, a [`Gate`] holds the requests of
-//! all queue pairs that were given it, in this process, and lets them go by class (`weir_driver::front`).
+//! all queue pairs that were given it, in this process, and lets them go by class (`weir_driver::host_arbiter`).
 //!
 //! A vfio-user server takes one client at a time, which has one controller: all queue pairs of a target come from one
-//! [`Controller`].
+//! [`RemoteController`].
 //!
 //! **Limits.** A local drive is run by whoever polls a queue pair on it; its data is copied once more than by
 //! [`Local`] itself. Arbitration in front reaches as far as the process: clients of several processes want a node before
@@ -29,7 +29,7 @@ use crate::target::{HOST_NQN, Target};
 use local::LocalQueue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use weir_driver::front::{Front, FrontClient, FrontConfig, FrontTenant};
+use weir_driver::host_arbiter::{ArbitratedClient, ArbitratedTenant, HostArbiter, HostArbiterConfig};
 use weir_driver::{Done, Io, QueuePair, TransportError, nvme_tcp, vhost_user};
 use weir_spec::nvme::register::ams;
 use weir_sys::reactor::now;
@@ -69,7 +69,7 @@ pub struct Options {
     /// for `unniced` and does not have the tenant's.
     pub weighted: bool,
     /// Arbitration in front, and whose queue pairs these are there.
-    pub gate: Option<(Gate, FrontTenant)>,
+    pub gate: Option<(Gate, ArbitratedTenant)>,
 }
 
 impl Default for Options {
@@ -126,20 +126,20 @@ impl QueueClass {
 
 /// Arbitration in front of drives, shared by the queue pairs that are to share.
 #[derive(Clone, Debug)]
-pub struct Gate(Arc<Mutex<Front>>);
+pub struct Gate(Arc<Mutex<HostArbiter>>);
 
 impl Gate {
     /// A gate that nobody is behind yet.
-    pub fn new(config: FrontConfig) -> Self {
-        Gate(Arc::new(Mutex::new(Front::new(config))))
+    pub fn new(config: HostArbiterConfig) -> Self {
+        Gate(Arc::new(Mutex::new(HostArbiter::new(config))))
     }
 
     /// One whose queue pairs share what it gets.
-    pub fn tenant(&self) -> FrontTenant {
+    pub fn tenant(&self) -> ArbitratedTenant {
         self.front().add_tenant(1)
     }
 
-    fn front(&self) -> MutexGuard<'_, Front> {
+    fn front(&self) -> MutexGuard<'_, HostArbiter> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -176,7 +176,7 @@ pub struct Namespace {
 }
 
 enum Way {
-    Tcp(tcp::Controller),
+    Tcp(tcp::RemoteController),
     /// The queue pairs that are left, the namespace, and the class that they were created in.
     VfioUser(std::vec::IntoIter<vfio::VfioUserQueue>, u32, Class),
     VhostUser(std::vec::IntoIter<vhost::VhostUserQueue>),
@@ -204,7 +204,7 @@ impl Controller {
                 Way::Local(LocalDrive::open(&config, &[tenant])?, 0)
             }
             Target::NvmeTcp { host, port, nqn, nsid } => {
-                let wanted = nvme_tcp::Options {
+                let wanted = nvme_tcp::ConnectOptions {
                     nsid: *nsid,
                     queues: options.queues.max(1),
                     depth: options.depth.clamp(1, u32::from(u16::MAX)) as u16,
@@ -213,12 +213,12 @@ impl Controller {
                     kato: options.keep_alive,
                     preferred_ams: options.weighted.then_some(ams::WRR),
                     spare: true,
-                    ..nvme_tcp::Options::new(nqn, &options.hostnqn)
+                    ..nvme_tcp::ConnectOptions::new(nqn, &options.hostnqn)
                 };
-                Way::Tcp(tcp::Controller::connect(host, *port, wanted)?)
+                Way::Tcp(tcp::RemoteController::connect(host, *port, wanted)?)
             }
             Target::VfioUser { path, nsid, ams } => {
-                let wanted = vfio::Options {
+                let wanted = vfio::VfioUserOptions {
                     nsid: *nsid,
                     queues: options.queues.max(1),
                     depth: options.depth,
@@ -230,7 +230,11 @@ impl Controller {
             }
             Target::VhostUser { path } => {
                 let queues = options.queues.max(1);
-                let wanted = vhost_user::Options { queues, packed: options.packed, ..vhost_user::Options::default() };
+                let wanted = vhost_user::FrontEndOptions {
+                    queues,
+                    packed: options.packed,
+                    ..vhost_user::FrontEndOptions::default()
+                };
                 let patience = options.reconnect.map(|n| Duration::from_nanos(n.0));
                 let pairs = vhost::connect_for(path, wanted, options.depth, options.max_io, patience)?;
                 Way::VhostUser(pairs.into_iter())
@@ -279,11 +283,11 @@ impl Controller {
     /// The same, of another tenant of a gate than the options say, or of none.
     ///
     /// # Errors
-    /// As [`Controller::queue_pair`].
+    /// As [`RemoteController::queue_pair`].
     pub fn queue_pair_of(
         &mut self,
         class: QueueClass,
-        seat: Option<(Gate, FrontTenant)>,
+        seat: Option<(Gate, ArbitratedTenant)>,
     ) -> Result<HostQueue, TransportError> {
         let o = &self.options;
         let none = || TransportError::Refused(format!("{} queue pairs were asked for, and all are in use", o.queues));
@@ -377,7 +381,7 @@ impl QueueWay {
 /// A queue pair's place at a gate.
 struct Seat {
     gate: Gate,
-    client: FrontClient,
+    client: ArbitratedClient,
     taken: Vec<Io>,
     blocked: bool,
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::config::Config;
 use crate::node::Node;
 use std::time::{Duration, Instant};
-use weir_arbiter::{Mechanism, Settings};
+use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_driver::IoKind;
 
 /// Keeps a queue pair full of 4 KiB requests that write and read back what only this run writes.
@@ -141,7 +141,7 @@ fn a_gate_shares_a_drive_that_does_not() {
     let config = DeviceConfig::from_query("ram", "capacity=16MiB&latency=50us&slots=8&arbitration=none").unwrap();
     let tenants = ["a", "b", "c"].map(|name| LocalTenant { name: name.into(), class: Class::High });
     let drive = LocalDrive::open(&config, &tenants).unwrap();
-    let front = FrontConfig { slots: 8, ..FrontConfig::new(Settings::new(Mechanism::Drr)) };
+    let front = HostArbiterConfig { slots: 8, ..HostArbiterConfig::new(ArbiterSettings::new(Mechanism::Drr)) };
     let gate = Gate::new(front);
     let mut loads: Vec<Load> = [(0, Class::High), (1, Class::Low), (2, Class::Medium)]
         .map(|(tenant, class)| {

@@ -17,10 +17,10 @@ use crate::flash::FlashFigures;
 use crate::node::machine_config;
 use std::ops::Range;
 use weir_controller::{
-    Attach, ClassFrom, ControllerHandle, ControllerInfo, DataPointer, Direction, DriveStats, Event, Host, Model, Owner,
-    Piece, Tag, TenantConfig, Walk,
+    Attach, ClassFrom, ControllerHandle, ControllerInfo, DataPiece, DataPointer, Direction, DriveStats, Event, Host,
+    Owner, Tag, TenantConfig, TransportModel, Walk,
 };
-use weir_driver::nvme::{BringUp, IoQueue, Plan, Port, QueuePlan, Remake, Rings};
+use weir_driver::nvme::{BringUp, ControllerPlan, IoQueue, Port, QueuePairRings, QueuePlan, Remake};
 use weir_driver::{Done, Io, QueuePair, TransportError};
 use weir_spec::nvme::register::{Doorbell, ams};
 use weir_spec::nvme::{Cqe, Sqe, Status};
@@ -73,7 +73,7 @@ pub struct Local {
 
 struct Client {
     controller: ControllerHandle,
-    admin: Rings,
+    admin: QueuePairRings,
     queue: IoQueue,
     /// The queue is being made anew.
     remake: Option<Remake>,
@@ -119,7 +119,7 @@ impl Local {
         buffer: u32,
         now: Nanos,
     ) -> Result<usize, TransportError> {
-        self.connect_with(tenant, name, Plan::new(BASE, depth, buffer), now)
+        self.connect_with(tenant, name, ControllerPlan::new(BASE, depth, buffer), now)
     }
 
     /// The same, with a submission queue that asks for a class by its QPRIO: weighted round robin is selected at the controller,
@@ -136,12 +136,23 @@ impl Local {
         now: Nanos,
     ) -> Result<usize, TransportError> {
         let queues = vec![QueuePlan { depth, priority }];
-        self.connect_with(tenant, name, Plan { ams: ams::WRR, queues, ..Plan::new(BASE, depth, buffer) }, now)
+        self.connect_with(
+            tenant,
+            name,
+            ControllerPlan { ams: ams::WRR, queues, ..ControllerPlan::new(BASE, depth, buffer) },
+            now,
+        )
     }
 
-    fn connect_with(&mut self, tenant: u16, name: &str, plan: Plan, now: Nanos) -> Result<usize, TransportError> {
+    fn connect_with(
+        &mut self,
+        tenant: u16,
+        name: &str,
+        plan: ControllerPlan,
+        now: Nanos,
+    ) -> Result<usize, TransportError> {
         let owner = Owner(self.clients.len() as u32);
-        let attach = Attach { tenant, owner, model: Model::Rings, host: name.into() };
+        let attach = Attach { tenant, owner, model: TransportModel::Rings, host: name.into() };
         let machine = self.device.machine_mut();
         let controller = machine.attach(now, attach).map_err(|e| TransportError::Refused(e.to_string()))?;
         self.hosts.0.push(vec![0; plan.memory() as usize].into_boxed_slice());
@@ -423,7 +434,7 @@ impl Memories {
             };
             let Some(piece) = walk.next(&mut read)? else { return Ok(()) };
             let range = at..at + piece.len() as usize;
-            if let Piece::Memory { address, len } = piece {
+            if let DataPiece::Memory { address, len } = piece {
                 each(self.slice_mut(owner, address, len as usize).ok_or(Status::DATA_TRANSFER_ERROR)?, range.clone());
             }
             at = range.end;

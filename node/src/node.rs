@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use weir_controller::{self as controller, DiscoveryRecord, Subsystem};
 use weir_spec::nvme::fabrics::DISCOVERY_NQN;
-use weir_sys::keep::{Keep, ToKeeper};
+use weir_sys::keeper_channel::{Keep, ToKeeper};
 use weir_sys::reactor::{Idle, ReactorError};
 use weir_sys::sched;
 
@@ -399,20 +399,23 @@ fn make_shards(
 }
 
 /// What the discovery service is made with: the door bounds its hosts.
-fn discovery_config(config: &Config) -> controller::Config {
-    let discovery = controller::Config::discovery();
-    controller::Config { max_controllers: discovery.max_controllers.max(config.nvme_tcp.connections), ..discovery }
+fn discovery_config(config: &Config) -> controller::SubsystemConfig {
+    let discovery = controller::SubsystemConfig::discovery();
+    controller::SubsystemConfig {
+        max_controllers: discovery.max_controllers.max(config.nvme_tcp.connections),
+        ..discovery
+    }
 }
 
 /// What the drive's machine is made with.
-pub(crate) fn subsystem_config(config: &Config, device: &DeviceConfig) -> controller::Config {
+pub(crate) fn subsystem_config(config: &Config, device: &DeviceConfig) -> controller::SubsystemConfig {
     let index = config.devices.iter().position(|d| d.name == device.name);
     let export = index.and_then(|i| tcp_export(config, i));
     let class_from = export.map_or(device.class_from, |e| e.class_from);
     // Hosts of NVMe, by whatever door; a vhost-user device's queues are its own.
     let hosts = |e: &&ExportConfig| Some(e.device) == index && !matches!(e.door, DoorConfig::VhostUser { .. });
     let queues = config.exports.iter().filter(hosts).map(|e| e.queues.min(device.queues)).max();
-    controller::Config {
+    controller::SubsystemConfig {
         tenants: config.tenants.iter().map(|t| machine_tenant(t, class_from)).collect(),
         in_capsule: config.nvme_tcp.in_capsule.get() as u32,
         ana_ports: config.nvme_tcp.ana_ports(),
@@ -448,8 +451,8 @@ fn tcp_export(config: &Config, device: usize) -> Option<&ExportConfig> {
 }
 
 /// What a drive's machine is made with, but for tenants and namespaces.
-pub fn machine_config(device: &DeviceConfig) -> controller::Config {
-    controller::Config {
+pub fn machine_config(device: &DeviceConfig) -> controller::SubsystemConfig {
+    controller::SubsystemConfig {
         serial: device.serial.clone(),
         arbitration: device.arbitration.into(),
         cost: match device.cost {
@@ -465,7 +468,7 @@ pub fn machine_config(device: &DeviceConfig) -> controller::Config {
         max_controllers: device.max_controllers,
         cmb: device.cmb.map_or(0, weir_units::Bytes::get),
         reads_zeroes: device.media != MediaConfig::Null || device.read_zeroes,
-        ..controller::Config::new(&device.nqn)
+        ..controller::SubsystemConfig::new(&device.nqn)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::notice::notice;
 use rustix::io::fcntl_dupfd_cloexec;
 use std::io;
 use weir_sys::arena::{Arena, Pages, Schema};
-use weir_sys::keep::Keep;
+use weir_sys::keeper_channel::Keep;
 
 /// Of the memory that the word lies in: the owner epoch of its header, and nothing else.
 pub const SCHEMA: Schema = Schema { name: "owner", version: 1 };
@@ -69,7 +69,7 @@ pub fn give_up() -> ! {
 mod tests {
     use super::*;
     use std::os::fd::AsFd;
-    use weir_sys::keep::{Channel, ToKeeper, ToWorker};
+    use weir_sys::keeper_channel::{Channel, ToKeeper, ToWorker};
 
     /// A worker, with what the keeper holds.
     fn worker(held: Option<&dyn AsFd>) -> (Channel, Keep) {

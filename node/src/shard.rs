@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 use weir_controller::Owner;
-use weir_sys::keep::Keep;
+use weir_sys::keeper_channel::Keep;
 use weir_sys::reactor::{Idle, Reactor, Ready, Sender, WAKE_MARGIN};
 use weir_sys::sched::Waits;
 use weir_units::Nanos;

@@ -176,7 +176,7 @@ pub fn open(target: &str, depth: u32) -> Result<Opened, TransportError> {
         ))),
         Target::NvmeTcp { host, port, nqn, nsid } => {
             let depth = depth.clamp(1, DEPTH) as u16;
-            let options = nvme_tcp::Options { nsid, queues: 1, depth, ..options(&nqn) };
+            let options = nvme_tcp::ConnectOptions { nsid, queues: 1, depth, ..options(&nqn) };
             let pair = only(target, transport::nvme_tcp::open(&host, port, &options, MAX_IO)?)?;
             let connections = pair.connections().map_err(|e| TransportError::Closed(format!("{target}: {e}")))?;
             let (cntlid, number) = pair.association();
@@ -186,20 +186,21 @@ pub fn open(target: &str, depth: u32) -> Result<Opened, TransportError> {
         }
         Target::VfioUser { path, nsid, ams } => {
             let depth = depth.clamp(1, DEPTH);
-            let options = transport::vfio_user::Options { nsid, ams, depth, max_io: MAX_IO, ..Default::default() };
+            let options =
+                transport::vfio_user::VfioUserOptions { nsid, ams, depth, max_io: MAX_IO, ..Default::default() };
             // Its server has one client at a time, and the next one's controller is not ready before the media has finished what it has.
             only(target, transport::vfio_user::connect(&path, &options)?).map(local)
         }
         Target::VhostUser { path } => {
-            let options = vhost_user::Options::default();
+            let options = vhost_user::FrontEndOptions::default();
             only(target, transport::vhost_user::connect(&path, options, depth.clamp(1, DEPTH), MAX_IO)?).map(local)
         }
     }
 }
 
 /// As the node connects to a subsystem.
-fn options(nqn: &str) -> nvme_tcp::Options {
-    nvme_tcp::Options::new(nqn, HOST_NQN)
+fn options(nqn: &str) -> nvme_tcp::ConnectOptions {
+    nvme_tcp::ConnectOptions::new(nqn, HOST_NQN)
 }
 
 /// Whether an NVMe/TCP target still has an association of this node. Waits for the network.

@@ -1,14 +1,14 @@
 //! Who asks what of the drive: a job's copies, each a queue and a source of requests.
 
-use crate::trace::{Draw, Fit, Replay, Timing, Trace};
+use crate::trace::{Draw, Fit, Replay, ReplayTiming, Trace};
 use std::sync::Arc;
 use weir_controller::{Op, SqHandle};
 use weir_units::{Class, Nanos};
-use weir_workload::{Generator, Job, Kind, Pacer, Request};
+use weir_workload::{Generator, Job, Pacer, Request, RequestKind};
 
 /// A job, and what it has beside its description.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct SimulatedClient {
     /// What it does. The depth counts for traces too.
     pub job: Job,
     /// Its tenant's place in the drive's configuration.
@@ -16,21 +16,21 @@ pub struct Client {
     /// The class its queues ask for, where the tenant lets them (`class_from = "peer"`).
     pub wish: Option<Class>,
     /// Requests from a file instead of drawn ones.
-    pub trace: Option<(Trace, Timing, Fit)>,
+    pub trace: Option<(Trace, ReplayTiming, Fit)>,
     /// These requests instead, in the order of their times; latencies count from then.
     pub draws: Option<Arc<[Draw]>>,
 }
 
-impl Client {
+impl SimulatedClient {
     /// A job that draws its requests.
-    pub fn new(job: &Job, tenant: u16) -> Client {
-        Client { job: job.clone(), tenant, wish: None, trace: None, draws: None }
+    pub fn new(job: &Job, tenant: u16) -> SimulatedClient {
+        SimulatedClient { job: job.clone(), tenant, wish: None, trace: None, draws: None }
     }
 }
 
 /// Where requests come from.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum RequestSource {
     /// As many as the depth permits. The next one is drawn already, so that the drive can be told what to bring nearer.
     Closed(Generator, Request),
     /// At a rate.
@@ -41,21 +41,21 @@ pub(crate) enum Source {
     List(Arc<[Draw]>, usize),
 }
 
-impl Source {
+impl RequestSource {
     /// One that asks as fast as it is answered.
-    pub fn closed(mut generator: Generator) -> Source {
+    pub fn closed(mut generator: Generator) -> RequestSource {
         let first = generator.next_request();
-        Source::Closed(generator, first)
+        RequestSource::Closed(generator, first)
     }
 
     /// When the next request may leave; [`Nanos::NEVER`] when there is none.
     #[inline]
     pub fn due(&self) -> Nanos {
         match self {
-            Source::Closed(..) => Nanos(0),
-            Source::Open(_, pacer) => pacer.due(),
-            Source::Trace(replay) => replay.due(),
-            Source::List(draws, at) => draws.get(*at).map_or(Nanos::NEVER, |draw| draw.due),
+            RequestSource::Closed(..) => Nanos(0),
+            RequestSource::Open(_, pacer) => pacer.due(),
+            RequestSource::Trace(replay) => replay.due(),
+            RequestSource::List(draws, at) => draws.get(*at).map_or(Nanos::NEVER, |draw| draw.due),
         }
     }
 
@@ -63,9 +63,9 @@ impl Source {
     #[inline]
     pub fn counts_from_due(&self) -> bool {
         match self {
-            Source::Closed(..) => false,
-            Source::Open(..) | Source::List(..) => true,
-            Source::Trace(replay) => replay.is_timed(),
+            RequestSource::Closed(..) => false,
+            RequestSource::Open(..) | RequestSource::List(..) => true,
+            RequestSource::Trace(replay) => replay.is_timed(),
         }
     }
 
@@ -73,7 +73,7 @@ impl Source {
     #[inline]
     pub fn ahead(&self) -> Option<u64> {
         match self {
-            Source::Closed(_, next) => Some(next.offset),
+            RequestSource::Closed(_, next) => Some(next.offset),
             _ => None,
         }
     }
@@ -81,21 +81,21 @@ impl Source {
     #[inline]
     pub fn take(&mut self) -> Option<Draw> {
         let (drawn, due) = match self {
-            Source::Closed(generator, next) => (std::mem::replace(next, generator.next_request()), Nanos(0)),
-            Source::Open(generator, pacer) => (generator.next_request(), pacer.due()),
-            Source::Trace(replay) => return replay.take(),
-            Source::List(draws, at) => {
+            RequestSource::Closed(generator, next) => (std::mem::replace(next, generator.next_request()), Nanos(0)),
+            RequestSource::Open(generator, pacer) => (generator.next_request(), pacer.due()),
+            RequestSource::Trace(replay) => return replay.take(),
+            RequestSource::List(draws, at) => {
                 let draw = draws.get(*at).copied();
                 *at += 1;
                 return draw;
             }
         };
         let op = match drawn.kind {
-            Kind::Read => Op::Read,
-            Kind::Write => Op::Write,
-            Kind::Trim => Op::Deallocate,
+            RequestKind::Read => Op::Read,
+            RequestKind::Write => Op::Write,
+            RequestKind::Trim => Op::Deallocate,
         };
-        if let Source::Open(_, pacer) = self {
+        if let RequestSource::Open(_, pacer) = self {
             pacer.advance(drawn.len);
         }
         Some(Draw { due, op, fua: false, offset: drawn.offset, len: drawn.len })
@@ -108,7 +108,7 @@ pub(crate) struct Lane {
     /// Its job's place.
     pub job: usize,
     pub queue: SqHandle,
-    pub source: Source,
+    pub source: RequestSource,
     pub outstanding: u32,
     pub depth: u32,
     /// Its first request.

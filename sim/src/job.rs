@@ -1,7 +1,7 @@
 //! `[[job]]`.
 
 use crate::scenario::capacity;
-use crate::trace::{self, Fit, Format, Timing, Trace};
+use crate::trace::{self, Fit, Format, ReplayTiming, Trace};
 use std::path::Path;
 use std::str::FromStr;
 use weir_flash::FdpConfig;
@@ -9,7 +9,7 @@ use weir_node::config::DeviceConfig;
 use weir_node::config::demand::{key_value, mix, rate};
 use weir_node::config::read::{Read, Section, Value, element_name, integer, name, number, size, text, time, word};
 use weir_units::{Bytes, Class, Nanos};
-use weir_workload::{Arrival, Job, Pattern, Region, Skew, Theta, Zones};
+use weir_workload::{Arrival, Job, JobRegion, Pattern, Skew, Theta, Zones};
 
 /// A job as it was read.
 pub(crate) struct JobRead {
@@ -21,7 +21,7 @@ pub(crate) struct JobRead {
     pub tenant: Option<usize>,
     /// Its drive's place.
     pub device: usize,
-    pub trace: Option<(Trace, Timing, Fit)>,
+    pub trace: Option<(Trace, ReplayTiming, Fit)>,
     /// The placement handle that it writes through.
     pub placement: Option<u8>,
 }
@@ -51,7 +51,7 @@ pub(crate) fn read(
         class: section.get("class", parsed::<Class, _>("is none of urgent, high, medium, low")),
         start: section.or("start", Nanos(0), time(MAX_START)),
         time: section.get("time", some_time),
-        region: section.get("region", key_value::<Region>("region")),
+        region: section.get("region", key_value::<JobRegion>("region")),
         ..default
     };
     let trace = match &file {
@@ -66,7 +66,7 @@ pub(crate) fn read(
     }
     let most = device.map_or(u32::MAX, |d| d.queue_depth.into());
     // An open loop waits for nobody but a full queue.
-    let open = job.rate.is_some() || matches!(trace, Some((_, Timing::Original { .. }, _)));
+    let open = job.rate.is_some() || matches!(trace, Some((_, ReplayTiming::Original { .. }, _)));
     let depth = if open { most } else { DEPTH.min(most) };
     job.depth = section.or("qd", depth, |v| Ok(integer(1..=65_535)(v)? as u32));
     if job.depth > most {
@@ -174,7 +174,7 @@ fn trace_keys(
     file: &str,
     job: &Job,
     device: Option<&DeviceConfig>,
-) -> Option<(Trace, Timing, Fit)> {
+) -> Option<(Trace, ReplayTiming, Fit)> {
     for key in DRAWN_KEYS.into_iter().filter(|key| section.has(key)) {
         section.fault(key, "the trace says what is asked for; leave one of both out");
     }
@@ -189,7 +189,7 @@ fn trace_keys(
     if fast && speed.is_some() {
         section.fault("speed", "timing = \"fast\" does not go by the trace's clock; leave one of both out");
     }
-    let timing = if fast { Timing::Fast } else { Timing::Original { speed: speed.unwrap_or(1.0) } };
+    let timing = if fast { ReplayTiming::Fast } else { ReplayTiming::Original { speed: speed.unwrap_or(1.0) } };
     let fit = section.or("fit", "strict", word(&[("strict", "strict"), ("wrap", "wrap"), ("scale", "scale")]));
     let span = section.get("span", size(1..=u64::MAX));
     if span.is_some() && fit != "scale" {
@@ -201,7 +201,7 @@ fn trace_keys(
         _ => Fit::Strict,
     };
     let (block, size) = device.map_or((512, u64::MAX), |d| (u64::from(d.block_size), capacity(d)));
-    let region = job.region.unwrap_or(Region { offset: 0, len: size });
+    let region = job.region.unwrap_or(JobRegion { offset: 0, len: size });
     if region.offset.saturating_add(region.len) > size || (region.offset | region.len) % block != 0 {
         section.fault("region", format_args!("is no part of the drive ({}) in whole blocks", Bytes(size)));
     }

@@ -7,7 +7,7 @@
 //!           ▲  closed loop or rate     │  ▲                            │
 //!           └──── Host::respond ◀──────┘  └── now = next_deadline ◀────┘
 //! ```
-//! [`World`] holds one drive and its clients: every job has a front controller and one queue per copy. Service times are the
+//! [`SimulatedDrive`] holds one drive and its clients: every job has a front controller and one queue per copy. Service times are the
 //! drive's own (`latency` and `slots` of its [`Config`](weir_controller::Config)); between two of them nothing happens, so the
 //! clock jumps. [`Scenario`] is the file of `weir sim`, read with the configuration's reader of `node`; [`trace`] replays files.
 //!
@@ -28,8 +28,8 @@ mod scenario;
 pub mod trace;
 mod world;
 
-pub use client::Client;
+pub use client::SimulatedClient;
 pub use open_channel::{Collection, HostFtl, HostFtlConfig, HostFtlError, HostFtlWork, HostRequest};
-pub use run::{Outcome, PowerCutOutcome, Progress, RunError};
+pub use run::{PowerCutOutcome, RunError, RunProgress, SimulationResult};
 pub use scenario::Scenario;
-pub use world::{Answer, Setup, World, WorldError};
+pub use world::{AnsweredRequest, Setup, SimulatedDrive, WorldError};

@@ -1,9 +1,9 @@
 //! A scenario from its first request to its result.
 
 use crate::scenario::{Scenario, capacity};
-use crate::world::{Setup, World};
+use crate::world::{Setup, SimulatedDrive};
 use std::fmt;
-use weir_controller::{DriveStats, Service, Work};
+use weir_controller::{DriveStats, TimingModel, Work};
 use weir_flash::PowerLoss;
 use weir_node::config::DeviceConfig;
 use weir_node::flash::{FlashFigures, FlashService};
@@ -30,7 +30,7 @@ impl std::error::Error for RunError {}
 
 /// What a simulation gave.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct SimulationResult {
     /// Every job, in the order of the file.
     pub jobs: Vec<JobResult>,
     /// Every tenant with jobs, in the order of the file.
@@ -70,7 +70,7 @@ pub struct PowerCutOutcome {
 
 /// How far a run has come.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct RunProgress {
     /// Virtual time so far.
     pub time: Nanos,
     /// Requests answered so far.
@@ -83,7 +83,7 @@ pub struct Progress {
 const MOMENTS: u64 = 1 << 15;
 
 /// The flash of a drive in the state of its configuration; `None` where it has none.
-pub(crate) fn inside(device: &DeviceConfig) -> Result<Option<FlashService>, RunError> {
+pub(crate) fn timing_model(device: &DeviceConfig) -> Result<Option<FlashService>, RunError> {
     let Some(flash) = &device.flash else { return Ok(None) };
     FlashService::new(&flash.config, flash.precondition, Nanos(0)).map(Some).map_err(RunError::new)
 }
@@ -93,12 +93,12 @@ impl Scenario {
     ///
     /// # Errors
     /// A job that the drive cannot serve, or a trace that cannot be read.
-    pub fn world(&self) -> Result<World, RunError> {
-        self.world_with(inside(&self.device)?.map(|flash| Box::new(flash) as Box<dyn Service>))
+    pub fn world(&self) -> Result<SimulatedDrive, RunError> {
+        self.world_with(timing_model(&self.device)?.map(|flash| Box::new(flash) as Box<dyn TimingModel>))
     }
 
     /// The same, around another inside of the drive.
-    pub(crate) fn world_with(&self, inside: Option<Box<dyn Service>>) -> Result<World, RunError> {
+    pub(crate) fn world_with(&self, inside: Option<Box<dyn TimingModel>>) -> Result<SimulatedDrive, RunError> {
         let setup = Setup {
             block: self.device.block_size,
             ramp: self.ramp,
@@ -106,14 +106,14 @@ impl Scenario {
             requests: self.requests,
             ..Setup::new(capacity(&self.device), self.clients.clone(), self.seed)
         };
-        World::with(self.machine(), inside, setup).map_err(|e| RunError(e.to_string()))
+        SimulatedDrive::with(self.machine(), inside, setup).map_err(|e| RunError(e.to_string()))
     }
 
     /// Runs it to its end; `watch` sees how far it has come every few milliseconds.
     ///
     /// # Errors
     /// As [`Scenario::world`], and a line of a trace that does not parse.
-    pub fn run(&self, mut watch: impl FnMut(Progress)) -> Result<Outcome, RunError> {
+    pub fn run(&self, mut watch: impl FnMut(RunProgress)) -> Result<SimulationResult, RunError> {
         let mut world = self.world()?;
         let end = self.time.map_or(Nanos::NEVER, |time| self.ramp.saturating_add(time));
         let before = self.warm_up(&mut world, &mut watch, end);
@@ -128,14 +128,14 @@ impl Scenario {
         if self.time.is_some() && !world.is_spent() {
             world.run_until(end);
         }
-        Ok(Outcome { power_cuts, ..self.outcome(&world, &before) })
+        Ok(SimulationResult { power_cuts, ..self.outcome(&world, &before) })
     }
 
     /// Runs up to each power cut, and through it.
     fn cut_power(
         &self,
-        world: &mut World,
-        watch: &mut impl FnMut(Progress),
+        world: &mut SimulatedDrive,
+        watch: &mut impl FnMut(RunProgress),
         end: Nanos,
     ) -> Result<Vec<PowerCutOutcome>, RunError> {
         let mut outcomes = Vec::new();
@@ -149,7 +149,7 @@ impl Scenario {
             }
             world.run_until(moment);
             let mut loss = PowerLoss::default();
-            let cut = |service: &mut dyn Service, now| {
+            let cut = |service: &mut dyn TimingModel, now| {
                 let flash = service.as_any_mut().downcast_mut::<FlashService>();
                 loss = flash.and_then(|f| f.power_cut(now, self.seed ^ i as u64)).unwrap_or_default();
                 loss.takes
@@ -176,14 +176,14 @@ impl Scenario {
     }
 
     /// The same in a world that was made of it.
-    pub(crate) fn load_test_in(&self, mut world: World) -> Result<Summary, RunError> {
+    pub(crate) fn load_test_in(&self, mut world: SimulatedDrive) -> Result<Summary, RunError> {
         world.tell_kinds_apart();
         world.run_until(self.ramp.saturating_add(self.time.unwrap_or_default()));
         Ok(world.total().summary)
     }
 
     /// Runs the ramp; what the drive had counted at its end. Flash counts from zero then.
-    fn warm_up(&self, world: &mut World, watch: &mut impl FnMut(Progress), end: Nanos) -> Work {
+    fn warm_up(&self, world: &mut SimulatedDrive, watch: &mut impl FnMut(RunProgress), end: Nanos) -> Work {
         if self.ramp == Nanos(0) {
             return Work::default();
         }
@@ -198,22 +198,22 @@ impl Scenario {
         world.stats().work
     }
 
-    fn progress(&self, world: &World, end: Nanos) -> Progress {
+    fn progress(&self, world: &SimulatedDrive, end: Nanos) -> RunProgress {
         let by_time = (end != Nanos::NEVER).then(|| world.now().0 as f64 / end.0.max(1) as f64);
         let by_count = self.requests.map(|n| world.answers() as f64 / n as f64);
         let part = by_time.into_iter().chain(by_count).reduce(f64::max);
-        Progress { time: world.now(), requests: world.answers(), part }
+        RunProgress { time: world.now(), requests: world.answers(), part }
     }
 
-    fn flash(&self, world: &World) -> Option<FlashFigures> {
+    fn flash(&self, world: &SimulatedDrive) -> Option<FlashFigures> {
         let service = world.inside().and_then(|s| s.as_any().downcast_ref::<FlashService>())?;
         Some(service.figures(world.now()))
     }
 
-    fn outcome(&self, world: &World, before: &Work) -> Outcome {
+    fn outcome(&self, world: &SimulatedDrive, before: &Work) -> SimulationResult {
         let used = |t: &usize| self.clients.iter().any(|c| usize::from(c.tenant) == *t);
         let tenant = |t: usize| world.tenant(t as u16, &self.tenants[t].name, self.tenants[t].class);
-        Outcome {
+        SimulationResult {
             jobs: world.results(),
             tenants: (0..self.tenants.len()).filter(used).map(tenant).collect(),
             total: world.total(),

@@ -3,10 +3,10 @@
 //! `[[device]]` and `[[tenant]]` are those of `weir up` and read by the same code; `[[job]]` has the keys of `weir bench
 //! --job`, or a trace. `docs/guides/simulate.md` lists all keys with their defaults.
 
-use crate::client::Client;
+use crate::client::SimulatedClient;
 use crate::job::{self, JobRead};
 use crate::trace::{Reader, Trace};
-use weir_controller::{ClassFrom, Config as MachineConfig, TenantConfig};
+use weir_controller::{ClassFrom, SubsystemConfig as MachineConfig, TenantConfig};
 use weir_flash::Precondition;
 use weir_node::config::read::{Section, integer, one_or_list, time, word};
 use weir_node::config::{self, ConfigError, DeviceConfig, Document};
@@ -20,7 +20,7 @@ pub struct Scenario {
     /// Who shares it: `[[tenant]]`, or a tenant for each job.
     pub tenants: Vec<TenantConfig>,
     /// What they do, in the order of the file; tenants are places in `tenants`.
-    pub clients: Vec<Client>,
+    pub clients: Vec<SimulatedClient>,
     /// For everything random.
     pub seed: u64,
     /// How long, from the end of the ramp; to the end of all traces if absent.
@@ -260,9 +260,9 @@ fn assemble(
     root: &Section<'_>,
     mut tenants: Vec<TenantConfig>,
     jobs: Vec<JobRead>,
-) -> (Vec<TenantConfig>, Vec<Client>) {
+) -> (Vec<TenantConfig>, Vec<SimulatedClient>) {
     let own = tenants.is_empty();
-    let mut clients: Vec<Client> = Vec::new();
+    let mut clients: Vec<SimulatedClient> = Vec::new();
     for job in jobs {
         let shares = match &job.trace {
             Some((trace, ..)) if job.tenant.is_none() && trace.stream.is_none() => {
@@ -285,14 +285,14 @@ fn assemble(
                 tenant
             };
             let source = job.trace.clone().map(|(whole, timing, fit)| (trace.unwrap_or(whole), timing, fit));
-            clients.push(Client { job: one, tenant: tenant as u16, wish, trace: source, draws: None });
+            clients.push(SimulatedClient { job: one, tenant: tenant as u16, wish, trace: source, draws: None });
         }
     }
     (tenants, clients)
 }
 
 /// A name that no job has yet.
-fn unique(clients: &[Client], name: String) -> String {
+fn unique(clients: &[SimulatedClient], name: String) -> String {
     let taken = |name: &str| clients.iter().any(|c| c.job.name == name);
     if !taken(&name) {
         return name;

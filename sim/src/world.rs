@@ -1,17 +1,17 @@
 //! A drive, its clients, and the time.
 
-use crate::client::{Client, Lane, Source};
+use crate::client::{Lane, RequestSource, SimulatedClient};
 use crate::host::Answers;
 use crate::trace::{Replay, TraceError};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use weir_controller::{
-    Attach, Config, ControllerHandle, DriveStats, Effect, Effects, Event, Model, NamespaceConfig, Op, Owner, Request,
-    Service, Subsystem, Tag, TenantConfig,
+    Attach, BlockRequest, ControllerHandle, DriveStats, Effect, Effects, Event, NamespaceConfig, Op, Owner, Subsystem,
+    SubsystemConfig, Tag, TenantConfig, TimingModel, TransportModel,
 };
 use weir_spec::nvme::Status;
 use weir_units::{Bytes, Class, Nanos};
-use weir_workload::{Device, Generator, Job, JobResult, Kind, Recorder, Region};
+use weir_workload::{Generator, Job, JobRegion, JobResult, JobTarget, Recorder, RequestKind};
 
 /// A world that cannot be; the message is what the user reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct Setup {
     /// Bytes of a block, 512 or 4096.
     pub block: u32,
     /// Who uses it; tenants are those of the drive's configuration.
-    pub clients: Vec<Client>,
+    pub clients: Vec<SimulatedClient>,
     /// For everything random.
     pub seed: u64,
     /// Nothing is counted before this; a job's start counts from here.
@@ -62,7 +62,7 @@ pub struct Setup {
 
 impl Setup {
     /// A drive of 512-byte blocks, counted from its first request on.
-    pub fn new(capacity: u64, clients: Vec<Client>, seed: u64) -> Setup {
+    pub fn new(capacity: u64, clients: Vec<SimulatedClient>, seed: u64) -> Setup {
         Setup { capacity, block: 512, clients, seed, ramp: Nanos(0), series: None, requests: None }
     }
 }
@@ -73,12 +73,12 @@ struct Command {
     lane: u32,
     len: u32,
     since: Nanos,
-    kind: Kind,
+    kind: RequestKind,
 }
 
 /// An answer that was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Answer {
+pub struct AnsweredRequest {
     /// From when on its latency counts.
     pub since: Nanos,
     /// When it was given.
@@ -88,7 +88,7 @@ pub struct Answer {
 /// One job and what it got.
 #[derive(Debug)]
 struct Account {
-    client: Client,
+    client: SimulatedClient,
     recorder: Recorder,
     class: Class,
     /// Its copies that have requests left; when none has, its last answer ends its time.
@@ -98,10 +98,10 @@ struct Account {
     front: ControllerHandle,
 }
 
-const fn kind(op: Op) -> Kind {
+const fn kind(op: Op) -> RequestKind {
     match op {
-        Op::Write => Kind::Write,
-        _ => Kind::Read,
+        Op::Write => RequestKind::Write,
+        _ => RequestKind::Read,
     }
 }
 
@@ -123,7 +123,7 @@ const fn kind(op: Op) -> Kind {
 /// assert!((ratio - 4.0).abs() < 0.05, "128 KiB to 32 KiB a round");
 /// ```
 #[derive(Debug)]
-pub struct World {
+pub struct SimulatedDrive {
     drive: Subsystem,
     effects: Effects,
     answers: Answers,
@@ -143,20 +143,25 @@ pub struct World {
     digest: u64,
     most_bytes: u64,
     /// Every answer, where somebody wants to know.
-    kept: Option<Vec<Answer>>,
+    kept: Option<Vec<AnsweredRequest>>,
     /// Without power until then: nobody submits.
     down_until: Nanos,
 }
 
-impl World {
+impl SimulatedDrive {
     /// A drive of `capacity` bytes whose tenants are the jobs, by their classes (medium if a job names none).
     ///
     /// # Errors
-    /// As [`World::with`].
-    pub fn new(mut config: Config, jobs: &[Job], capacity: u64, seed: u64) -> Result<World, WorldError> {
+    /// As [`SimulatedDrive::with`].
+    pub fn new(
+        mut config: SubsystemConfig,
+        jobs: &[Job],
+        capacity: u64,
+        seed: u64,
+    ) -> Result<SimulatedDrive, WorldError> {
         config.tenants = jobs.iter().map(own_tenant).collect();
-        let clients = jobs.iter().enumerate().map(|(at, job)| Client::new(job, at as u16)).collect();
-        World::with(config, None, Setup::new(capacity, clients, seed))
+        let clients = jobs.iter().enumerate().map(|(at, job)| SimulatedClient::new(job, at as u16)).collect();
+        SimulatedDrive::with(config, None, Setup::new(capacity, clients, seed))
     }
 
     /// A drive and its clients. `inside` decides how long commands take, where it is not the fixed latency.
@@ -164,7 +169,11 @@ impl World {
     /// # Errors
     /// A drive without latency and inside (time would stand still), a configuration that the drive refuses, a job that the drive
     /// cannot serve, or a trace that cannot be read.
-    pub fn with(mut config: Config, inside: Option<Box<dyn Service>>, setup: Setup) -> Result<World, WorldError> {
+    pub fn with(
+        mut config: SubsystemConfig,
+        inside: Option<Box<dyn TimingModel>>,
+        setup: Setup,
+    ) -> Result<SimulatedDrive, WorldError> {
         if config.latency == Nanos(0) && inside.is_none() {
             return Err(refuse("a drive without latency takes no virtual time"));
         }
@@ -177,7 +186,7 @@ impl World {
         if let Some(inside) = inside {
             drive.set_service(inside);
         }
-        let mut world = World {
+        let mut world = SimulatedDrive {
             drive,
             effects: Effects::new(256),
             answers: Answers::default(),
@@ -200,14 +209,21 @@ impl World {
             let classes_of = classes.get(usize::from(client.tenant)).copied();
             let (class, ceiling) = classes_of.ok_or_else(|| refuse("a client of a tenant that there is not"))?;
             let class = client.wish.map_or(class, |wish| wish.at_most(ceiling));
-            world.join(at, client, class, Device { capacity, block, max_io: 1 << 30 }, seed)?;
+            world.join(at, client, class, JobTarget { capacity, block, max_io: 1 << 30 }, seed)?;
         }
         Ok(world)
     }
 
-    fn join(&mut self, at: usize, client: Client, class: Class, device: Device, seed: u64) -> Result<(), WorldError> {
+    fn join(
+        &mut self,
+        at: usize,
+        client: SimulatedClient,
+        class: Class,
+        device: JobTarget,
+        seed: u64,
+    ) -> Result<(), WorldError> {
         let (owner, job) = (Owner(at as u32), &client.job);
-        let front = Attach { tenant: client.tenant, owner, model: Model::Front, host: job.name.clone() };
+        let front = Attach { tenant: client.tenant, owner, model: TransportModel::Front, host: job.name.clone() };
         let front = self.drive.attach(self.now, front).map_err(|e| refuse(format_args!("job {}: {e}", job.name)))?;
         // As `weir bench` has it: who has no start of its own warms up with the drive.
         let start = if job.start == Nanos(0) { Nanos(0) } else { self.ramp.saturating_add(job.start) };
@@ -238,7 +254,7 @@ impl World {
     }
 
     /// What was [kept](Self::keep_answers), in the order in which it was given.
-    pub fn answers_kept(&self) -> &[Answer] {
+    pub fn answers_kept(&self) -> &[AnsweredRequest] {
         self.kept.as_deref().unwrap_or_default()
     }
 
@@ -311,7 +327,7 @@ impl World {
             self.digest = (self.digest ^ word).wrapping_mul(0x0000_0100_0000_01b3);
         }
         if let Some(kept) = &mut self.kept {
-            kept.push(Answer { since, at: self.now });
+            kept.push(AnsweredRequest { since, at: self.now });
         }
         let account = &mut self.accounts[self.lanes[lane].job];
         account.last = self.now;
@@ -330,14 +346,15 @@ impl World {
     ///
     /// # Errors
     /// The drive does not take its clients back.
-    pub fn power_cut(&mut self, inside: impl FnOnce(&mut dyn Service, Nanos) -> Nanos) -> Result<u64, WorldError> {
+    pub fn power_cut(&mut self, inside: impl FnOnce(&mut dyn TimingModel, Nanos) -> Nanos) -> Result<u64, WorldError> {
         self.drive.power_cut();
         let takes = self.drive.service_mut().map_or(Nanos(0), |service| inside(service, self.now));
         self.down_until = self.now.saturating_add(takes);
         for (at, account) in self.accounts.iter_mut().enumerate() {
             let (client, owner) = (&account.client, Owner(at as u32));
             self.drive.detach(self.now, account.front);
-            let front = Attach { tenant: client.tenant, owner, model: Model::Front, host: client.job.name.clone() };
+            let front =
+                Attach { tenant: client.tenant, owner, model: TransportModel::Front, host: client.job.name.clone() };
             account.front = self.drive.attach(self.now, front).map_err(refuse)?;
             for lane in self.lanes.iter_mut().filter(|l| l.job == at) {
                 lane.queue =
@@ -395,7 +412,7 @@ impl World {
                     self.commands.len() as u32 - 1
                 }
             };
-            let request = Request { op: draw.op, nsid: NSID, offset: draw.offset, len: draw.len, fua: draw.fua };
+            let request = BlockRequest { op: draw.op, nsid: NSID, offset: draw.offset, len: draw.len, fua: draw.fua };
             let event = Event::Submit { queue, request, tag: Tag(tag) };
             self.drive.apply(self.now, event, &mut self.answers, &mut self.effects);
         }
@@ -412,7 +429,7 @@ impl World {
     }
 
     /// The drive's inside, if it was given one.
-    pub fn inside(&self) -> Option<&dyn Service> {
+    pub fn inside(&self) -> Option<&dyn TimingModel> {
         self.drive.service()
     }
 
@@ -467,7 +484,7 @@ impl World {
     /// What ended a trace before its end.
     pub fn trace_error(&self) -> Option<&TraceError> {
         self.lanes.iter().find_map(|lane| match &lane.source {
-            Source::Trace(replay) => replay.error(),
+            RequestSource::Trace(replay) => replay.error(),
             _ => None,
         })
     }
@@ -528,19 +545,24 @@ impl World {
     }
 }
 
-fn source(client: &Client, device: Device, (copy, seed): (u32, u64), start: Nanos) -> Result<Source, WorldError> {
+fn source(
+    client: &SimulatedClient,
+    device: JobTarget,
+    (copy, seed): (u32, u64),
+    start: Nanos,
+) -> Result<RequestSource, WorldError> {
     let job = &client.job;
     if let Some(draws) = &client.draws {
-        return Ok(Source::List(draws.clone(), 0));
+        return Ok(RequestSource::List(draws.clone(), 0));
     }
     let Some((trace, timing, fit)) = &client.trace else {
         let generator = Generator::new(job, device, copy, seed).map_err(refuse)?;
         return Ok(match generator.pacer(job, start) {
-            Some(pacer) => Source::Open(generator, pacer),
-            None => Source::closed(generator),
+            Some(pacer) => RequestSource::Open(generator, pacer),
+            None => RequestSource::closed(generator),
         });
     };
-    let region = job.region.unwrap_or(Region { offset: 0, len: device.capacity });
+    let region = job.region.unwrap_or(JobRegion { offset: 0, len: device.capacity });
     let block = u64::from(device.block);
     let end = region.offset.saturating_add(region.len);
     if end > device.capacity || (region.offset | region.len) % block != 0 {
@@ -548,7 +570,7 @@ fn source(client: &Client, device: Device, (copy, seed): (u32, u64), start: Nano
         return Err(refuse(format_args!("job {}: {what} (it has {})", job.name, Bytes(device.capacity))));
     }
     let replay = Replay::open(trace, (*timing, *fit), region, device.block, start).map_err(refuse)?;
-    Ok(Source::Trace(Box::new(replay)))
+    Ok(RequestSource::Trace(Box::new(replay)))
 }
 
 /// The tenant that a job without one is.

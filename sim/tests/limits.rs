@@ -3,14 +3,14 @@
 use std::path::Path;
 use weir_flash::{Flash, FlashOp};
 use weir_node::config::Document;
-use weir_sim::{Outcome, Scenario};
+use weir_sim::{Scenario, SimulationResult};
 use weir_units::Nanos;
 
 /// 100,000 commands a second, 16:1 between high and low.
 const DRIVE: &str = "seed = 1\nramp = \"100ms\"\ntime = \"1s\"\n[[device]]\ncapacity = \"1GiB\"\nlatency = \"100us\"\nslots = 10\n\
                      quanta = { high = \"256KiB\", low = \"16KiB\" }\n";
 
-fn run(text: &str) -> Outcome {
+fn run(text: &str) -> SimulationResult {
     let document = Document::parse(text, "limits.toml", Path::new("/")).unwrap_or_else(|e| panic!("{e}"));
     let scenario = Scenario::read(&document).unwrap_or_else(|e| panic!("{e}"));
     scenario.run(|_| {}).unwrap_or_else(|e| panic!("{e}"))
@@ -104,7 +104,7 @@ fn a_reader_keeps_its_share_beside_a_writer_that_makes_the_drive_collect() {
 }
 
 /// A full drive of 8 GiB with small blocks, so that many of them are collected: 32 random reads and 32 random writes of 4 KiB in flight.
-fn shared(profile: &str, time: &str, keys: &str, classes: [&str; 2]) -> Outcome {
+fn shared(profile: &str, time: &str, keys: &str, classes: [&str; 2]) -> SimulationResult {
     run(&format!(
         "seed = 1\nramp = \"2s\"\ntime = \"{time}\"\n[[device]]\nprofile = \"{profile}\"\ncapacity = \"8GiB\"\ncost = \"device-time\"\n{keys}\n\
          [device.flash]\npages = 16\nprecondition = \"steady\"\n{}{}",

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use weir_node::admission;
 use weir_node::config::{Calibration, Config, Document, Mechanism};
-use weir_plan::calibrate::{Point, Test};
+use weir_plan::calibrate::{LoadCurve, Test};
 use weir_sim::Scenario;
-use weir_sim::accuracy::{Answer, Cell, CellPair, cells};
+use weir_sim::accuracy::{Cell, CellPair, Predictor, cells};
 use weir_sim::plan::campaign::{Tally, trial};
-use weir_sim::plan::{Effort, Figures, PlanFile, Planned, Source};
+use weir_sim::plan::{AnswerSource, Effort, Figures, PlanFile, Planned};
 use weir_workload::Rng;
 
 fn example(name: &str) -> Document {
@@ -88,7 +88,7 @@ fn calibrated(device: &str) -> Calibration {
         let scenario = Scenario::read(&document).unwrap_or_else(|e| panic!("{e}"));
         Test::new(depth, &scenario.load_test().unwrap_or_else(|e| panic!("{e}")))
     };
-    let point = |kind: (u32, u8)| Point::new(kind.0, kind.1, [1, 8, 64].map(|d| test(kind, d)).to_vec()).unwrap();
+    let point = |kind: (u32, u8)| LoadCurve::new(kind.0, kind.1, [1, 8, 64].map(|d| test(kind, d)).to_vec()).unwrap();
     let points = [(4096, 100), (4096, 70), (4096, 0), (16384, 100), (16384, 0)].map(point).to_vec();
     Calibration { weir: "0".into(), target: device.into(), date: "d".into(), slots: None, points }
 }
@@ -168,7 +168,7 @@ fn plan_and_admission_never_contradict_each_other() {
             let head = format!("time = \"1ms\"\ncalibration = \"{}\"\n", file.display());
             let device = format!("[[device]]\nkind = \"null\"\narbitration = \"{mechanism}\"\n");
             let plan = planned(&text(&format!("{head}{device}{tenants}")), &[]);
-            assert_eq!(plan.source, Source::Model);
+            assert_eq!(plan.source, AnswerSource::Model);
             let admitted = admits(&plan, &file, &tenants);
             assert_eq!(plan.is_feasible(), admitted, "{:?}\n{tenants}{}", plan.reason(), keys(&plan));
             said[usize::from(admitted)] += 1;
@@ -368,7 +368,7 @@ fn a_full_search_refuses_nothing_that_some_weights_keep() {
 fn drawn(seed: u64, drives: &[(f64, &'static str)], count: usize) {
     let asked = Cell::drawn(seed, drives, count);
     let all = cells("p3700", "capacity=1GiB&precondition=steady", &asked).unwrap_or_else(|e| panic!("{e}"));
-    for answer in [Answer::Model, Answer::Simulation] {
+    for answer in [Predictor::Model, Predictor::Simulation] {
         let part = |of: &dyn Fn(&CellPair) -> bool| all.iter().filter(|p| of(p)).count() as f64 / all.len() as f64;
         let near = |at: usize, most: f64| part(&|pair| pair.off(answer)[at].abs() <= most);
         let ranked = part(&|pair| pair.off(answer)[1].abs() <= 0.15 || pair.has_rank(answer));

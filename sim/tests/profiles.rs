@@ -1,7 +1,7 @@
 //! The drives' profiles where they have no data sheet, and the sizes that they are given. Their figures are held to the data
 //! sheets by `weir reproduce datasheets` and its test.
 
-use weir_flash::{Config, Flash, FlashOp, Place, Precondition};
+use weir_flash::{Flash, FlashDriveConfig, FlashOp, PageAddress, Precondition};
 use weir_node::config::profile::resized;
 use weir_node::config::{DeviceConfig, Profile};
 use weir_sim::reproduce::flash_loop;
@@ -10,13 +10,13 @@ use weir_workload::Rng;
 
 const WRITE: FlashOp = FlashOp::Write { fua: false };
 
-fn whole(drive: &str) -> Config {
+fn whole(drive: &str) -> FlashDriveConfig {
     let profile = Profile::named(drive).unwrap_or_else(|| panic!("no profile {drive}"));
     profile.config(false).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Requests a second of 4 KiB anywhere.
-fn random(config: &Config, state: Precondition, op: FlashOp, depth: u32, counts: (u64, u64)) -> f64 {
+fn random(config: &FlashDriveConfig, state: Precondition, op: FlashOp, depth: u32, counts: (u64, u64)) -> f64 {
     let mut flash = Flash::new(config, Nanos(0)).unwrap();
     flash.precondition(state);
     let (units, mut rng) = (u64::from(flash.units()), Rng::new(1));
@@ -27,7 +27,7 @@ fn random(config: &Config, state: Precondition, op: FlashOp, depth: u32, counts:
 fn oc_westlake_has_the_paper_s_times_and_pages() {
     let config = whole("oc-westlake");
     let flash = Flash::new(&config, Nanos(0)).unwrap();
-    let at = |page| Place { plane: 0, block: 0, page };
+    let at = |page| PageAddress { plane: 0, block: 0, page };
     let (read, program) =
         (|page| flash.array().read_time(at(page), 16384), |page| flash.array().program_time(at(page)));
     // "48/64us for lower/upper-page read and 900/2400us for lower/upper-page write".

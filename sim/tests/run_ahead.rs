@@ -1,11 +1,11 @@
 //! A drive whose inside goes on by itself until something is known, and the same drive that is ticked at each of its events.
 
 use std::any::Any;
-use weir_controller::{Config, Operation, Service, TenantConfig};
+use weir_controller::{Operation, SubsystemConfig, TenantConfig, TimingModel};
 use weir_flash::{Precondition, When};
 use weir_node::config::DeviceConfig;
 use weir_node::flash::FlashService;
-use weir_sim::{Client, Setup, World};
+use weir_sim::{Setup, SimulatedClient, SimulatedDrive};
 use weir_units::{Class, Nanos};
 use weir_workload::Job;
 
@@ -28,7 +28,7 @@ struct Ticked {
     asked: u64,
 }
 
-impl Service for Ticked {
+impl TimingModel for Ticked {
     fn begin(&mut self, now: Nanos, operation: Operation) -> When {
         self.flash.begin(now, operation)
     }
@@ -74,15 +74,16 @@ fn run(profile: &str, ahead: Ahead) -> (String, u64) {
     let device = DeviceConfig::from_query(profile, "capacity=1GiB").unwrap_or_else(|e| panic!("{e}"));
     let flash = device.flash.clone().unwrap_or_else(|| panic!("{profile} is no flash"));
     let service = FlashService::new(&flash.config, Precondition::Steady, Nanos(0)).unwrap();
-    let mut config: Config = weir_node::machine_config(&device);
+    let mut config: SubsystemConfig = weir_node::machine_config(&device);
     let jobs =
         ["name=a,rw=randread,qd=16", "name=b,rw=randrw:30,rate=20000,bs=4KiB:50/16KiB:50", "name=c,rw=randwrite,qd=2"];
     let jobs: Vec<Job> = jobs.iter().map(|text| Job::parse(text, &Job::default()).unwrap()).collect();
     config.tenants = jobs.iter().map(|job| TenantConfig::new(&job.name, Class::Medium)).collect();
-    let clients = jobs.iter().enumerate().map(|(i, job)| Client::new(job, i as u16)).collect();
+    let clients = jobs.iter().enumerate().map(|(i, job)| SimulatedClient::new(job, i as u16)).collect();
     let mut setup = Setup::new(1 << 30, clients, 3);
     (setup.ramp, setup.series) = (Nanos::from_millis(3), Some(Nanos::from_millis(5)));
-    let mut world = World::with(config, Some(Box::new(Ticked { flash: service, ahead, asked: 0 })), setup).unwrap();
+    let mut world =
+        SimulatedDrive::with(config, Some(Box::new(Ticked { flash: service, ahead, asked: 0 })), setup).unwrap();
     // In pieces, so that what was gone ahead for is met by what ends a piece.
     (1..=30).for_each(|piece| world.run_until(Nanos::from_millis(piece)));
     world.check();

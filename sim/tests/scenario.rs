@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use weir_node::config::Document;
 use weir_node::flash::FlashFigures;
-use weir_sim::{Outcome, Scenario};
+use weir_sim::{Scenario, SimulationResult};
 use weir_units::{Class, Nanos};
 
 const DRIVE: &str = "[[device]]\ncapacity = \"1GiB\"\nlatency = \"100us\"\nslots = 8\n";
@@ -18,7 +18,7 @@ fn read(text: &str) -> Result<Scenario, String> {
     Scenario::read(&document).map_err(|e| e.to_string())
 }
 
-fn run(text: &str) -> Outcome {
+fn run(text: &str) -> SimulationResult {
     let scenario = read(text).unwrap_or_else(|e| panic!("{e}"));
     scenario.run(|_| {}).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -289,7 +289,7 @@ fn by_device_time_a_writer_pays_for_what_it_makes_the_flash_do() {
              [[job]]\ntenant = \"reader\"\nrw = \"randread\"\nqd = 32\n[[job]]\ntenant = \"writer\"\nrw = \"randwrite\"\nqd = 32\n"
         ))
     };
-    let rates = |outcome: &Outcome| [0, 1].map(|job| outcome.jobs[job].summary.iops);
+    let rates = |outcome: &SimulationResult| [0, 1].map(|job| outcome.jobs[job].summary.iops);
     let bytes = rates(&share("bytes"));
     assert!((bytes[0] / bytes[1] - 1.0).abs() < 0.02, "as many bytes for each: {bytes:?}");
     let outcome = share("device-time");

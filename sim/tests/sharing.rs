@@ -3,7 +3,7 @@
 mod common;
 
 use common::{config, moved, world};
-use weir_arbiter::{Mechanism, Quanta, Settings, Weights};
+use weir_arbiter::{ArbiterSettings, Mechanism, Quanta, Weights};
 use weir_units::{Bytes, Nanos};
 
 const WEIGHTED: [Mechanism; 2] = [Mechanism::Wrr, Mechanism::Drr];
@@ -117,10 +117,10 @@ fn settings_change_while_it_runs() {
         let mut world = world(config(mechanism), &jobs, 1);
         let before = moved(&mut world, 2, MS(50), MS(350));
         assert_near(before[0] / before[1], 4.0, 0.005, "before");
-        let settings = Settings {
+        let settings = ArbiterSettings {
             weights: Weights { high: 10, medium: 10, low: 30 },
             quanta: Quanta { high: 64 << 10, medium: 64 << 10, low: 192 << 10 },
-            ..Settings::new(mechanism)
+            ..ArbiterSettings::new(mechanism)
         };
         world.drive().set_arbitration(settings).expect("good settings");
         let after = moved(&mut world, 2, MS(360), MS(660));
@@ -164,8 +164,8 @@ fn a_world_that_cannot_be_is_refused() {
     let mut still = config(Mechanism::Drr);
     still.latency = Nanos(0);
     let job = [weir_workload::Job::default()];
-    let error = weir_sim::World::new(still, &job, 1 << 30, 1).unwrap_err();
+    let error = weir_sim::SimulatedDrive::new(still, &job, 1 << 30, 1).unwrap_err();
     assert_eq!(error.to_string(), "a drive without latency takes no virtual time");
-    let error = weir_sim::World::new(config(Mechanism::Drr), &job, 1 << 9, 1).unwrap_err();
+    let error = weir_sim::SimulatedDrive::new(config(Mechanism::Drr), &job, 1 << 9, 1).unwrap_err();
     assert!(error.to_string().contains("larger than the region"), "{error}");
 }

@@ -4,26 +4,26 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use weir_session::vhost_user::{Action, Device, Disk, Inbox, Op, Taken};
+use weir_session::vhost_user::{Action, Disk, DriveCommand, Inbox, Op, VhostUserDevice};
 use weir_spec::virtio_blk::RequestStatus;
 use weir_sys::memory::GuestMemory;
 use weir_sys::transport::fds;
 
 struct Server {
-    device: Device<GuestMemory>,
+    device: VhostUserDevice<GuestMemory>,
     memory: GuestMemory,
     inbox: Inbox<OwnedFd>,
     calls: Vec<Option<OwnedFd>>,
     kicks: Vec<Option<OwnedFd>>,
     socket: std::os::unix::net::UnixStream,
     actions: Vec<Action<OwnedFd>>,
-    taken: Vec<Taken>,
+    taken: Vec<DriveCommand>,
 }
 
 impl Server {
     fn new(socket: std::os::unix::net::UnixStream, bytes: u64) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        let device = Device::new(Disk::new(bytes, "vhost_ram"));
+        let device = VhostUserDevice::new(Disk::new(bytes, "vhost_ram"));
         let none = || (0..device.queues()).map(|_| None).collect();
         let (calls, kicks) = (none(), none());
         Ok(Self {

@@ -8,12 +8,12 @@
 //!   media    Media {Store {Null, Ram}, File}
 //!   memory   GuestMemory                  a front end's memory, mapped; the Memory port of weir-session
 //!   sched    cores, run-queue wait and when it was, who is at the other end of a socket and how the kernel ranks it
-//!   keep     named descriptors that outlive a worker, and its words with the keeper
-//!   renew    a process that goes on as another program, with its descriptors
-//!   lifeline whether the threads of another process still live
+//!   keeper_channel   named descriptors that outlive a worker, and its words with the keeper
+//!   exec     a process that goes on as another program, with its descriptors
+//!   robust_futex     whether the threads of another process still live
 //!   lock     files and addresses that one process has, also right after that one was killed
 //!   signals  to be waited for beside descriptors
-//!   near     hints for a model's large arrays: prefetch, huge pages
+//!   prefetch hints for a model's large arrays: prefetch, huge pages
 //!   crc      CRC32C for NVMe/TCP digests
 //!   coverage what the compiler counts in a build for fuzzing
 //!   transport  queue pairs over sockets and shared rings, for `weir bench` and for drives made of drives
@@ -25,14 +25,14 @@
 pub mod arena;
 pub mod coverage;
 pub mod crc;
-pub mod keep;
-pub mod lifeline;
+pub mod exec;
+pub mod keeper_channel;
 pub mod lock;
 pub mod media;
 pub mod memory;
-pub mod near;
+pub mod prefetch;
 pub mod reactor;
-pub mod renew;
+pub mod robust_futex;
 pub mod sched;
 pub mod signals;
 pub mod systemd;

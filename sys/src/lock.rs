@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// What is seen of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum ProcessState {
     /// It runs.
     Living,
     /// It was killed or has ended, and the kernel still has something of it.
@@ -30,35 +30,40 @@ pub enum Owner {
     Unseen,
 }
 
-impl Owner {
+impl ProcessState {
     /// What is seen of that process. One whose parent is on its way out may be about to follow it, as a worker does its keeper, and
     /// is given the same time; as soon as the parent has gone it has another one.
-    pub fn of(pid: u32) -> Owner {
+    pub fn of(pid: u32) -> ProcessState {
         match Self::and_parent(pid) {
-            (Owner::Living, Some(parent)) if Self::and_parent(parent).0 == Owner::Ending => Owner::Ending,
+            (ProcessState::Living, Some(parent)) if Self::and_parent(parent).0 == ProcessState::Ending => {
+                ProcessState::Ending
+            }
             (owner, _) => owner,
         }
     }
 
-    fn and_parent(pid: u32) -> (Owner, Option<u32>) {
+    fn and_parent(pid: u32) -> (ProcessState, Option<u32>) {
         let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
-        let (Ok(stat), Ok(status)) = (read("stat"), read("status")) else { return (Owner::Unseen, None) };
+        let (Ok(stat), Ok(status)) = (read("stat"), read("status")) else { return (ProcessState::Unseen, None) };
         let ends = is_exiting(&stat) || is_killed(&status);
-        (if ends { Owner::Ending } else { Owner::Living }, fields(&stat).get(1).and_then(|parent| parent.parse().ok()))
+        (
+            if ends { ProcessState::Ending } else { ProcessState::Living },
+            fields(&stat).get(1).and_then(|parent| parent.parse().ok()),
+        )
     }
 
     fn wait(self) -> Duration {
         match self {
-            Owner::Living => LIVING_WAIT,
-            Owner::Ending => ENDING_WAIT,
-            Owner::Unseen => UNSEEN_WAIT,
+            ProcessState::Living => LIVING_WAIT,
+            ProcessState::Ending => ENDING_WAIT,
+            ProcessState::Unseen => UNSEEN_WAIT,
         }
     }
 }
 
 /// The parent of a process, where both are to be seen.
 pub fn parent_of(pid: u32) -> Option<u32> {
-    Owner::and_parent(pid).1.filter(|parent| *parent > 0)
+    ProcessState::and_parent(pid).1.filter(|parent| *parent > 0)
 }
 
 /// proc_pid_stat(5) from the state on: "pid (name) state …", and the name may hold anything.
@@ -95,7 +100,7 @@ impl Retry {
     }
 
     /// After an attempt that failed because of that owner: true, after a pause, where another one is worthwhile.
-    pub fn again(&self, owner: Owner) -> bool {
+    pub fn again(&self, owner: ProcessState) -> bool {
         let again = self.0.elapsed() < owner.wait();
         if again {
             std::thread::sleep(PAUSE);
@@ -121,13 +126,13 @@ pub fn exclusive(fd: &OwnedFd) -> Result<bool, Errno> {
 }
 
 /// What is seen of the process that has the lock.
-fn owner_of(fd: &OwnedFd) -> Owner {
+fn owner_of(fd: &OwnedFd) -> ProcessState {
     let (Ok(stat), Ok(table)) = (rustix::fs::fstat(fd), std::fs::read_to_string("/proc/locks")) else {
-        return Owner::Unseen;
+        return ProcessState::Unseen;
     };
     let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let pid = table.lines().find_map(|line| pid_in(line, device, stat.st_ino));
-    pid.map_or(Owner::Unseen, Owner::of)
+    pid.map_or(ProcessState::Unseen, ProcessState::of)
 }
 
 /// Of one line of `/proc/locks`, `1: FLOCK ADVISORY WRITE pid major:minor:inode start end`: who has a lock of that inode.
@@ -191,7 +196,7 @@ mod tests {
             .status()
             .expect("flock(1)");
         assert!(taken.success());
-        assert_eq!(owner_of(&wanted), Owner::Unseen);
+        assert_eq!(owner_of(&wanted), ProcessState::Unseen);
         let goes = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(300));
             drop(kept);
@@ -203,14 +208,14 @@ mod tests {
 
     #[test]
     fn processes_as_they_are_seen() {
-        assert_eq!(Owner::of(std::process::id()), Owner::Living);
+        assert_eq!(ProcessState::of(std::process::id()), ProcessState::Living);
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cat(1)");
-        assert_eq!(Owner::of(child.id()), Owner::Living);
+        assert_eq!(ProcessState::of(child.id()), ProcessState::Living);
         child.kill().expect("kill");
         // The pipe closes while it ends.
         child.stdout.as_mut().expect("a pipe").read_to_end(&mut Vec::new()).expect("its end");
-        assert_eq!(Owner::of(child.id()), Owner::Ending);
+        assert_eq!(ProcessState::of(child.id()), ProcessState::Ending);
         child.wait().expect("wait");
-        assert_eq!(Owner::of(child.id()), Owner::Unseen);
+        assert_eq!(ProcessState::of(child.id()), ProcessState::Unseen);
     }
 }

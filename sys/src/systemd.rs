@@ -16,7 +16,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// How long one who does not listen is waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest name that systemd takes.
 const NAME_MAX: usize = 255;
 /// Where descriptors begin (SD_LISTEN_FDS_START).
@@ -47,7 +47,7 @@ impl Notifier {
         };
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         // A queue of datagrams is short, and what is not heard is lost.
-        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(SEND_TIMEOUT))?;
         connect(&socket, &address)?;
         Ok(Self(Some(socket)))
     }

@@ -85,7 +85,7 @@ impl Front {
             match case.door {
                 Door::VhostUser => {
                     let first = || {
-                        let mut pairs = connect(&vhost, vhost_user::Options::default(), case.depth, SIZE)?;
+                        let mut pairs = connect(&vhost, vhost_user::FrontEndOptions::default(), case.depth, SIZE)?;
                         pairs.pop().ok_or_else(none)
                     };
                     let pair = first()?;
@@ -95,15 +95,18 @@ impl Front {
                 }
                 // Its connection stays, or nothing does.
                 Door::VfioUser => {
-                    let options =
-                        vfio_user::Options { depth: case.depth, max_io: SIZE, ..vfio_user::Options::default() };
+                    let options = vfio_user::VfioUserOptions {
+                        depth: case.depth,
+                        max_io: SIZE,
+                        ..vfio_user::VfioUserOptions::default()
+                    };
                     let pair = vfio_user::connect(&pcie, &options)?.pop().ok_or_else(none)?;
                     let _ = ready.send(());
                     run(pair, None::<&fn() -> _>, &case, &told)
                 }
                 Door::NvmeTcp => {
                     let depth = case.depth as u16;
-                    let options = tcp::Options { queues: 1, depth, ..tcp::Options::new(Node::NQN, HOST) };
+                    let options = tcp::ConnectOptions { queues: 1, depth, ..tcp::ConnectOptions::new(Node::NQN, HOST) };
                     let first = || nvme_tcp::open("127.0.0.1", port, &options, SIZE)?.pop().ok_or_else(none);
                     let mut pair = first()?;
                     if !case.begins_anew() {

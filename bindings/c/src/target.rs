@@ -11,7 +11,7 @@ use crate::error::{Code, Error};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use weir_driver::TransportError;
-use weir_driver::vhost_user::Layout;
+use weir_driver::vhost_user::QueueLayout;
 use weir_node::config::DeviceConfig;
 use weir_node::host::{Controller, HostQueue, LocalDrive, Namespace, Options, QueueClass};
 use weir_node::local::LocalTenant;
@@ -143,7 +143,7 @@ impl Target {
             }
             Url::VhostUser { .. } => {
                 let queues = settings.queues.clamp(1, u32::from(u16::MAX)) as u16;
-                let options = settings.options(queues, Layout::MAX_DEPTH);
+                let options = settings.options(queues, QueueLayout::MAX_DEPTH);
                 (options.clone(), Controller::open(&url, options)?)
             }
         };

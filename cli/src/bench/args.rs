@@ -1,16 +1,16 @@
 //! The options of `weir bench`, and the run they describe.
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use std::cmp::Ordering;
 use std::fmt::Display;
 use std::path::PathBuf;
-use weir_arbiter::{Mechanism, Quanta, Settings, Weights};
-use weir_driver::front::FrontConfig;
+use weir_arbiter::{ArbiterSettings, Mechanism, Quanta, Weights};
+use weir_driver::host_arbiter::HostArbiterConfig;
 use weir_node::config::{Calibration, DeviceConfig};
 use weir_node::target::Target;
-use weir_plan::calibrate::Point;
+use weir_plan::calibrate::LoadCurve;
 use weir_units::{Class, Nanos, parse};
-use weir_workload::{Job, Mix, Pattern, Rate, Region};
+use weir_workload::{Job, JobRegion, Mix, Pattern, Rate};
 
 /// What to measure.
 #[derive(Debug, Clone, clap::Args)]
@@ -39,7 +39,7 @@ as many as --slots at once, whatever the drive does with what it gets.
 
 A rate makes a job open-loop: latencies then count from when a request was due. At a depth above 1 a latency ends
 with the batch in which its request was found done.")]
-pub struct Args {
+pub struct BenchArgs {
     /// local:null|ram|file:PATH[?key=value&...], nvme-tcp://HOST:PORT/NQN[?ns=1], vfio-user:/path[?ns=1&arbitration=wrr] or
     /// vhost-user:/path
     pub target: String,
@@ -68,8 +68,8 @@ pub struct Args {
     #[arg(long, default_value = "0", value_parser = time)]
     ramp: Nanos,
     /// Use this part of the drive: SIZE or OFFSET+SIZE
-    #[arg(long, visible_alias = "size", value_parser = job_value::<Region>)]
-    region: Option<Region>,
+    #[arg(long, visible_alias = "size", value_parser = job_value::<JobRegion>)]
+    region: Option<JobRegion>,
     /// Write recognisable blocks and check every block that is read
     #[arg(long, value_name = "CHECKSUM", value_parser = ["crc32c"])]
     verify: Option<String>,
@@ -93,7 +93,7 @@ pub struct Args {
     queues: u16,
     /// Arbitrate in front of the drive: drr[:128KiB:64KiB:32KiB], wrr[:32:16:8] or rr (high, medium, low in a round)
     #[arg(long, value_name = "MECHANISM", value_parser = arbitration)]
-    arbitrate: Option<Settings>,
+    arbitrate: Option<ArbiterSettings>,
     /// Requests at the drive at once with --arbitrate: a number, or the drive's calibration, whose p it is then
     #[arg(long, value_name = "N|FILE", default_value = "64", requires = "arbitrate", value_parser = slots)]
     slots: Slots,
@@ -117,22 +117,22 @@ enum Slots {
 }
 
 impl Slots {
-    fn of(&self, jobs: &[Job]) -> Result<u32, Failure> {
+    fn of(&self, jobs: &[Job]) -> Result<u32, CommandFailure> {
         let file = match self {
             Slots::Number(n) => return Ok(*n),
             Slots::Calibration(file) => file,
         };
-        let calibration = Calibration::load(file).map_err(Failure::usage)?;
+        let calibration = Calibration::load(file).map_err(CommandFailure::usage)?;
         let p = |job: &Job| {
             let parts = job.sizes.parts().iter();
             let mean = parts.map(|(size, percent)| f64::from(*size) * f64::from(*percent) / 100.0).sum::<f64>();
             // How far a point is off: first by its mix, then by its size.
-            let off = |point: &Point| {
+            let off = |point: &LoadCurve| {
                 let mix = point.read_percent().abs_diff(job.pattern.read_percent);
                 (mix, (f64::from(point.size()) / mean).ln().abs())
             };
-            let order = |a: &&Point, b: &&Point| off(a).partial_cmp(&off(b)).unwrap_or(Ordering::Equal);
-            calibration.points.iter().min_by(order).map_or(1.0, Point::p)
+            let order = |a: &&LoadCurve, b: &&LoadCurve| off(a).partial_cmp(&off(b)).unwrap_or(Ordering::Equal);
+            calibration.points.iter().min_by(order).map_or(1.0, LoadCurve::p)
         };
         let most = jobs.iter().map(p).fold(1.0, f64::max);
         Ok((most.ceil() as u32).clamp(1, MAX_SLOTS))
@@ -144,7 +144,7 @@ const MAX_SLOTS: u32 = 65_535;
 
 /// A run, with nothing left to ask.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct BenchRun {
     /// Where each job goes, by its place.
     pub targets: Vec<Target>,
     /// What runs.
@@ -168,7 +168,7 @@ pub struct Run {
     /// Queues of one connection at most.
     pub queues: u16,
     /// Arbitration in front of the drive.
-    pub arbitrate: Option<FrontConfig>,
+    pub arbitrate: Option<HostArbiterConfig>,
     /// vhost-user: packed rings.
     pub packed: bool,
     /// vhost-user and NVMe/TCP: for how long a server that goes is connected to again.
@@ -190,7 +190,7 @@ fn class(text: &str) -> Result<Class, String> {
 }
 
 /// `drr`, `drr:A:B:C` in bytes, `wrr`, `wrr:A:B:C` in commands, `rr`.
-fn arbitration(text: &str) -> Result<Settings, String> {
+fn arbitration(text: &str) -> Result<ArbiterSettings, String> {
     let (name, shares) = text.split_once(':').map_or((text, None), |(name, shares)| (name, Some(shares)));
     let three = |each: fn(&str) -> Option<u32>, what: &str| match shares {
         None => Ok(None),
@@ -205,21 +205,21 @@ fn arbitration(text: &str) -> Result<Settings, String> {
     let weight = |s: &str| s.parse().ok().filter(|w| (1..=256).contains(w));
     match name {
         "drr" => {
-            let mut settings = Settings::new(Mechanism::Drr);
+            let mut settings = ArbiterSettings::new(Mechanism::Drr);
             if let Some([high, medium, low]) = three(size, "three sizes from 4KiB to 1GiB,")? {
                 settings.quanta = Quanta { high, medium, low };
             }
             Ok(settings)
         }
         "wrr" => {
-            let mut settings = Settings::new(Mechanism::Wrr);
+            let mut settings = ArbiterSettings::new(Mechanism::Wrr);
             if let Some(weights) = three(weight, "three weights from 1 to 256,")? {
                 let [high, medium, low] = weights.map(|w| w as u16);
                 settings.weights = Weights { high, medium, low };
             }
             Ok(settings)
         }
-        "rr" if shares.is_none() => Ok(Settings::new(Mechanism::Rr)),
+        "rr" if shares.is_none() => Ok(ArbiterSettings::new(Mechanism::Rr)),
         _ => Err("arbitration is drr[:128KiB:64KiB:32KiB], wrr[:32:16:8] or rr".to_string()),
     }
 }
@@ -249,12 +249,12 @@ fn interval(text: &str) -> Result<Nanos, String> {
     }
 }
 
-impl Args {
+impl BenchArgs {
     /// The run, checked as far as it can be without the drive.
     ///
     /// # Errors
     /// Wrong usage.
-    pub fn into_run(self) -> Result<Run, Failure> {
+    pub fn into_run(self) -> Result<BenchRun, CommandFailure> {
         let defaults = Job {
             class: self.class,
             pattern: self.rw,
@@ -268,23 +268,27 @@ impl Args {
         let mut jobs = Vec::new();
         for (i, text) in self.list.iter().enumerate() {
             let unnamed = Job { name: format!("job{}", i + 1), ..defaults.clone() };
-            jobs.push(Job::parse(text, &unnamed).map_err(|e| Failure::usage(format_args!("--job \"{text}\": {e}")))?);
+            jobs.push(
+                Job::parse(text, &unnamed).map_err(|e| CommandFailure::usage(format_args!("--job \"{text}\": {e}")))?,
+            );
         }
         if jobs.is_empty() {
             jobs.push(defaults);
         }
-        let parse = |text: &str| -> Result<Target, Failure> {
-            let target = text.parse::<Target>().map_err(Failure::usage)?;
+        let parse = |text: &str| -> Result<Target, CommandFailure> {
+            let target = text.parse::<Target>().map_err(CommandFailure::usage)?;
             if let Target::Local { kind, query } = &target {
-                DeviceConfig::from_query(kind, query).map_err(|e| Failure::usage(format_args!("bench {text}: {e}")))?;
+                DeviceConfig::from_query(kind, query)
+                    .map_err(|e| CommandFailure::usage(format_args!("bench {text}: {e}")))?;
             }
             Ok(target)
         };
         let main = parse(&self.target)?;
         let targets = jobs.iter().map(|j| j.target.as_deref().map_or(Ok(main.clone()), parse));
         let slots = self.slots.of(&jobs)?;
-        let arbitrate = self.arbitrate.map(|arbitration| FrontConfig { slots, ..FrontConfig::new(arbitration) });
-        let run = Run {
+        let arbitrate =
+            self.arbitrate.map(|arbitration| HostArbiterConfig { slots, ..HostArbiterConfig::new(arbitration) });
+        let run = BenchRun {
             targets: targets.collect::<Result<_, _>>()?,
             jobs,
             time: self.time,
@@ -306,10 +310,10 @@ impl Args {
     }
 }
 
-impl Run {
+impl BenchRun {
     /// One job, for a second, with the defaults of `weir bench`.
-    pub fn of(target: Target, job: Job) -> Run {
-        Run {
+    pub fn of(target: Target, job: Job) -> BenchRun {
+        BenchRun {
             targets: vec![target],
             jobs: vec![job],
             time: Nanos::from_secs(1),
@@ -328,24 +332,29 @@ impl Run {
         }
     }
 
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), CommandFailure> {
         let locals = self.targets.iter().filter(|t| matches!(t, Target::Local { .. })).count();
         if locals > 0 && (locals < self.targets.len() || self.targets.windows(2).any(|w| w[0] != w[1])) {
-            return Err(Failure::usage("a local drive is one drive: its jobs cannot have other targets beside it"));
+            return Err(CommandFailure::usage(
+                "a local drive is one drive: its jobs cannot have other targets beside it",
+            ));
         }
         if locals > 0 && self.cores.len() > 1 {
-            return Err(Failure::usage("a local drive and its jobs share one thread: give one core"));
+            return Err(CommandFailure::usage("a local drive and its jobs share one thread: give one core"));
         }
         for job in &self.jobs {
             if job.start >= self.time {
                 let (start, time) = (job.start, self.time);
-                return Err(Failure::usage(format_args!(
+                return Err(CommandFailure::usage(format_args!(
                     "job {}: starts at {start}, but the run lasts {time}",
                     job.name
                 )));
             }
             if self.verify && job.pattern.trim {
-                return Err(Failure::usage(format_args!("job {}: there is nothing to verify about trim", job.name)));
+                return Err(CommandFailure::usage(format_args!(
+                    "job {}: there is nothing to verify about trim",
+                    job.name
+                )));
             }
         }
         Ok(())
@@ -365,10 +374,10 @@ mod tests {
     #[derive(Parser)]
     struct Cli {
         #[command(flatten)]
-        args: Args,
+        args: BenchArgs,
     }
 
-    fn run(line: &str) -> Result<Run, String> {
+    fn run(line: &str) -> Result<BenchRun, String> {
         let words = std::iter::once("bench").chain(line.split_whitespace());
         let cli = Cli::try_parse_from(words).map_err(|e| e.to_string())?;
         cli.args.into_run().map_err(|f| f.text().to_string())
@@ -388,7 +397,7 @@ mod tests {
     fn without_jobs_there_is_one() {
         let r = run("local:null --size 1GiB --verify crc32c --digests hdr,data --cores 1").unwrap();
         assert_eq!((r.jobs.len(), r.jobs[0].depth, r.verify, r.digests), (1, 32, true, (true, true)));
-        assert_eq!(r.jobs[0].region, Some(Region { offset: 0, len: 1 << 30 }));
+        assert_eq!(r.jobs[0].region, Some(JobRegion { offset: 0, len: 1 << 30 }));
     }
 
     #[test]
@@ -417,7 +426,7 @@ mod tests {
             vec![test(1, 10_000.0), test(64, iops)]
         };
         let points = [(4096, 100, 153_000.0), (65_536, 100, 40_000.0), (4096, 0, 20_000.0)]
-            .map(|(size, read, iops)| Point::new(size, read, tests(iops)).unwrap());
+            .map(|(size, read, iops)| LoadCurve::new(size, read, tests(iops)).unwrap());
         let (weir, target, date) = ("0".to_string(), "local:ram".to_string(), "2026-01-01T00:00:00Z".to_string());
         let text = Calibration { weir, target, date, slots: None, points: points.into() }.to_toml();
         let file = std::env::temp_dir().join(format!("weir-slots-{}.toml", std::process::id()));

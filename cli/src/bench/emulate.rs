@@ -1,6 +1,6 @@
 //! How many requests a drive in this thread answers, by whom it serves next: for reproductions.
 
-use super::{Run, lanes, summarize};
+use super::{BenchRun, lanes, summarize};
 use std::collections::VecDeque;
 use weir_arbiter::{Burst, Mechanism};
 use weir_driver::{Done, Io, IoKind, QueuePair, TransportError};
@@ -41,7 +41,7 @@ pub fn speeds(designs: &[Design], load: Load, rounds: usize) -> Result<Vec<Vec<f
 /// The drive cannot be had, or a request failed.
 pub fn shared(drive: &SharedDrive, jobs: &[Job], span: Span) -> Result<Vec<JobResult>, String> {
     let kind = drive.profile.unwrap_or("ram").to_string();
-    let run = Run {
+    let run = BenchRun {
         targets: vec![Target::Local { kind, query: query(drive) }; jobs.len()],
         jobs: jobs.to_vec(),
         time: span.time,
@@ -240,7 +240,7 @@ fn fill(local: &mut Local, size: u32) -> Result<(), TransportError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_arbiter::Settings;
+    use weir_arbiter::ArbiterSettings;
 
     #[test]
     fn every_design_answers_everybody() {
@@ -259,7 +259,7 @@ mod tests {
         for (mechanism, expected) in
             [(Mechanism::None, 1.0), (Mechanism::Rr, 1.0), (Mechanism::Wrr, 4.0), (Mechanism::Drr, 4.0)]
         {
-            let settings = Settings::new(mechanism);
+            let settings = ArbiterSettings::new(mechanism);
             let drive = SharedDrive { latency: Nanos::from_millis(1), slots: 8, settings, profile: None };
             let results = shared(&drive, &jobs, span).unwrap();
             let ratio = results[0].summary.iops / results[1].summary.iops;

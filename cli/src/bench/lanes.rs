@@ -1,9 +1,9 @@
 //! Threads, queue pairs and the workers on them.
 
-use super::args::Run;
-use super::live::Live;
+use super::args::BenchRun;
+use super::progress::BenchProgress;
 use super::schedule;
-use super::worker::{Progress, Worker};
+use super::worker::{Worker, WorkerProgress};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use weir_sys::reactor::now;
 use weir_sys::sched::{ClassWatch, RunDelay};
 use weir_units::{Class, Nanos};
 use weir_workload::verify::Verifier;
-use weir_workload::{Device, Generator, Job, Recorder, Region, WorkloadError};
+use weir_workload::{Generator, Job, JobRegion, JobTarget, Recorder, WorkloadError};
 
 /// Polls without news between looks at the clock: it costs as much as polling shared memory twice.
 const POLLS_A_LOOK: u32 = 8;
@@ -27,7 +27,7 @@ const POLLS_A_LOOK: u32 = 8;
 const LOOKS_A_CHECK: u32 = 1024;
 
 /// What a run gave.
-pub struct Outcome {
+pub struct BenchResult {
     /// What each job counted.
     pub recorders: Vec<Recorder>,
     /// What went wrong first, and in which job.
@@ -88,7 +88,7 @@ type Lane = (HostQueue, Worker);
 struct Ended {
     workers: Vec<Worker>,
     device: Option<DriveFigures>,
-    /// As [`Outcome::waited_pct`].
+    /// As [`BenchResult::waited_pct`].
     waited_pct: Option<f64>,
 }
 
@@ -123,9 +123,9 @@ type DriveFigures = (DriveStats, Option<FlashFigures>);
 ///
 /// # Errors
 /// The target cannot be had, does not fit the jobs, or goes away.
-pub fn execute(run: &Run) -> Result<Outcome, BenchError> {
+pub fn execute(run: &BenchRun) -> Result<BenchResult, BenchError> {
     let stop = Arc::new(AtomicBool::new(false));
-    let progress: Vec<Arc<Progress>> = (0..run.copies()).map(|_| Arc::default()).collect();
+    let progress: Vec<Arc<WorkerProgress>> = (0..run.copies()).map(|_| Arc::default()).collect();
     let threads = match &run.targets[0] {
         Target::Local { kind, query } => {
             let config = DeviceConfig::from_query(kind, query).map_err(BenchError::Config)?;
@@ -137,7 +137,7 @@ pub fn execute(run: &Run) -> Result<Outcome, BenchError> {
         }
         _ => spread(run, &progress, &stop)?,
     };
-    let mut live = Live::new(Nanos(run.ramp.get().saturating_add(run.time.get())));
+    let mut live = BenchProgress::new(Nanos(run.ramp.get().saturating_add(run.time.get())));
     live.follow(&progress, || {
         let ended = threads.iter().all(JoinHandle::is_finished);
         ended || stop.load(Ordering::Relaxed)
@@ -149,12 +149,12 @@ pub fn execute(run: &Run) -> Result<Outcome, BenchError> {
 ///
 /// # Errors
 /// The drive cannot be had, or does not fit the jobs.
-pub fn alone(run: &Run) -> Result<Outcome, BenchError> {
+pub fn alone(run: &BenchRun) -> Result<BenchResult, BenchError> {
     let Target::Local { kind, query } = &run.targets[0] else {
         return Err(TransportError::Usage("only a local drive runs in this process".to_string()).into());
     };
     let config = DeviceConfig::from_query(kind, query).map_err(BenchError::Config)?;
-    let progress: Vec<Arc<Progress>> = (0..run.copies()).map(|_| Arc::default()).collect();
+    let progress: Vec<Arc<WorkerProgress>> = (0..run.copies()).map(|_| Arc::default()).collect();
     let run_of_thread = run.clone();
     collect(run, vec![spawn(move || serve_local(&run_of_thread, &config, &progress))?])
 }
@@ -164,7 +164,7 @@ fn spawn(f: impl FnOnce() -> Finished + Send + 'static) -> Result<JoinHandle<Fin
     named.spawn(f).map_err(|e| BenchError::Machine(format!("cannot start a thread: {e}")))
 }
 
-fn collect(run: &Run, threads: Vec<JoinHandle<Finished>>) -> Result<Outcome, BenchError> {
+fn collect(run: &BenchRun, threads: Vec<JoinHandle<Finished>>) -> Result<BenchResult, BenchError> {
     let mut workers = Vec::new();
     let (mut device, mut waited_pct, mut failure) = (None, None, None);
     for thread in threads {
@@ -191,7 +191,7 @@ fn collect(run: &Run, threads: Vec<JoinHandle<Finished>>) -> Result<Outcome, Ben
         recorders[job].merge(&recorder);
         trouble = trouble.or(wrong.map(|text| (job, text)));
     }
-    Ok(Outcome { recorders, trouble, device, waited_pct })
+    Ok(BenchResult { recorders, trouble, device, waited_pct })
 }
 
 /// The greater of what is known.
@@ -201,11 +201,11 @@ fn most(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 
 /// One copy of a job as a worker on its queue pair.
 fn worker<Q: QueuePair>(
-    run: &Run,
+    run: &BenchRun,
     (index, copy): (usize, u32),
     pair: &mut Q,
     origin: Nanos,
-    progress: Arc<Progress>,
+    progress: Arc<WorkerProgress>,
 ) -> Result<Worker, BenchError> {
     let job = &run.jobs[index];
     if pair.depth() < job.depth {
@@ -213,7 +213,7 @@ fn worker<Q: QueuePair>(
         let text = format!("job {name}: a depth of {wanted} is more than the target's queue takes, {most}");
         return Err(TransportError::Refused(text).into());
     }
-    let device = Device { capacity: pair.capacity(), block: pair.block_size(), max_io: pair.max_io() };
+    let device = JobTarget { capacity: pair.capacity(), block: pair.block_size(), max_io: pair.max_io() };
     let seed = run.seed.wrapping_add((index as u64) << 32);
     let (job, copy) = if run.verify { (part(run, index, copy, device), 0) } else { (job.clone(), copy) };
     let generator = Generator::new(&job, device, copy, seed)?;
@@ -232,14 +232,14 @@ fn worker<Q: QueuePair>(
 }
 
 /// A verifying copy's own part of the drive: nobody else writes there. Jobs without a region share the drive evenly.
-fn part(run: &Run, index: usize, copy: u32, device: Device) -> Job {
+fn part(run: &BenchRun, index: usize, copy: u32, device: JobTarget) -> Job {
     let job = &run.jobs[index];
-    let split = |region: Region, n: u64, i: u64| {
+    let split = |region: JobRegion, n: u64, i: u64| {
         let align = u64::from(job.sizes.max().max(device.block));
         let share = region.len / n / align * align;
-        Region { offset: region.offset + share * i, len: share }
+        JobRegion { offset: region.offset + share * i, len: share }
     };
-    let whole = Region { offset: 0, len: device.capacity };
+    let whole = JobRegion { offset: 0, len: device.capacity };
     let own = job.region.unwrap_or_else(|| {
         let without = run.jobs.iter().filter(|j| j.region.is_none()).count() as u64;
         let before = run.jobs[..index].iter().filter(|j| j.region.is_none()).count() as u64;
@@ -250,7 +250,7 @@ fn part(run: &Run, index: usize, copy: u32, device: Device) -> Job {
 }
 
 /// Every copy of every job, in order.
-fn copies(run: &Run) -> impl Iterator<Item = (usize, u32)> + '_ {
+fn copies(run: &BenchRun) -> impl Iterator<Item = (usize, u32)> + '_ {
     run.jobs.iter().enumerate().flat_map(|(i, job)| (0..job.copies).map(move |c| (i, c)))
 }
 
@@ -267,7 +267,7 @@ fn local_tenant(job: &Job) -> LocalTenant {
 }
 
 /// A drive in this thread and all jobs on it.
-fn serve_local(run: &Run, config: &DeviceConfig, progress: &[Arc<Progress>]) -> Finished {
+fn serve_local(run: &BenchRun, config: &DeviceConfig, progress: &[Arc<WorkerProgress>]) -> Finished {
     pin(&run.cores, 0)?;
     let watch = ClassWatch::of_this_thread(now());
     let tenants: Vec<LocalTenant> = run.jobs.iter().map(local_tenant).collect();
@@ -299,7 +299,7 @@ fn thread_class(watch: &ClassWatch) -> Class {
 
 /// The loop of a local drive: all fill, the drive runs once, all reap.
 fn turn_local(
-    run: &Run,
+    run: &BenchRun,
     local: &mut Local,
     workers: &mut [Worker],
     mut watch: ClassWatch,
@@ -349,7 +349,12 @@ fn turn_local(
 }
 
 /// A drive in this thread, and arbitration between it and all jobs on it.
-fn arbitrate_local(run: &Run, config: &DeviceConfig, progress: &[Arc<Progress>], stop: &AtomicBool) -> Finished {
+fn arbitrate_local(
+    run: &BenchRun,
+    config: &DeviceConfig,
+    progress: &[Arc<WorkerProgress>],
+    stop: &AtomicBool,
+) -> Finished {
     pin(&run.cores, 0)?;
     let tenants: Vec<LocalTenant> = run.jobs.iter().map(local_tenant).collect();
     let drive = LocalDrive::open(config, &tenants)?;
@@ -367,7 +372,7 @@ fn arbitrate_local(run: &Run, config: &DeviceConfig, progress: &[Arc<Progress>],
 
 /// Every copy of a job gets a queue pair, of as many controllers as it takes.
 fn queue_pairs(
-    run: &Run,
+    run: &BenchRun,
     index: usize,
     gate: Option<&Gate>,
     open: impl Fn(usize, Options) -> Result<Controller, TransportError>,
@@ -390,7 +395,7 @@ fn queue_pairs(
     Ok(pairs)
 }
 
-fn options(run: &Run, job: &Job) -> Options {
+fn options(run: &BenchRun, job: &Job) -> Options {
     Options {
         hostnqn: host_nqn(run, job),
         digests: run.digests,
@@ -406,9 +411,9 @@ fn queue_class(job: &Job) -> QueueClass {
 
 /// Workers on queue pairs, spread over threads.
 fn lanes(
-    run: &Run,
+    run: &BenchRun,
     pairs: Vec<HostQueue>,
-    progress: &[Arc<Progress>],
+    progress: &[Arc<WorkerProgress>],
     threads: usize,
 ) -> Result<Vec<Vec<Lane>>, BenchError> {
     let mut lanes: Vec<Vec<Lane>> = (0..threads).map(|_| Vec::new()).collect();
@@ -422,8 +427,8 @@ fn lanes(
 
 /// Connects everything and spreads it over threads.
 fn spread(
-    run: &Run,
-    progress: &[Arc<Progress>],
+    run: &BenchRun,
+    progress: &[Arc<WorkerProgress>],
     stop: &Arc<AtomicBool>,
 ) -> Result<Vec<JoinHandle<Finished>>, BenchError> {
     let gate = run.arbitrate.map(Gate::new);
@@ -459,7 +464,7 @@ fn spread(
 }
 
 /// A core for the target, the others for us: threads that spin on one core only take turns.
-fn thread_count(run: &Run, pairs: usize) -> usize {
+fn thread_count(run: &BenchRun, pairs: usize) -> usize {
     let cores = match run.cores.len() {
         0 => thread::available_parallelism().map_or(1, |n| n.get()).saturating_sub(1),
         n => n,
@@ -468,7 +473,7 @@ fn thread_count(run: &Run, pairs: usize) -> usize {
 }
 
 /// The queue pairs of all jobs at a vfio-user or vhost-user socket, in their order.
-fn open_socket(run: &Run, target: &Target, gate: Option<&Gate>) -> Result<Vec<HostQueue>, TransportError> {
+fn open_socket(run: &BenchRun, target: &Target, gate: Option<&Gate>) -> Result<Vec<HostQueue>, TransportError> {
     let jobs: Vec<&Job> = run.jobs.iter().zip(&run.targets).filter(|(_, t)| *t == target).map(|(j, _)| j).collect();
     let copies: u32 = jobs.iter().map(|j| j.copies).sum();
     let wanted = Options {
@@ -490,7 +495,7 @@ fn open_socket(run: &Run, target: &Target, gate: Option<&Gate>) -> Result<Vec<Ho
 
 /// Over NVMe/TCP a host's class is its tenant's: a job whose host was chosen by its class is not measured in another one. Whoever names
 /// the host as well is told.
-fn check_class(run: &Run, job: &Job, controller: &Controller) -> Result<(), BenchError> {
+fn check_class(run: &BenchRun, job: &Job, controller: &Controller) -> Result<(), BenchError> {
     let Some(wanted) = job.class else { return Ok(()) };
     let (found, host) = (controller.class_of(wanted), host_nqn(run, job));
     if found == Some(wanted) {
@@ -514,7 +519,7 @@ fn check_class(run: &Run, job: &Job, controller: &Controller) -> Result<(), Benc
 }
 
 /// Who connects: what the job says, what the command line says, or the built-in tenant of the job's class.
-fn host_nqn(run: &Run, job: &Job) -> String {
+fn host_nqn(run: &BenchRun, job: &Job) -> String {
     let tenant = match job.class {
         Some(Class::High) => "gold",
         Some(Class::Medium) => "silver",

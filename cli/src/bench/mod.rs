@@ -10,18 +10,18 @@
 mod args;
 mod emulate;
 mod lanes;
-mod live;
 mod overhead;
 mod polled;
+mod progress;
 mod worker;
 
-pub use args::{Args, Run};
+pub use args::{BenchArgs, BenchRun};
 pub use emulate::{shared, speeds};
 pub use lanes::BenchError;
 pub use overhead::Overheads;
 pub use polled::{answers, bare, lost_pct, polled};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::output;
 use crate::report::{DeviceReport, Report};
 use weir_units::Nanos;
@@ -32,10 +32,10 @@ use worker::Schedule;
 ///
 /// # Errors
 /// Wrong usage, a target that cannot be had or goes away, requests that fail, data that is wrong.
-pub fn run(args: Args, json: bool) -> Result<(), Failure> {
+pub fn run(args: BenchArgs, json: bool) -> Result<(), CommandFailure> {
     let target = args.target.clone();
     let run = args.into_run()?;
-    let outcome = lanes::execute(&run).map_err(|e| Failure::new(format_args!("bench {target}: {e}")))?;
+    let outcome = lanes::execute(&run).map_err(|e| CommandFailure::new(format_args!("bench {target}: {e}")))?;
     let report = summarize(&run, &outcome);
     if json {
         output::json(&report.json())?;
@@ -46,7 +46,7 @@ pub fn run(args: Args, json: bool) -> Result<(), Failure> {
         None => Ok(()),
         Some((job, text)) => {
             let (n, name) = (report.total.summary.errors, &run.jobs[job].name);
-            Err(Failure::new(format_args!("bench {target}: {n} failed; the first: job {name}: {text}")))
+            Err(CommandFailure::new(format_args!("bench {target}: {n} failed; the first: job {name}: {text}")))
         }
     }
 }
@@ -55,7 +55,7 @@ pub fn run(args: Args, json: bool) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn figures(run: &Run) -> Result<(Summary, f64), BenchError> {
+pub fn figures(run: &BenchRun) -> Result<(Summary, f64), BenchError> {
     let outcome = lanes::execute(run)?;
     match &outcome.trouble {
         None => Ok((summarize(run, &outcome).total.summary, outcome.waited_pct.unwrap_or(0.0))),
@@ -64,7 +64,7 @@ pub fn figures(run: &Run) -> Result<(Summary, f64), BenchError> {
 }
 
 /// When a job does what, for a run whose first request is at `origin`.
-fn schedule(run: &Run, job: &Job, origin: Nanos) -> Schedule {
+fn schedule(run: &BenchRun, job: &Job, origin: Nanos) -> Schedule {
     let base = origin.saturating_add(run.ramp);
     let end = base.saturating_add(run.time);
     // A job without a start of its own joins in at once; one with counts from the end of the ramp.
@@ -74,7 +74,7 @@ fn schedule(run: &Run, job: &Job, origin: Nanos) -> Schedule {
     Schedule { base, start, count, stop }
 }
 
-fn summarize(run: &Run, outcome: &lanes::Outcome) -> Report {
+fn summarize(run: &BenchRun, outcome: &lanes::BenchResult) -> Report {
     let mut all = Recorder::new(Nanos(0), run.series);
     let mut jobs = Vec::new();
     for (job, recorder) in run.jobs.iter().zip(&outcome.recorders) {
@@ -106,8 +106,8 @@ mod tests {
     use super::*;
     use weir_node::target::Target;
 
-    fn run_of(job: Job) -> Run {
-        Run {
+    fn run_of(job: Job) -> BenchRun {
+        BenchRun {
             targets: vec![Target::Local { kind: "null".into(), query: String::new() }],
             jobs: vec![job],
             time: Nanos(100),

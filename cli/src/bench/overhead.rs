@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use weir_driver::{Done, Io, IoKind, QueuePair};
 use weir_node::config::DeviceConfig;
 use weir_node::local::{Local, LocalTenant};
-use weir_sim::reproduce::{Access, Overhead, Place, Usage, Way};
-use weir_sys::media::{KernelFile, Remembered};
+use weir_sim::reproduce::{AccessPath, AccessPattern, Overhead, Storage, Usage};
+use weir_sys::media::{KernelFile, NonvolatileFile};
 use weir_sys::reactor::now;
 use weir_sys::sched::CpuTime;
 use weir_units::{Class, Nanos};
@@ -19,7 +19,7 @@ const CAPACITY: u64 = 64 << 20;
 const TIME: Nanos = Nanos::from_millis(25);
 const REQUESTS: std::ops::RangeInclusive<u64> = 16..=5_000;
 /// How long a request may go unanswered.
-const PATIENCE: Nanos = Nanos::from_secs(30);
+const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(30);
 /// A file system in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
@@ -46,7 +46,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // They are in a folder for what may be lost.
         let _ = fs::remove_file(&self.0);
-        let _ = fs::remove_file(Remembered::path_of(&self.0));
+        let _ = fs::remove_file(NonvolatileFile::path_of(&self.0));
     }
 }
 
@@ -55,7 +55,7 @@ impl Overheads {
     ///
     /// # Errors
     /// What cannot be made or done, and why.
-    pub fn overhead(&mut self, access: Access) -> Result<Overhead, String> {
+    pub fn overhead(&mut self, access: AccessPattern) -> Result<Overhead, String> {
         let spot = self.spot(access.place)?;
         let (mut submit, mut complete, mut whole) = (Histogram::new(), Histogram::new(), Histogram::new());
         let begun = now();
@@ -75,7 +75,7 @@ impl Overheads {
     ///
     /// # Errors
     /// As [`overhead`](Self::overhead).
-    pub fn usage(&mut self, access: Access, time: Nanos) -> Result<Usage, String> {
+    pub fn usage(&mut self, access: AccessPattern, time: Nanos) -> Result<Usage, String> {
         let spot = self.spot(access.place)?;
         let (begun, before) = (now(), CpuTime::of_this_process());
         let (mut ios, mut at) = (0, begun);
@@ -92,10 +92,10 @@ impl Overheads {
         [&self.disk, &self.memory].into_iter().flatten().map(|spot| spot.told.clone()).collect()
     }
 
-    fn spot(&mut self, place: Place) -> Result<&mut Spot, String> {
+    fn spot(&mut self, place: Storage) -> Result<&mut Spot, String> {
         let spot = match place {
-            Place::Disk => &mut self.disk,
-            Place::Memory => &mut self.memory,
+            Storage::Disk => &mut self.disk,
+            Storage::Memory => &mut self.memory,
         };
         match spot {
             Some(spot) => Ok(spot),
@@ -105,26 +105,26 @@ impl Overheads {
 }
 
 impl Spot {
-    fn open(place: Place) -> Result<Spot, String> {
+    fn open(place: Storage) -> Result<Spot, String> {
         let shared = Path::new(SHARED_MEMORY);
         let folder = match place {
-            Place::Memory if shared.is_dir() => shared.to_path_buf(),
+            Storage::Memory if shared.is_dir() => shared.to_path_buf(),
             _ => std::env::temp_dir(),
         };
         let path = folder.join(format!("weir-reproduce-{}-{place:?}.img", std::process::id()));
         let failed = |e: std::io::Error| format!("{}: {e}", path.display());
         let _gone_when_open = Scratch(path.clone());
         filled(&path).map_err(failed)?;
-        let kernel = KernelFile::open(&path, Access::MOST).map_err(failed)?;
+        let kernel = KernelFile::open(&path, AccessPattern::MOST).map_err(failed)?;
         let media = match place {
-            Place::Disk => format!("file:{}", path.display()),
-            Place::Memory => "ram".into(),
+            Storage::Disk => format!("file:{}", path.display()),
+            Storage::Memory => "ram".into(),
         };
         let local = drive(&media)?;
         let direct = if kernel.is_direct() { "direct I/O" } else { "without direct I/O, so through the page cache" };
         let told = match place {
-            Place::Disk => format!("The disk: {}, {direct}.", folder.display()),
-            Place::Memory => format!("Linux's file in memory: {}, {direct}.", folder.display()),
+            Storage::Disk => format!("The disk: {}, {direct}.", folder.display()),
+            Storage::Memory => format!("Linux's file in memory: {}, {direct}.", folder.display()),
         };
         Ok(Spot { local, kernel, rng: Rng::new(1), told })
     }
@@ -132,13 +132,13 @@ impl Spot {
     /// One request: when it was begun, submitted, and when the look that found its completion began and ended. `patient`
     /// sleeps in the kernel, which has nothing to do but that.
     #[inline]
-    fn one(&mut self, access: Access, patient: bool) -> Result<[Nanos; 4], String> {
-        let Access { way, size, write, .. } = access;
+    fn one(&mut self, access: AccessPattern, patient: bool) -> Result<[Nanos; 4], String> {
+        let AccessPattern { way, size, write, .. } = access;
         let offset = self.rng.below(CAPACITY / u64::from(size)) * u64::from(size);
         match way {
-            Way::Driver => self.by_driver(write, offset, size),
-            Way::Uring => self.by_ring(write, offset, size, patient),
-            Way::Calls => {
+            AccessPath::Driver => self.by_driver(write, offset, size),
+            AccessPath::Uring => self.by_ring(write, offset, size, patient),
+            AccessPath::Calls => {
                 let before = now();
                 let moved = self.kernel.call(write, offset, size).map_err(|e| e.to_string())?;
                 let after = now();
@@ -200,7 +200,7 @@ fn whole(moved: u32, wanted: u32) -> Result<(), String> {
 }
 
 fn waited(since: Nanos, at: Nanos) -> Result<(), String> {
-    if at.saturating_sub(since) < PATIENCE { Ok(()) } else { Err(format!("no answer for {PATIENCE}")) }
+    if at.saturating_sub(since) < ANSWER_TIMEOUT { Ok(()) } else { Err(format!("no answer for {ANSWER_TIMEOUT}")) }
 }
 
 /// A file of bytes that are no zeroes, on the disk.
@@ -218,13 +218,14 @@ fn drive(media: &str) -> Result<Local, String> {
     let config = DeviceConfig::from_query(media, &format!("capacity={CAPACITY}B")).map_err(|e| e.to_string())?;
     let tenants = [LocalTenant { name: "client".into(), class: Class::Medium }];
     let mut local = Local::open(&config, &tenants, now()).map_err(|e| e.to_string())?;
-    local.connect(0, "client", 1, Access::MOST, now()).map_err(|e| e.to_string())?;
+    local.connect(0, "client", 1, AccessPattern::MOST, now()).map_err(|e| e.to_string())?;
     let mut done = Vec::new();
     let mut pair = local.queue(0, now());
     pair.buffer(0).iter_mut().zip(0u32..).for_each(|(byte, i)| *byte = (i % 251) as u8);
-    for offset in (0..CAPACITY).step_by(Access::MOST as usize) {
+    for offset in (0..CAPACITY).step_by(AccessPattern::MOST as usize) {
         let mut pair = local.queue(0, now());
-        pair.submit(Io { kind: IoKind::Write, offset, len: Access::MOST, slot: 0 }).map_err(|e| e.to_string())?;
+        pair.submit(Io { kind: IoKind::Write, offset, len: AccessPattern::MOST, slot: 0 })
+            .map_err(|e| e.to_string())?;
         let since = now();
         while done.is_empty() {
             local.queue(0, now()).poll(&mut done).map_err(|e| e.to_string())?;
@@ -242,18 +243,19 @@ mod tests {
     #[test]
     fn every_way_moves_bytes_and_leaves_nothing() {
         let mut all = Overheads::default();
-        for (place, ways) in
-            [(Place::Disk, &[Way::Driver, Way::Uring][..]), (Place::Memory, &[Way::Driver, Way::Calls])]
-        {
+        for (place, ways) in [
+            (Storage::Disk, &[AccessPath::Driver, AccessPath::Uring][..]),
+            (Storage::Memory, &[AccessPath::Driver, AccessPath::Calls]),
+        ] {
             for way in ways {
                 for write in [false, true] {
-                    let access = Access { way: *way, place, size: 16 << 10, write };
+                    let access = AccessPattern { way: *way, place, size: 16 << 10, write };
                     let seen = all.overhead(access).unwrap();
                     assert!(seen.submit > 0.0 && seen.whole >= seen.submit, "{access:?}: {seen:?}");
                 }
             }
         }
-        let access = Access { way: Way::Driver, place: Place::Memory, size: 4096, write: false };
+        let access = AccessPattern { way: AccessPath::Driver, place: Storage::Memory, size: 4096, write: false };
         let used = all.usage(access, Nanos::from_millis(50)).unwrap();
         assert!(used.ios > 100 && used.time >= Nanos::from_millis(50), "{used:?}");
         assert_eq!(all.about().len(), 2);

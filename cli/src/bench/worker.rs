@@ -13,17 +13,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weir_driver::{Done, Io, IoKind, QueuePair, TransportError};
 use weir_units::{Bytes, Nanos};
 use weir_workload::verify::{Claim, Verifier};
-use weir_workload::{Generator, Job, Kind, Pacer, Recorder, Request};
+use weir_workload::{Generator, Job, Pacer, Recorder, Request, RequestKind};
 
 /// Draws of a verifying job before it waits for a request in flight to end.
 const DRAWS: usize = 8;
 
 /// How long a target may leave every request unanswered.
-const PATIENCE: Nanos = Nanos::from_secs(30);
+const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(30);
 
 /// What a worker has done so far, for the progress line.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct WorkerProgress {
     /// Requests.
     pub ios: AtomicU64,
     /// Bytes.
@@ -82,7 +82,7 @@ pub struct Worker {
     trouble: Option<String>,
     last_answer: Nanos,
     total: (u64, u64),
-    progress: Arc<Progress>,
+    progress: Arc<WorkerProgress>,
 }
 
 impl Worker {
@@ -99,11 +99,11 @@ impl Worker {
         verifier: Option<Verifier>,
         schedule: Schedule,
         series: Option<Nanos>,
-        progress: Arc<Progress>,
+        progress: Arc<WorkerProgress>,
     ) -> Self {
         let (index, job) = job;
         let depth = pair.depth().min(job.depth);
-        let empty = Request { kind: Kind::Read, offset: 0, len: 0 };
+        let empty = Request { kind: RequestKind::Read, offset: 0, len: 0 };
         if job.pattern.writes() && verifier.is_none() {
             fill_buffers(pair, depth);
         }
@@ -236,7 +236,7 @@ impl Worker {
         claim: Claim,
     ) -> Result<(), TransportError> {
         let Some(slot) = self.free.pop() else { return Ok(()) };
-        if let (Kind::Write, Some(verifier)) = (request.kind, &self.verifier) {
+        if let (RequestKind::Write, Some(verifier)) = (request.kind, &self.verifier) {
             verifier.fill(&request, claim, pair.buffer(slot));
         }
         self.flights[slot as usize] = Flight { since, request, claim };
@@ -298,7 +298,7 @@ impl Worker {
             format!("{} of {len} at byte {at}: {status}", name(request.kind))
         });
         if let Some(verifier) = &mut self.verifier {
-            if wrong.is_none() && request.kind == Kind::Read {
+            if wrong.is_none() && request.kind == RequestKind::Read {
                 wrong = verifier.check(&request, pair.buffer(slot)).err().map(|e| e.to_string());
             }
             verifier.finish(&request, claim, status.is_success());
@@ -325,27 +325,27 @@ impl Worker {
     pub fn wait(&mut self, now: Nanos) -> Result<(), TransportError> {
         self.recorder.tick(now.min(self.schedule.stop));
         let waiting = self.flights.len() - self.free.len();
-        if waiting == 0 || now.saturating_sub(self.last_answer) < PATIENCE {
+        if waiting == 0 || now.saturating_sub(self.last_answer) < ANSWER_TIMEOUT {
             return Ok(());
         }
-        Err(TransportError::Timeout(format!("{waiting} requests have had no answer for {PATIENCE}")))
+        Err(TransportError::Timeout(format!("{waiting} requests have had no answer for {ANSWER_TIMEOUT}")))
     }
 }
 
 fn io(request: &Request, slot: u32) -> Io {
     let kind = match request.kind {
-        Kind::Read => IoKind::Read,
-        Kind::Write => IoKind::Write,
-        Kind::Trim => IoKind::Trim,
+        RequestKind::Read => IoKind::Read,
+        RequestKind::Write => IoKind::Write,
+        RequestKind::Trim => IoKind::Trim,
     };
     Io { kind, offset: request.offset, len: request.len, slot }
 }
 
-fn name(kind: Kind) -> &'static str {
+fn name(kind: RequestKind) -> &'static str {
     match kind {
-        Kind::Read => "read",
-        Kind::Write => "write",
-        Kind::Trim => "trim",
+        RequestKind::Read => "read",
+        RequestKind::Write => "write",
+        RequestKind::Trim => "trim",
     }
 }
 

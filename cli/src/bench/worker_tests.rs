@@ -3,7 +3,7 @@
 use super::*;
 use weir_spec::nvme::Status;
 use weir_workload::verify::Verifier;
-use weir_workload::{Device, Rate};
+use weir_workload::{JobTarget, Rate};
 
 /// Answers at the poll after the next, newest first; may lose writes, or fail.
 struct Disk {
@@ -86,7 +86,7 @@ impl QueuePair for Disk {
 
 fn worker(disk: &mut Disk, text: &str, verify: bool, schedule: Schedule) -> Worker {
     let job = Job::parse(text, &Job::default()).unwrap();
-    let device = Device { capacity: SIZE as u64, block: 512, max_io: 65536 };
+    let device = JobTarget { capacity: SIZE as u64, block: 512, max_io: 65536 };
     let generator = Generator::new(&job, device, 0, 1).unwrap();
     let strict = !job.pattern.writes();
     let verifier = verify.then(|| Verifier::new(generator.region(), 512, 1, strict, weir_sys::crc::crc32c).unwrap());

@@ -7,11 +7,11 @@
 //! In real time a test runs until three runs had a core and agree (core/plan, `steady`); the median by throughput counts, whole: its
 //! latencies belong to it. The file is written when everything has been measured and can be believed, or not at all.
 
-mod live;
+mod progress;
 mod simulated;
 
-use crate::bench::{self, BenchError, Run};
-use crate::failure::Failure;
+use crate::bench::{self, BenchError, BenchRun};
+use crate::failure::CommandFailure;
 use crate::output::{self, Table};
 use crate::report::{count, time as shown};
 use serde::Serialize;
@@ -20,8 +20,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use weir_driver::TransportError;
 use weir_node::config::{Calibration, DeviceConfig, MediaConfig};
 use weir_node::target::Target;
-use weir_plan::calibrate::{Ladder, Point, Test};
-use weir_plan::steady::{Runs, Verdict};
+use weir_plan::calibrate::{Ladder, LoadCurve, Test};
+use weir_plan::steady::{Runs, SteadyVerdict};
 use weir_units::{Bytes, Nanos, parse};
 use weir_workload::{Job, Latency, Mix, PARTS, Pattern, Quantiles, Summary};
 
@@ -38,7 +38,7 @@ Examples:
 For each size and mix: how long a request takes alone (a), then deeper and deeper until throughput stops growing (IOPS and
 bandwidth at saturation), and how many requests the drive carries out at once (p = IOPS * a). Nobody else should use the drive
 meanwhile. Write the file as calibration = \"FILE\" into a [[device]], or into a plan.")]
-pub struct Args {
+pub struct CalibrateArgs {
     /// A target of weir bench; or sim:PROFILE?key=value&..., the same drive as local: in virtual time
     pub target: String,
     /// Write the calibration to this file
@@ -128,13 +128,13 @@ enum Trouble {
 /// Tests in real time.
 struct Real {
     target: Target,
-    run: Run,
+    run: BenchRun,
 }
 
 impl Tests for Real {
     fn test(&mut self, job: Job) -> Result<Summary, Trouble> {
         let deep = job.depth > 1 || job.copies > 1;
-        let run = Run { targets: vec![self.target.clone()], jobs: vec![job], ..self.run.clone() };
+        let run = BenchRun { targets: vec![self.target.clone()], jobs: vec![job], ..self.run.clone() };
         let (mut runs, mut results) = (Runs::default(), Vec::new());
         loop {
             let (summary, waited_pct) = bench::figures(&run).map_err(|e| match e {
@@ -143,9 +143,9 @@ impl Tests for Real {
             })?;
             results.push(summary);
             match runs.add(summary.iops, waited_pct) {
-                Verdict::Again => {}
-                Verdict::Take(number) => return Ok(results[number]),
-                Verdict::Refuse(why, median) => {
+                SteadyVerdict::Again => {}
+                SteadyVerdict::Take(number) => return Ok(results[number]),
+                SteadyVerdict::Refuse(why, median) => {
                     return Err(Trouble::Unsteady(why.to_string(), Box::new(results[median])));
                 }
             }
@@ -161,13 +161,13 @@ impl Tests for Real {
 ///
 /// # Errors
 /// Wrong usage, a target that cannot be had or must not be written to, a file that cannot be written.
-pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
-    let fail = |what: String| Failure::new(format_args!("calibrate {}: {what}", args.target));
+pub fn run(args: &CalibrateArgs, json: bool) -> Result<(), CommandFailure> {
+    let fail = |what: String| CommandFailure::new(format_args!("calibrate {}: {what}", args.target));
     let (mut tests, slots) = tests(args)?;
     if let Some(path) = &args.output {
         output::can_write(path).map_err(|e| fail(format!("{}: {e}", path.display())))?;
     }
-    let mut live = live::Live::new(args.sizes.len() * args.mixes.len());
+    let mut live = progress::CalibrateProgress::new(args.sizes.len() * args.mixes.len());
     let mut points = Vec::new();
     for reads in distinct(&args.mixes) {
         for bytes in distinct(&args.sizes) {
@@ -217,9 +217,9 @@ fn distinct<T: PartialEq + Copy>(list: &[T]) -> impl Iterator<Item = T> + '_ {
 }
 
 /// Who carries the tests out, and the drive's slots where they are known.
-fn tests(args: &Args) -> Result<(Box<dyn Tests>, Option<u32>), Failure> {
+fn tests(args: &CalibrateArgs) -> Result<(Box<dyn Tests>, Option<u32>), CommandFailure> {
     let ramp = args.ramp.unwrap_or(Nanos(args.time.0 / 10));
-    let fault = |e: &dyn std::fmt::Display| Failure::usage(format_args!("calibrate {}: {e}", args.target));
+    let fault = |e: &dyn std::fmt::Display| CommandFailure::usage(format_args!("calibrate {}: {e}", args.target));
     if let Some(drive) = args.target.strip_prefix("sim:") {
         let (kind, query) = drive.split_once('?').unwrap_or((drive, ""));
         let device = DeviceConfig::from_query(kind, query).map_err(|e| fault(&e))?;
@@ -227,7 +227,7 @@ fn tests(args: &Args) -> Result<(Box<dyn Tests>, Option<u32>), Failure> {
         let slots = args.slots.or(Some(device.slots.into()));
         return simulated.map(|s| (Box::new(s) as Box<dyn Tests>, slots)).map_err(|e| fault(&e));
     }
-    let target: Target = args.target.parse().map_err(Failure::usage)?;
+    let target: Target = args.target.parse().map_err(CommandFailure::usage)?;
     let mut slots = args.slots;
     let mut in_memory = false;
     if let Target::Local { kind, query } = &target {
@@ -240,26 +240,26 @@ fn tests(args: &Args) -> Result<(Box<dyn Tests>, Option<u32>), Failure> {
             "measuring writes destroys what is on it; write --destructive to do that, or --mixes 100 to read only";
         return Err(fault(&what));
     }
-    let run = Run {
+    let run = BenchRun {
         time: Nanos(args.time.0 / u64::from(REPETITIONS)),
         ramp: Nanos(ramp.0 / u64::from(REPETITIONS)),
         seed: args.seed,
         by_kind: true,
         hostnqn: args.hostnqn.clone(),
         cores: args.cores.clone(),
-        ..Run::of(target.clone(), Job::default())
+        ..BenchRun::of(target.clone(), Job::default())
     };
     Ok((Box::new(Real { target, run }), slots))
 }
 
 /// A size and mix whose figures contradict neither each other nor those of the other sizes.
 fn believed(
-    args: &Args,
+    args: &CalibrateArgs,
     tests: &mut dyn Tests,
     (bytes, reads): (u32, u8),
     slots: Option<u32>,
-    (others, live): (&[Point], &mut live::Live),
-) -> Result<Point, String> {
+    (others, live): (&[LoadCurve], &mut progress::CalibrateProgress),
+) -> Result<LoadCurve, String> {
     let mut tries = TRIES;
     loop {
         let new = point(args, tests, (bytes, reads), slots, live)?;
@@ -275,7 +275,7 @@ fn believed(
 }
 
 /// What is wrong is a warning where the user takes it as it is.
-fn unless_forced(args: &Args, live: &live::Live, text: String) -> Result<(), String> {
+fn unless_forced(args: &CalibrateArgs, live: &progress::CalibrateProgress, text: String) -> Result<(), String> {
     if !args.force {
         return Err(format!(
             "{text}; nothing was written: measure while nothing else runs, for longer (--time), or take it as it is (--force)"
@@ -287,12 +287,12 @@ fn unless_forced(args: &Args, live: &live::Live, text: String) -> Result<(), Str
 
 /// All tests of one size and mix.
 fn point(
-    args: &Args,
+    args: &CalibrateArgs,
     tests: &mut dyn Tests,
     (bytes, reads): (u32, u8),
     slots: Option<u32>,
-    live: &mut live::Live,
-) -> Result<Point, String> {
+    live: &mut progress::CalibrateProgress,
+) -> Result<LoadCurve, String> {
     let mut ladder = Ladder::new(args.depth, slots);
     while let Some(depth) = ladder.next_depth() {
         live.at(depth);
@@ -319,7 +319,7 @@ fn point(
             Err(Trouble::Failed(why) | Trouble::Unsteady(why, _)) => return Err(why),
         }
     }
-    Point::new(bytes, reads, ladder.into_tests()).map_err(|e| e.to_string())
+    LoadCurve::new(bytes, reads, ladder.into_tests()).map_err(|e| e.to_string())
 }
 
 /// Queues for a depth: as many of them as share it evenly.
@@ -429,7 +429,7 @@ impl<'a> From<&'a Calibration> for CalibrationJson<'a> {
                 write_ns: kind(t.kinds.writes),
             }
         };
-        let point = |p: &Point| PointJson {
+        let point = |p: &LoadCurve| PointJson {
             bs_bytes: p.size(),
             reads_pct: p.read_percent(),
             iops: p.gamma(),
@@ -460,19 +460,19 @@ mod tests {
     #[derive(Parser)]
     struct Cli {
         #[command(flatten)]
-        args: Args,
+        args: CalibrateArgs,
     }
 
-    fn args(line: &str) -> Args {
+    fn args(line: &str) -> CalibrateArgs {
         Cli::try_parse_from(std::iter::once("calibrate").chain(line.split_whitespace()))
             .unwrap_or_else(|e| panic!("{e}"))
             .args
     }
 
-    fn calibrated(line: &str) -> Vec<Point> {
+    fn calibrated(line: &str) -> Vec<LoadCurve> {
         let args = args(line);
         let (mut tests, slots) = super::tests(&args).unwrap_or_else(|e| panic!("{}", e.text()));
-        let mut live = live::Live::new(1);
+        let mut live = progress::CalibrateProgress::new(1);
         let pairs = args.mixes.iter().flat_map(|reads| args.sizes.iter().map(|bytes| (*bytes, *reads)));
         pairs.map(|pair| point(&args, tests.as_mut(), pair, slots, &mut live).unwrap()).collect()
     }

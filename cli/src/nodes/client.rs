@@ -12,10 +12,10 @@ use weir_node::host::{Controller, HostQueue, Options, QueueClass};
 use weir_node::target::Target;
 use weir_sim::reproduce::{Survived, Timeline};
 use weir_units::Nanos;
-use weir_workload::{Latency, Point, Rng, Summary};
+use weir_workload::{Latency, Rng, SeriesPoint, Summary};
 
 /// How long a server that goes is waited for.
-const PATIENCE: Nanos = Nanos::from_secs(30);
+const RECONNECT_TIMEOUT: Nanos = Nanos::from_secs(30);
 
 /// What `weir bench --json` prints, as far as it is read here.
 #[derive(Debug, Deserialize)]
@@ -110,7 +110,7 @@ pub fn verify(target: &str, timeline: &Timeline) -> Result<Verifying, String> {
     let time = |n: Nanos| format!("{}ns", n.0);
     let line = format!(
         "--rw randrw:50 --bs 4KiB --qd 8 --size 64MiB --verify crc32c --reconnect {} --time {} --series {}",
-        time(PATIENCE),
+        time(RECONNECT_TIMEOUT),
         time(timeline.time),
         time(timeline.series)
     );
@@ -129,7 +129,7 @@ impl Verifying {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
         // With failed requests it reports all the same, and says so by its status.
         let report: Report = serde_json::from_slice(&output.stdout).map_err(|e| format!("weir bench: {e}: {said}"))?;
-        let point = |i: &Interval| Point {
+        let point = |i: &Interval| SeriesPoint {
             t_s: i.t_s,
             iops: i.iops,
             bandwidth_bytes_per_s: i.bandwidth_bytes_per_s,
@@ -161,7 +161,7 @@ fn read(pair: &mut HostQueue, offset: u64) -> Result<(), String> {
     let mut done = Vec::with_capacity(1);
     while done.is_empty() {
         pair.poll(&mut done).map_err(|e| e.to_string())?;
-        if begun.elapsed() > Duration::from_nanos(PATIENCE.0) {
+        if begun.elapsed() > Duration::from_nanos(RECONNECT_TIMEOUT.0) {
             return Err("a read has had no answer for 30 s".into());
         }
     }
@@ -191,7 +191,7 @@ impl Gap {
     /// # Errors
     /// It cannot connect.
     pub fn begin(target: &str) -> Result<Gap, String> {
-        let mut pair = connect(target, Some(PATIENCE))?;
+        let mut pair = connect(target, Some(RECONNECT_TIMEOUT))?;
         let blocks = (pair.capacity() / 4096).max(1);
         read(&mut pair, 0)?;
         let over = Arc::new(AtomicBool::new(false));

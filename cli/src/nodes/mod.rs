@@ -12,10 +12,10 @@ mod client;
 mod process;
 
 use client::{Gap, ask_once, bench};
-use process::{Node, Qemu, Scratch, Setting};
+use process::{NodeProcess, Qemu, Scratch, Setting};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use weir_sim::reproduce::{Blow, Case, Drive, Nodes, Program, Server, Start, Survived, Timeline};
+use weir_sim::reproduce::{Blow, Case, Nodes, PaperDrive, Program, Server, Start, Survived, Timeline};
 use weir_units::Nanos;
 use weir_workload::Summary;
 
@@ -30,7 +30,7 @@ const LEAD: Duration = Duration::from_millis(60);
 
 /// What serves a load.
 enum Serving {
-    Node(Node),
+    Node(NodeProcess),
     Qemu(Qemu),
 }
 
@@ -47,8 +47,8 @@ impl Serving {
 #[derive(Default)]
 pub struct Processes {
     // Before the folder: they end, and then what they use goes.
-    serving: Vec<(Server, Drive, Serving)>,
-    several: Vec<(u32, Drive, bool, Node)>,
+    serving: Vec<(Server, PaperDrive, Serving)>,
+    several: Vec<(u32, PaperDrive, bool, NodeProcess)>,
     scratch: Option<Scratch>,
     made: u32,
 }
@@ -67,15 +67,15 @@ impl Processes {
     }
 
     /// The targets of a server, which is started if it is not there.
-    fn targets(&mut self, server: Server, drive: Drive) -> Result<Vec<String>, String> {
+    fn targets(&mut self, server: Server, drive: PaperDrive) -> Result<Vec<String>, String> {
         if let Some((_, _, serving)) = self.serving.iter().find(|(s, d, _)| (*s, *d) == (server, drive)) {
             return Ok(serving.targets());
         }
         let folder = self.folder()?;
         let volumes = |volumes, journal| Setting { drive, volumes, journal, in_file: false, keeper: false };
         let serving = match server {
-            Server::Volumes(n) => Serving::Node(Node::start(&folder, volumes(n, true))?),
-            Server::NoJournal => Serving::Node(Node::start(&folder, volumes(1, false))?),
+            Server::Volumes(n) => Serving::Node(NodeProcess::start(&folder, volumes(n, true))?),
+            Server::NoJournal => Serving::Node(NodeProcess::start(&folder, volumes(1, false))?),
             Server::Qemu => Serving::Qemu(Qemu::start(&folder)?),
             Server::Raw => return Err("a raw drive has no server".into()),
         };
@@ -86,14 +86,14 @@ impl Processes {
     }
 
     /// One of several nodes that are there at once, started if it is not.
-    fn one_of_several(&mut self, number: u32, drive: Drive, keeper: bool) -> Result<&mut Node, String> {
-        let same = |(n, d, k, _): &(u32, Drive, bool, Node)| (*n, *d, *k) == (number, drive, keeper);
+    fn one_of_several(&mut self, number: u32, drive: PaperDrive, keeper: bool) -> Result<&mut NodeProcess, String> {
+        let same = |(n, d, k, _): &(u32, PaperDrive, bool, NodeProcess)| (*n, *d, *k) == (number, drive, keeper);
         let at = match self.several.iter().position(same) {
             Some(at) => at,
             None => {
                 let folder = self.folder()?;
                 let setting = Setting { drive, volumes: 1, journal: true, in_file: !keeper, keeper };
-                self.several.push((number, drive, keeper, Node::start(&folder, setting)?));
+                self.several.push((number, drive, keeper, NodeProcess::start(&folder, setting)?));
                 self.several.len() - 1
             }
         };
@@ -115,12 +115,12 @@ fn fill(targets: &[String]) -> Result<(), String> {
 }
 
 /// What a raw drive is, as a target of `weir bench`.
-fn raw(drive: Drive) -> String {
+fn raw(drive: PaperDrive) -> String {
     let capacity = process::CAPACITY;
     match drive {
-        Drive::Pm963 => format!("local:pm963?capacity={capacity}"),
-        Drive::P3600 => format!("local:p3600?capacity={capacity}"),
-        Drive::Ram => format!("local:ram?capacity={capacity}"),
+        PaperDrive::Pm963 => format!("local:pm963?capacity={capacity}"),
+        PaperDrive::P3600 => format!("local:p3600?capacity={capacity}"),
+        PaperDrive::Ram => format!("local:ram?capacity={capacity}"),
     }
 }
 
@@ -129,7 +129,7 @@ impl Nodes for Processes {
         process::find_qemu().is_ok()
     }
 
-    fn run(&mut self, server: Server, drive: Drive, case: &Case, time: Nanos) -> Result<Vec<Summary>, String> {
+    fn run(&mut self, server: Server, drive: PaperDrive, case: &Case, time: Nanos) -> Result<Vec<Summary>, String> {
         if server == Server::Raw {
             // A drive of the client's own is new with every run: it is written first, in the same run.
             let begin = FILL.0 + RAMP.0;
@@ -155,7 +155,7 @@ impl Nodes for Processes {
         self.several.clear();
     }
 
-    fn start(&mut self, program: Program, drive: Drive) -> Result<Start, String> {
+    fn start(&mut self, program: Program, drive: PaperDrive) -> Result<Start, String> {
         let folder = self.folder()?;
         let begun = Instant::now();
         if program == Program::Qemu {
@@ -168,7 +168,7 @@ impl Nodes for Processes {
         }
         let in_file = program == Program::Again;
         let setting = Setting { drive, volumes: 1, journal: true, in_file, keeper: false };
-        let mut node = Node::start(&folder, setting)?;
+        let mut node = NodeProcess::start(&folder, setting)?;
         if in_file {
             node.stop()?;
             node.start_again()?;
@@ -178,7 +178,7 @@ impl Nodes for Processes {
         Ok(Start { steps })
     }
 
-    fn gap(&mut self, number: u32, drive: Drive, blow: Blow) -> Result<Nanos, String> {
+    fn gap(&mut self, number: u32, drive: PaperDrive, blow: Blow) -> Result<Nanos, String> {
         let node = self.one_of_several(number, drive, blow.is_kept())?;
         let gap = Gap::begin(&node.targets()[0])?;
         std::thread::sleep(LEAD);
@@ -187,11 +187,11 @@ impl Nodes for Processes {
         gap.end()
     }
 
-    fn survive(&mut self, drive: Drive, timeline: &Timeline) -> Result<Survived, String> {
+    fn survive(&mut self, drive: PaperDrive, timeline: &Timeline) -> Result<Survived, String> {
         let folder = self.folder()?;
         let keeper = timeline.blows.iter().any(|(_, blow)| blow.is_kept());
         let setting = Setting { drive, volumes: 1, journal: true, in_file: true, keeper };
-        let mut node = Node::start(&folder, setting)?;
+        let mut node = NodeProcess::start(&folder, setting)?;
         let target = node.targets().remove(0);
         let load = client::verify(&target, timeline)?;
         let begun = Instant::now();
@@ -207,7 +207,7 @@ fn nanos(time: Duration) -> Nanos {
     Nanos(time.as_nanos() as u64)
 }
 
-fn strike(node: &mut Node, blow: Blow) -> Result<(), String> {
+fn strike(node: &mut NodeProcess, blow: Blow) -> Result<(), String> {
     match blow {
         Blow::Restart => node.stop()?,
         Blow::StopStart(pause) => {

@@ -7,13 +7,13 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use weir_sim::reproduce::Drive;
+use weir_sim::reproduce::PaperDrive;
 use weir_units::Nanos;
 
 /// Bytes of each drive: its blocks are the smaller for it, its dies and times are not.
 pub const CAPACITY: &str = "4GiB";
 /// How long a server may take to start or to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A folder that goes with this value.
 pub struct Scratch(PathBuf);
@@ -48,7 +48,7 @@ impl Drop for Scratch {
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// On which drive.
-    pub drive: Drive,
+    pub drive: PaperDrive,
     /// So many volumes, each of a tenant of its own.
     pub volumes: u32,
     /// Requests in flight are journalled.
@@ -64,11 +64,11 @@ impl Setting {
     fn text(self, folder: &Path) -> String {
         let api = inside(folder, "api.sock");
         let kind = match self.drive {
-            Drive::Pm963 => "profile = \"pm963\"",
-            Drive::P3600 => "profile = \"p3600\"",
+            PaperDrive::Pm963 => "profile = \"pm963\"",
+            PaperDrive::P3600 => "profile = \"p3600\"",
             // Bytes in a file are a kind of their own.
-            Drive::Ram if self.in_file => "",
-            Drive::Ram => "kind = \"ram\"",
+            PaperDrive::Ram if self.in_file => "",
+            PaperDrive::Ram => "kind = \"ram\"",
         };
         let media = if self.in_file { format!("file:{}", inside(folder, "ssd0.img")) } else { "ram".into() };
         let Setting { journal, keeper, .. } = self;
@@ -131,8 +131,8 @@ impl Server {
     fn wait(&mut self) -> Result<(), String> {
         let begun = Instant::now();
         while self.0.try_wait().map_err(|e| e.to_string())?.is_none() {
-            if begun.elapsed() > PATIENCE {
-                return Err(format!("a server has not ended after {PATIENCE:?}"));
+            if begun.elapsed() > SERVER_TIMEOUT {
+                return Err(format!("a server has not ended after {SERVER_TIMEOUT:?}"));
             }
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -149,29 +149,29 @@ impl Drop for Server {
 }
 
 /// `weir up`.
-pub struct Node {
+pub struct NodeProcess {
     server: Server,
     folder: PathBuf,
     setting: Setting,
     steps: Steps,
 }
 
-impl Node {
+impl NodeProcess {
     /// Starts it; it serves when this returns.
     ///
     /// # Errors
     /// It does not.
-    pub fn start(folder: &Path, setting: Setting) -> Result<Node, String> {
+    pub fn start(folder: &Path, setting: Setting) -> Result<NodeProcess, String> {
         let file = folder.join("weir.toml");
         std::fs::write(&file, setting.text(folder)).map_err(|e| format!("{}: {e}", file.display()))?;
         let (server, steps) = up(&file)?;
-        Ok(Node { server, folder: folder.to_owned(), setting, steps })
+        Ok(NodeProcess { server, folder: folder.to_owned(), setting, steps })
     }
 
     /// The same once more: what was in files is there.
     ///
     /// # Errors
-    /// As [`Node::start`].
+    /// As [`NodeProcess::start`].
     pub fn start_again(&mut self) -> Result<(), String> {
         (self.server, self.steps) = up(&self.folder.join("weir.toml"))?;
         Ok(())
@@ -306,8 +306,8 @@ impl Qemu {
             if let Some(status) = server.0.try_wait().map_err(|e| e.to_string())? {
                 return Err(format!("qemu-storage-daemon ended ({status}) before it served: {}", server.said()));
             }
-            if begun.elapsed() > PATIENCE {
-                return Err(format!("qemu-storage-daemon does not serve after {PATIENCE:?}"));
+            if begun.elapsed() > SERVER_TIMEOUT {
+                return Err(format!("qemu-storage-daemon does not serve after {SERVER_TIMEOUT:?}"));
             }
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn every_configuration_is_one() {
         let folder = Path::new("/run/x");
-        for drive in [Drive::Pm963, Drive::P3600, Drive::Ram] {
+        for drive in [PaperDrive::Pm963, PaperDrive::P3600, PaperDrive::Ram] {
             for (volumes, in_file, keeper) in [(1, false, false), (3, true, false), (1, false, true)] {
                 let setting = Setting { drive, volumes, journal: !in_file, in_file, keeper };
                 let config = Config::parse(&setting.text(folder), "x", Path::new("/")).unwrap();

@@ -31,7 +31,7 @@ Keys of --set: seed, time, device.slots, tenant.gold.class, jobs[0].qd (the firs
 job.qd (all of them). Several values, or several --set, make a run for each combination.
 
 Of several [[device]] each is simulated by itself, with the jobs that name it (device = \"NAME\").")]
-pub struct Args {
+pub struct SimArgs {
     /// The simulation: TOML with [[device]], [[tenant]] and [[job]]
     #[arg(value_name = "FILE", required_unless_present = "from")]
     pub file: Option<PathBuf>,

@@ -2,7 +2,7 @@
 
 use super::Done;
 use crate::report::Report;
-use weir_workload::{JobResult, Point};
+use weir_workload::{JobResult, SeriesPoint};
 
 /// A header and a line for each run, or each drive of each, and with a series a line for each of its intervals after that: `t_s` is
 /// where an interval ends, and empty for the run. Values that a line does not have are empty.
@@ -37,7 +37,7 @@ fn lines(done: &Done) -> Vec<Vec<(String, String)>> {
 
 /// A line for each interval of the series: of all, and of each job where there are several.
 fn intervals(start: &[(String, String)], report: &Report) -> Vec<Vec<(String, String)>> {
-    let figures = |point: &Point, prefix: &str| {
+    let figures = |point: &SeriesPoint, prefix: &str| {
         let column = |name: &str, value: String| (format!("{prefix}{name}"), value);
         vec![
             column("iops", point.iops.to_string()),
@@ -46,7 +46,7 @@ fn intervals(start: &[(String, String)], report: &Report) -> Vec<Vec<(String, St
         ]
     };
     let jobs = if report.jobs.len() > 1 { report.jobs.as_slice() } else { &[] };
-    let one = |(at, point): (usize, &Point)| {
+    let one = |(at, point): (usize, &SeriesPoint)| {
         let own = jobs.iter().filter_map(|job| Some((job, job.series.get(at)?)));
         let mut line = start.to_vec();
         line.push(("t_s".to_string(), point.t_s.to_string()));

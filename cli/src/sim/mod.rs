@@ -8,20 +8,20 @@
 
 mod args;
 mod csv;
-mod live;
+mod progress;
 mod sweep;
 
-pub use args::Args;
+pub use args::SimArgs;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::output::{self, Table};
 use crate::report::{DeviceReport, Report, RunReport, few_collections};
-use live::Live;
+use progress::SimProgress;
 use serde::Serialize;
 use std::time::Instant;
 use sweep::Combination;
 use weir_node::api::FlashStatus;
-use weir_sim::Outcome;
+use weir_sim::SimulationResult;
 
 /// One combination's result.
 struct Done {
@@ -45,16 +45,16 @@ impl Done {
 ///
 /// # Errors
 /// Wrong usage, a file or a trace that is wrong, a job that the drive cannot serve.
-pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
+pub fn run(args: &SimArgs, json: bool) -> Result<(), CommandFailure> {
     if json && args.csv {
-        return Err(Failure::usage("sim: --json and --csv cannot both be printed; choose one"));
+        return Err(CommandFailure::usage("sim: --json and --csv cannot both be printed; choose one"));
     }
     if args.print_config {
         return output::text(&sweep::imported(args)?.0.toml);
     }
     let combinations = sweep::combinations(args)?;
     let (begun, several) = (Instant::now(), combinations.len() > 1);
-    let mut live = Live::new(combinations.iter().map(|c| c.scenarios.len()).sum());
+    let mut live = SimProgress::new(combinations.iter().map(|c| c.scenarios.len()).sum());
     let mut results = Vec::with_capacity(combinations.len());
     let mut at = 0;
     for Combination { set, scenarios } in combinations {
@@ -66,7 +66,7 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
                 let run = several.then(|| sweep::shown(&set));
                 let drive = (scenarios.len() > 1).then(|| scenario.device.name.clone());
                 let of = [drive, run].into_iter().flatten().map(|of| format!(" ({of})")).collect::<String>();
-                Failure::new(format_args!("sim{of}: {e}"))
+                CommandFailure::new(format_args!("sim{of}: {e}"))
             })?;
             drives.push((scenario.device.name.clone(), report(scenario, outcome)));
         }
@@ -92,7 +92,7 @@ fn reports(results: &[Done]) -> impl Iterator<Item = &Report> {
     results.iter().flat_map(|done| &done.drives).map(|(_, report)| report)
 }
 
-fn report(scenario: &weir_sim::Scenario, outcome: Outcome) -> Report {
+fn report(scenario: &weir_sim::Scenario, outcome: SimulationResult) -> Report {
     let work = outcome.drive.work;
     let shared = outcome.tenants.len() < outcome.jobs.len();
     Report {
@@ -143,7 +143,7 @@ struct Named<R> {
     report: R,
 }
 
-fn print_json(results: &[Done]) -> Result<(), Failure> {
+fn print_json(results: &[Done]) -> Result<(), CommandFailure> {
     let one = |done: &Done| {
         let set = done.set.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
         let report = match done.only() {

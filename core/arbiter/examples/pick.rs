@@ -8,14 +8,14 @@
 
 use std::hint::black_box;
 use std::time::Instant;
-use weir_arbiter::{Arbiter, Mechanism, QueueKey, Settings};
+use weir_arbiter::{Arbiter, ArbiterSettings, Mechanism, QueueKey};
 use weir_units::Class;
 
 const COMMANDS: u32 = 10_000;
 const RUNS: u32 = 300;
 
 fn world(mechanism: Mechanism, queues: usize, own: bool) -> (Arbiter, Vec<QueueKey>) {
-    let settings = Settings::new(mechanism);
+    let settings = ArbiterSettings::new(mechanism);
     let mut arbiter = Arbiter::new(settings);
     let tenant = arbiter.add_tenant(1);
     let group = arbiter.add_group(tenant, settings);

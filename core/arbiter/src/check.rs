@@ -1,7 +1,7 @@
 //! The invariants of the whole tree.
 
 use crate::classes::{Classes, IDLE};
-use crate::ring::{NONE, PLAIN, ROUNDS, Ring, State};
+use crate::ring::{NONE, NodeState, PLAIN, ROUNDS, Ring};
 use crate::{Arbiter, Mechanism, QueueKey, ROOT};
 
 impl Arbiter {
@@ -14,7 +14,7 @@ impl Arbiter {
             let Some(tenant) = tenant else { continue };
             for n in tenant.nodes.into_iter().filter(|&n| n != NONE) {
                 let node = &self.rings.nodes[n as usize];
-                assert_eq!(node.state == State::Held, tenant.held, "tenant {t} and its node disagree");
+                assert_eq!(node.state == NodeState::Held, tenant.held, "tenant {t} and its node disagree");
                 assert_eq!(node.weight, if self.counts_bytes(node.ring) { tenant.weight } else { 1 });
                 self.check_node(n, self.rings.rings[node.inner as usize].current != NONE);
             }
@@ -48,8 +48,8 @@ impl Arbiter {
         let node = &self.rings.nodes[q as usize];
         let group = self.group(queue.group);
         let ring = &self.rings.rings[node.ring as usize];
-        let held = matches!(node.state, State::Held | State::HeldReady);
-        self.check_node(q, node.state != State::Out && !held);
+        let held = matches!(node.state, NodeState::Held | NodeState::HeldReady);
+        self.check_node(q, node.state != NodeState::Out && !held);
         if self.settings.mechanism == Mechanism::None {
             assert_eq!((ring.up, ring.class), (ROOT, 0));
             assert_eq!(held, self.tenant(group.tenant).held);
@@ -78,10 +78,10 @@ impl Arbiter {
         let quantum = self.rings.quantum(n);
         assert!((1..=quantum).contains(&node.balance), "node {n}: balance {} of {quantum}", node.balance);
         match node.state {
-            State::Current => assert!(ready && ring.current == n && node.due == ring.round),
-            State::Waiting => assert!(ready && ring.waiting & 1 << node.bucket != 0 && node.due >= ring.round),
-            State::Out => assert!(!ready, "node {n} is out and should be in"),
-            State::Held | State::HeldReady => {}
+            NodeState::Current => assert!(ready && ring.current == n && node.due == ring.round),
+            NodeState::Waiting => assert!(ready && ring.waiting & 1 << node.bucket != 0 && node.due >= ring.round),
+            NodeState::Out => assert!(!ready, "node {n} is out and should be in"),
+            NodeState::Held | NodeState::HeldReady => {}
         }
     }
 
@@ -106,8 +106,8 @@ impl Arbiter {
         for node in self.rings.nodes.iter().filter(|node| node.ring != NONE) {
             let [children, current, waiting] = &mut counts[node.ring as usize];
             *children += 1;
-            *current += u32::from(node.state == State::Current);
-            *waiting += u32::from(node.state == State::Waiting);
+            *current += u32::from(node.state == NodeState::Current);
+            *waiting += u32::from(node.state == NodeState::Waiting);
         }
         for (r, ring) in self.rings.rings.iter().enumerate() {
             let [children, current, waiting] = counts[r];
@@ -131,7 +131,7 @@ impl Arbiter {
         loop {
             let node = &self.rings.nodes[n as usize];
             assert_eq!((node.ring, u64::from(node.bucket)), (r, bucket), "ring {r}: node {n} is in the wrong list");
-            assert_eq!(node.state, State::Waiting, "ring {r}: node {n}");
+            assert_eq!(node.state, NodeState::Waiting, "ring {r}: node {n}");
             // Beyond the calendar a node waits where the calendar ended when it came.
             assert!(node.due == ring.round + ahead || (node.due > ring.round + ahead && node.due >= ROUNDS - 1));
             if n == list.last {

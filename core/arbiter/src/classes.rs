@@ -5,7 +5,7 @@
 //! in slot 0, which is served without accounts.
 
 use crate::ring::{NONE, Price, repay};
-use crate::settings::Settings;
+use crate::settings::ArbiterSettings;
 
 /// No class has anything to serve.
 pub(crate) const IDLE: u8 = 4;
@@ -35,7 +35,7 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    pub fn new(up: u32, settings: &Settings) -> Classes {
+    pub fn new(up: u32, settings: &ArbiterSettings) -> Classes {
         let credit = settings.class_credit();
         Classes {
             rings: [NONE; 4],

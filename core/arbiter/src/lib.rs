@@ -13,7 +13,7 @@
 //!                  ├ medium  ─ Ring ─ …                           (the controller's own settings)
 //!                  └ low     ─ Ring ─ …
 //! ```
-//! The drive's [`Settings`] are the operator's: they share the drive among classes, a class among its tenants, and a
+//! The drive's [`ArbiterSettings`] are the operator's: they share the drive among classes, a class among its tenants, and a
 //! tenant's part among its controllers (groups), so that sixteen queues or ten controllers win a tenant nothing. A
 //! group's settings are its host's (CC.AMS): they order the queues of this group only. A tenant with queues in several
 //! classes stands once in each. Under [`Mechanism::Rr`] there is one ring for all classes, and every queue of a tenant has
@@ -56,13 +56,13 @@ mod settings;
 mod tests;
 mod tree;
 
-pub use settings::{Burst, CHILD_QUANTUM, LEAST_COST, Mechanism, Quanta, Settings, Weights};
+pub use settings::{ArbiterSettings, Burst, CHILD_QUANTUM, LEAST_COST, Mechanism, Quanta, Weights};
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use classes::Classes;
 use limits::Limits;
-use ring::{NONE, PLAIN, Rings, State};
+use ring::{NONE, NodeState, PLAIN, Rings};
 use weir_units::{Class, Nanos};
 
 macro_rules! key {
@@ -107,7 +107,7 @@ struct Tenant {
 #[derive(Clone, Debug)]
 struct Group {
     tenant: u32,
-    settings: Settings,
+    settings: ArbiterSettings,
     /// Its node in each of its tenant's rings, made when first needed.
     nodes: [u32; 4],
 }
@@ -122,7 +122,7 @@ struct Queue {
 /// The arbiter of one drive. Keys must be live: a removed one panics or means another that took its place.
 #[derive(Clone, Debug)]
 pub struct Arbiter {
-    settings: Settings,
+    settings: ArbiterSettings,
     /// What `pick` answers while nothing has changed; `NONE` when it has to look.
     next: u32,
     /// A queue that was the only one with a head and has none now, but has not left the tree yet: alone on the drive,
@@ -148,7 +148,7 @@ pub struct Arbiter {
 
 impl Arbiter {
     /// An arbiter without tenants.
-    pub fn new(settings: Settings) -> Arbiter {
+    pub fn new(settings: ArbiterSettings) -> Arbiter {
         Arbiter {
             settings,
             next: NONE,
@@ -168,7 +168,7 @@ impl Arbiter {
     }
 
     /// The drive's settings.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &ArbiterSettings {
         &self.settings
     }
 
@@ -184,9 +184,9 @@ impl Arbiter {
         }
         self.let_go();
         match self.rings.nodes[queue.index()].state {
-            State::Out => self.rise(queue.0),
-            State::Held => self.rings.nodes[queue.index()].state = State::HeldReady,
-            State::Waiting | State::Current | State::HeldReady => return,
+            NodeState::Out => self.rise(queue.0),
+            NodeState::Held => self.rings.nodes[queue.index()].state = NodeState::HeldReady,
+            NodeState::Waiting | NodeState::Current | NodeState::HeldReady => return,
         }
         self.ready += 1;
     }
@@ -203,7 +203,7 @@ impl Arbiter {
     /// Whether the queue has a head, as far as the arbiter was told.
     pub fn is_backlogged(&self, queue: QueueKey) -> bool {
         let state = self.rings.nodes[queue.index()].state;
-        !matches!(state, State::Out | State::Held) && self.lingers != queue.0
+        !matches!(state, NodeState::Out | NodeState::Held) && self.lingers != queue.0
     }
 
     /// Whether any queue has a head, held or not.
@@ -370,16 +370,16 @@ impl Arbiter {
                 if ready {
                     self.sink(q);
                 }
-                self.rings.nodes[q as usize].state = if ready { State::HeldReady } else { State::Held };
+                self.rings.nodes[q as usize].state = if ready { NodeState::HeldReady } else { NodeState::Held };
             }
             return;
         }
         for n in self.tenant(tenant.0).nodes {
             if n != NONE {
-                if self.rings.nodes[n as usize].state != State::Out {
+                if self.rings.nodes[n as usize].state != NodeState::Out {
                     self.sink(n);
                 }
-                self.rings.nodes[n as usize].state = State::Held;
+                self.rings.nodes[n as usize].state = NodeState::Held;
             }
         }
     }
@@ -400,7 +400,7 @@ impl Arbiter {
         if self.settings.mechanism == Mechanism::None {
             for q in self.queues_of_tenant(tenant.0) {
                 let state = &mut self.rings.nodes[q as usize].state;
-                if core::mem::replace(state, State::Out) == State::HeldReady {
+                if core::mem::replace(state, NodeState::Out) == NodeState::HeldReady {
                     self.rise(q);
                 }
             }
@@ -409,7 +409,7 @@ impl Arbiter {
         for n in self.tenant(tenant.0).nodes {
             if n != NONE {
                 let node = &mut self.rings.nodes[n as usize];
-                node.state = State::Out;
+                node.state = NodeState::Out;
                 if self.rings.rings[node.inner as usize].current != NONE {
                     self.rise(n);
                 }
@@ -419,7 +419,7 @@ impl Arbiter {
 
     /// A node has something to serve: it joins its ring, and so do those it is inside that had nothing so far.
     fn rise(&mut self, mut n: u32) {
-        while self.rings.nodes[n as usize].state == State::Out && self.rings.join(n) {
+        while self.rings.nodes[n as usize].state == NodeState::Out && self.rings.join(n) {
             self.next = NONE;
             let ring = &self.rings.rings[self.rings.nodes[n as usize].ring as usize];
             if ring.class == PLAIN {

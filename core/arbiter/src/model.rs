@@ -5,7 +5,7 @@
 //! many rounds that takes.
 
 use crate::ring::Price;
-use crate::{CHILD_QUANTUM, Mechanism, Settings};
+use crate::{ArbiterSettings, CHILD_QUANTUM, Mechanism};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use weir_units::Class;
@@ -175,13 +175,13 @@ impl Level {
     }
 }
 
-fn classes(settings: &Settings) -> Level {
+fn classes(settings: &ArbiterSettings) -> Level {
     let quanta = Quantum::Ranked(settings.class_credit());
     Level { price: settings.class_price(), quanta, members: Vec::new(), clock: 0 }
 }
 
 /// What a turn in ring `slot` is, from the words of the standard and the design.
-fn turn(settings: &Settings, slot: usize) -> (Price, u32) {
+fn turn(settings: &ArbiterSettings, slot: usize) -> (Price, u32) {
     let weights = [settings.weights.high, settings.weights.medium, settings.weights.low];
     let burst = |no_limit: u32| if settings.burst.bits() == 7 { no_limit } else { 1 << settings.burst.bits() };
     match (settings.mechanism, slot) {
@@ -193,7 +193,7 @@ fn turn(settings: &Settings, slot: usize) -> (Price, u32) {
     }
 }
 
-fn ring(settings: &Settings, slot: usize) -> Level {
+fn ring(settings: &ArbiterSettings, slot: usize) -> Level {
     let (price, credit) = turn(settings, slot);
     Level { price, quanta: Quantum::Each(credit), members: Vec::new(), clock: 0 }
 }
@@ -211,21 +211,21 @@ const OWN_TURN: u32 = 1 << 31;
 
 /// The oracle; the same operations as [`crate::Arbiter`], keyed by index.
 #[derive(Clone, Debug)]
-pub(crate) struct Model {
-    settings: Settings,
+pub(crate) struct ArbiterModel {
+    settings: ArbiterSettings,
     tenants: BTreeMap<u32, (u32, bool)>,
-    groups: BTreeMap<u32, (u32, Settings)>,
+    groups: BTreeMap<u32, (u32, ArbiterSettings)>,
     queues: BTreeMap<u32, Queue>,
     levels: BTreeMap<Place, Level>,
     /// A queue served its last head while nobody else had one: it leaves when anything happens to anybody else.
     lingers: Option<u32>,
 }
 
-impl Model {
-    pub fn new(settings: Settings) -> Model {
+impl ArbiterModel {
+    pub fn new(settings: ArbiterSettings) -> ArbiterModel {
         let (tenants, groups, queues) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let levels = BTreeMap::from([(Place::Drive, classes(&settings))]);
-        Model { settings, tenants, groups, queues, levels, lingers: None }
+        ArbiterModel { settings, tenants, groups, queues, levels, lingers: None }
     }
 
     pub fn add_tenant(&mut self, t: u32, weight: u16) {
@@ -261,11 +261,11 @@ impl Model {
         }
     }
 
-    pub fn add_group(&mut self, g: u32, t: u32, settings: Settings) {
+    pub fn add_group(&mut self, g: u32, t: u32, settings: ArbiterSettings) {
         self.groups.insert(g, (t, settings));
     }
 
-    pub fn set_group(&mut self, g: u32, settings: Settings) {
+    pub fn set_group(&mut self, g: u32, settings: ArbiterSettings) {
         self.let_go();
         let before = self.groups[&g].1;
         if self.in_turn(&before) != self.in_turn(&settings) {
@@ -299,7 +299,7 @@ impl Model {
         queues.into_iter().zip(ready).for_each(|(q, ready)| self.attach(q, ready));
     }
 
-    fn move_group(&mut self, g: u32, settings: Settings) {
+    fn move_group(&mut self, g: u32, settings: ArbiterSettings) {
         let queues: Vec<u32> = self.queues.iter().filter(|(_, q)| q.group == g).map(|(&q, _)| q).collect();
         let ready: Vec<bool> = queues.iter().map(|&q| self.detach(q)).collect();
         self.drop_levels(g);
@@ -308,7 +308,7 @@ impl Model {
     }
 
     /// Round robin, and the group's host has asked for nothing else: each of its queues has its turn in the tenant's.
-    fn in_turn(&self, group: &Settings) -> bool {
+    fn in_turn(&self, group: &ArbiterSettings) -> bool {
         let plain = group.mechanism == Mechanism::Rr && matches!(group.burst.bits(), 0 | 7);
         self.settings.mechanism == Mechanism::Rr && plain
     }
@@ -354,7 +354,7 @@ impl Model {
         self.queues.remove(&q);
     }
 
-    pub fn configure(&mut self, settings: Settings) {
+    pub fn configure(&mut self, settings: ArbiterSettings) {
         self.let_go();
         let before = core::mem::replace(&mut self.settings, settings);
         if before.mechanism != settings.mechanism {

@@ -64,7 +64,7 @@ pub(crate) fn repay(balance: i64, quantum: u32) -> (u64, u32) {
 
 /// Where a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum NodeState {
     /// Has nothing to serve.
     Out,
     /// In a bucket of the calendar.
@@ -90,7 +90,7 @@ pub(crate) struct Node {
     pub inner: u32,
     pub weight: u16,
     pub bucket: u8,
-    pub state: State,
+    pub state: NodeState,
 }
 
 const _: () = assert!(size_of::<Node>() == 32);
@@ -178,7 +178,7 @@ impl Rings {
             inner,
             weight: 1,
             bucket: 0,
-            state: State::Out,
+            state: NodeState::Out,
         };
         place(&mut self.nodes, &mut self.free_nodes, node)
     }
@@ -207,10 +207,10 @@ impl Rings {
     /// Takes a child that has left out of the family.
     pub fn disown(&mut self, n: u32) {
         let node = &mut self.nodes[n as usize];
-        debug_assert!(!matches!(node.state, State::Waiting | State::Current));
+        debug_assert!(!matches!(node.state, NodeState::Waiting | NodeState::Current));
         self.rings[node.ring as usize].children -= 1;
         node.ring = NONE;
-        node.state = State::Out;
+        node.state = NodeState::Out;
     }
 
     /// Cuts balances to what a turn is now, after turns or weights have changed.
@@ -229,7 +229,7 @@ impl Rings {
     pub fn join(&mut self, n: u32) -> bool {
         self.step();
         let node = &mut self.nodes[n as usize];
-        debug_assert_eq!(node.state, State::Out);
+        debug_assert_eq!(node.state, NodeState::Out);
         let ring = &mut self.rings[node.ring as usize];
         if node.due < ring.round {
             node.due = ring.round;
@@ -240,7 +240,7 @@ impl Rings {
             return false;
         }
         (ring.round, ring.current) = (node.due, n);
-        node.state = State::Current;
+        node.state = NodeState::Current;
         true
     }
 
@@ -252,7 +252,7 @@ impl Rings {
         let quantum = ring.turn.credit * u32::from(node.weight);
         // What is left of a turn is lost, or else coming back would be a way to a second one in the same round. Who is held
         // has no turn to lose.
-        let held = matches!(node.state, State::Held | State::HeldReady);
+        let held = matches!(node.state, NodeState::Held | NodeState::HeldReady);
         if node.due == ring.round && node.balance < quantum && ring.children > 1 && !held {
             (node.due, node.balance) = (node.due + 1, quantum);
         }
@@ -263,18 +263,18 @@ impl Rings {
     fn take_out(&mut self, n: u32) -> bool {
         let Node { ring, state, .. } = self.nodes[n as usize];
         self.nodes[n as usize].state = match state {
-            State::Current => {
+            NodeState::Current => {
                 self.advance(ring);
-                State::Out
+                NodeState::Out
             }
-            State::Waiting => {
+            NodeState::Waiting => {
                 self.unlink(n);
-                State::Out
+                NodeState::Out
             }
-            State::HeldReady => State::Held,
-            State::Out | State::Held => state,
+            NodeState::HeldReady => NodeState::Held,
+            NodeState::Out | NodeState::Held => state,
         };
-        state == State::Current
+        state == NodeState::Current
     }
 
     /// `n` was served a command of this cost and has (`keep`) or has not more to serve. True when that changes whose
@@ -289,11 +289,11 @@ impl Rings {
             return !keep && self.take_out(n);
         }
         let left = i64::from(node.balance) - ring.turn.price.of(cost);
-        if keep && left > 0 && node.state == State::Current {
+        if keep && left > 0 && node.state == NodeState::Current {
             node.balance = left as u32;
             return false;
         }
-        if keep && node.state == State::Current { self.end_turn(n, left) } else { self.settle(n, cost, keep) }
+        if keep && node.state == NodeState::Current { self.end_turn(n, left) } else { self.settle(n, cost, keep) }
     }
 
     /// The current child has used its turn up, and `left` is what it owes.
@@ -329,7 +329,7 @@ impl Rings {
         }
         let (rounds, balance) = repay(left, quantum);
         let account = (node.due + rounds, balance);
-        if keep && node.state == State::Waiting {
+        if keep && node.state == NodeState::Waiting {
             self.unlink(n);
             let node = &mut self.nodes[n as usize];
             (node.due, node.balance) = account;
@@ -350,7 +350,7 @@ impl Rings {
         let bucket = ((ring.round + (node.due - ring.round).min(ROUNDS - 1)) % ROUNDS) as usize;
         let list = &mut self.calendars[ring.calendar as usize][bucket];
         let bit = 1u128 << bucket;
-        (node.bucket, node.state) = (bucket as u8, State::Waiting);
+        (node.bucket, node.state) = (bucket as u8, NodeState::Waiting);
         if ring.waiting & bit == 0 {
             ring.waiting |= bit;
             *list = Bucket { first: n, last: n };
@@ -403,7 +403,7 @@ impl Rings {
                 self.push(first);
                 continue;
             }
-            node.state = State::Current;
+            node.state = NodeState::Current;
             ring.current = first;
             return;
         }

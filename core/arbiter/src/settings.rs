@@ -84,7 +84,7 @@ impl Burst {
 
 /// How one scheduler chooses: the drive's, or a controller's among its own queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct ArbiterSettings {
     /// The rule.
     pub mechanism: Mechanism,
     /// Used by `Wrr`.
@@ -95,10 +95,10 @@ pub struct Settings {
     pub quanta: Quanta,
 }
 
-impl Settings {
+impl ArbiterSettings {
     /// The mechanism with the defaults: weights 32:16:8, no burst limit, quanta 128, 64 and 32 KiB.
-    pub const fn new(mechanism: Mechanism) -> Settings {
-        Settings {
+    pub const fn new(mechanism: Mechanism) -> ArbiterSettings {
+        ArbiterSettings {
             mechanism,
             weights: Weights { high: 32, medium: 16, low: 8 },
             burst: Burst::NoLimit,
@@ -116,7 +116,7 @@ impl Settings {
 
     /// Whether a drive with these settings gives every queue of a group a turn of its own beside the queues of the
     /// tenant's other groups: both are in round robin, and the group's host has set no burst.
-    pub(crate) fn gives_queues_turns(&self, group: &Settings) -> bool {
+    pub(crate) fn gives_queues_turns(&self, group: &ArbiterSettings) -> bool {
         let plain = group.mechanism == Mechanism::Rr && group.burst.commands(1) == 1;
         self.mechanism == Mechanism::Rr && plain
     }
@@ -157,8 +157,8 @@ impl Settings {
 }
 
 /// What a controller does after reset: round robin (CC.AMS 000b).
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings::new(Mechanism::Rr)
+impl Default for ArbiterSettings {
+    fn default() -> ArbiterSettings {
+        ArbiterSettings::new(Mechanism::Rr)
     }
 }

@@ -1,8 +1,8 @@
 //! Who exists: tenants, their groups and queues come, change and go. Nothing here is on a command's path.
 
 use crate::classes::Classes;
-use crate::ring::{NONE, PLAIN, Price, State, place};
-use crate::{Arbiter, Group, GroupKey, Mechanism, Queue, QueueKey, ROOT, Settings, Tenant, TenantKey};
+use crate::ring::{NONE, NodeState, PLAIN, Price, place};
+use crate::{Arbiter, ArbiterSettings, Group, GroupKey, Mechanism, Queue, QueueKey, ROOT, Tenant, TenantKey};
 use alloc::vec::Vec;
 use weir_units::Class;
 
@@ -42,14 +42,14 @@ impl Arbiter {
     }
 
     /// Adds a controller of a tenant. Its settings order its own queues only.
-    pub fn add_group(&mut self, tenant: TenantKey, settings: Settings) -> GroupKey {
+    pub fn add_group(&mut self, tenant: TenantKey, settings: ArbiterSettings) -> GroupKey {
         assert!(self.tenants[tenant.index()].is_some(), "no such tenant: {tenant:?}");
         let group = Group { tenant: tenant.0, settings, nodes: [NONE; 4] };
         GroupKey(place(&mut self.groups, &mut self.free_groups, Some(group)))
     }
 
     /// Changes a group's settings, also in the middle of a round.
-    pub fn set_group(&mut self, group: GroupKey, settings: Settings) {
+    pub fn set_group(&mut self, group: GroupKey, settings: ArbiterSettings) {
         self.let_go();
         let before = self.group(group.0).settings;
         if self.settings.gives_queues_turns(&before) != self.settings.gives_queues_turns(&settings) {
@@ -78,7 +78,7 @@ impl Arbiter {
     }
 
     /// Its queues go from their tenant's ring into the group's own scheduler, or back.
-    fn move_group(&mut self, g: u32, settings: Settings) {
+    fn move_group(&mut self, g: u32, settings: ArbiterSettings) {
         let queues = self.queues_of_group(g);
         let ready = self.detach(&queues);
         self.drop_group_nodes(g);
@@ -130,7 +130,7 @@ impl Arbiter {
     }
 
     /// Changes the drive's settings, also in the middle of a round. With the mechanism unchanged all debts stay.
-    pub fn configure(&mut self, settings: Settings) {
+    pub fn configure(&mut self, settings: ArbiterSettings) {
         self.let_go();
         let before = core::mem::replace(&mut self.settings, settings);
         if before.mechanism != settings.mechanism {
@@ -149,7 +149,7 @@ impl Arbiter {
     }
 
     /// Puts everybody into the tree that the mechanism asks for.
-    fn rebuild(&mut self, before: Settings) {
+    fn rebuild(&mut self, before: ArbiterSettings) {
         let after = core::mem::replace(&mut self.settings, before);
         let queues: Vec<u32> = (0..self.queues.len() as u32).filter(|&q| self.queues[q as usize].is_some()).collect();
         let ready = self.detach(&queues);
@@ -170,7 +170,7 @@ impl Arbiter {
     }
 
     /// New weights, quanta or burst for one scheduler and the rings of its classes.
-    fn retune(&mut self, s: u32, settings: &Settings) {
+    fn retune(&mut self, s: u32, settings: &ArbiterSettings) {
         let classes = &mut self.classes[s as usize];
         classes.set_credit(settings.class_credit());
         for (slot, r) in classes.rings.into_iter().enumerate() {
@@ -210,7 +210,7 @@ impl Arbiter {
             let ring = self.class_ring(ROOT, 0, self.settings);
             self.rings.adopt(ring, q, 1);
             if self.tenant(self.group(group).tenant).held {
-                self.rings.nodes[q as usize].state = State::Held;
+                self.rings.nodes[q as usize].state = NodeState::Held;
             }
             return;
         }
@@ -225,7 +225,7 @@ impl Arbiter {
         self.rings.adopt(ring, q, 1);
     }
 
-    fn class_ring(&mut self, s: u32, slot: usize, settings: Settings) -> u32 {
+    fn class_ring(&mut self, s: u32, slot: usize, settings: ArbiterSettings) -> u32 {
         if self.classes[s as usize].rings[slot] == NONE {
             let ring = self.rings.add_ring(s, slot as u8, settings.turn(slot));
             self.classes[s as usize].add_ring(slot, ring);
@@ -257,7 +257,7 @@ impl Arbiter {
         self.rings.nodes[n as usize].inner = self.rings.add_ring(n, PLAIN, self.settings.turn(slot));
         self.rings.adopt(above, n, self.weight_in(t, above));
         if held {
-            self.rings.nodes[n as usize].state = State::Held;
+            self.rings.nodes[n as usize].state = NodeState::Held;
         }
         self.tenant_mut(t).nodes[slot] = n;
         n

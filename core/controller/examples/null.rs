@@ -3,10 +3,10 @@
 //! `cargo run --release -p weir-controller --example null [COMMANDS]`
 
 use std::time::Instant;
-use weir_arbiter::{Mechanism, Settings};
+use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_controller::{
-    Attach, Config, ControllerHandle, DataPointer, Effect, Effects, Event, Host, Model, NamespaceConfig, Owner,
-    Subsystem, Tag, TenantConfig,
+    Attach, ControllerHandle, DataPointer, Effect, Effects, Event, Host, NamespaceConfig, Owner, Subsystem,
+    SubsystemConfig, Tag, TenantConfig, TransportModel,
 };
 use weir_spec::nvme::{AdminOpcode, Cqe, IoOpcode, Sqe, Status, register};
 use weir_units::{Class, Nanos};
@@ -59,13 +59,13 @@ struct Bench {
 
 impl Bench {
     fn new(mechanism: Mechanism) -> Self {
-        let mut config = Config::new("nqn.2026-01.io.weir:null");
-        config.arbitration = Settings::new(mechanism);
+        let mut config = SubsystemConfig::new("nqn.2026-01.io.weir:null");
+        config.arbitration = ArbiterSettings::new(mechanism);
         config.slots = DEPTH as u32;
         config.tenants.push(TenantConfig::new("one", Class::High));
         config.namespaces.push(NamespaceConfig { nsid: 1, start: 0, size: 1 << 40, block_size: 4096, uuid: [0; 16] });
         let mut drive = Subsystem::new(config, Nanos(0)).expect("the configuration is good");
-        let attach = Attach { tenant: 0, owner: Owner(1), model: Model::Rings, host: "null".into() };
+        let attach = Attach { tenant: 0, owner: Owner(1), model: TransportModel::Rings, host: "null".into() };
         let controller = drive.attach(Nanos(0), attach).expect("there is room");
         let rings =
             Rings { admin: Sqe::default(), sq: vec![Sqe::default(); ENTRIES], cq: vec![Cqe::default(); ENTRIES] };

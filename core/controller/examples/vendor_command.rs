@@ -1,6 +1,6 @@
 //! A vendor's command of your own in thirty lines: `docs/guides/vendor-commands.md` walks through it.
 
-use weir_controller::testing::{Fabric, World, admin, io};
+use weir_controller::testing::{Fabric, TestWorld, admin, io};
 use weir_controller::*;
 use weir_spec::nvme::{AdminOpcode, Sqe, Status, register::ams};
 use weir_units::Nanos;
@@ -45,9 +45,9 @@ impl VendorCommand for Touches {
 
 /// A drive with it, and a host that touches slot 3 twice and slot 99 once.
 fn touched() -> (Vec<u32>, Vec<Status>) {
-    let mut config = Config::new("nqn.2026-01.io.weir:example");
+    let mut config = SubsystemConfig::new("nqn.2026-01.io.weir:example");
     config.namespaces.push(NamespaceConfig { nsid: 1, start: 0, size: 1 << 20, block_size: 4096, uuid: [1; 16] });
-    let mut world = World::new(config, 64);
+    let mut world = TestWorld::new(config, 64);
     world.drive.set_vendor(1, Box::<Touches>::default()).expect("namespace 1 is there");
     let mut host = Fabric::ready(&mut world, "nqn.2026-01.io.weir:host", 0, ams::RR);
     host.add_queue(&mut world, 16, 0).expect("the host may have a queue");

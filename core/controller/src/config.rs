@@ -1,11 +1,11 @@
 //! What a drive is made with.
 
-use crate::error::Error;
+use crate::error::ManagementError;
 use crate::namespace::access::AnaState;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
-use weir_arbiter::{Mechanism, Settings};
+use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_flash::{ZoneConfig, ZonedConfig};
 use weir_spec::nvme::fabrics::DISCOVERY_NQN;
 use weir_spec::nvme::log::DiscoveryEntry;
@@ -13,7 +13,7 @@ use weir_units::{Ceiling, Class, Floor, Nanos, Sla};
 
 /// What a subsystem is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SubsystemKind {
     /// Namespaces and I/O queues.
     Io,
     /// The discovery log only.
@@ -115,7 +115,7 @@ pub struct Management {
     pub metadata: bool,
 }
 
-/// A namespace of the ZNS command set: makes one of [`Config::namespaces`] zoned.
+/// A namespace of the ZNS command set: makes one of [`SubsystemConfig::namespaces`] zoned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZonedNamespace {
     /// NSID of a namespace that is as large as its zones.
@@ -128,11 +128,11 @@ pub struct ZonedNamespace {
     pub volatile: bool,
 }
 
-/// What a drive is made with. `Config::new` has the defaults.
+/// What a drive is made with. `SubsystemConfig::new` has the defaults.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct SubsystemConfig {
     /// I/O or discovery.
-    pub kind: Kind,
+    pub kind: SubsystemKind,
     /// NQN of the subsystem.
     pub subnqn: String,
     /// Serial number, at most 20 characters.
@@ -142,7 +142,7 @@ pub struct Config {
     /// Firmware revision, at most 8 characters.
     pub firmware: String,
     /// The drive's arbitration. [`Mechanism::None`] fetches eagerly.
-    pub arbitration: Settings,
+    pub arbitration: ArbiterSettings,
     /// What a command costs.
     pub cost: Cost,
     /// Commands in flight at once, at least 1.
@@ -185,7 +185,7 @@ pub struct Config {
     pub management: Option<Management>,
 }
 
-impl Config {
+impl SubsystemConfig {
     /// MDTS in bytes.
     pub(crate) fn max_transfer(&self) -> u64 {
         if self.mdts == 0 { u64::MAX } else { 4096u64.checked_shl(self.mdts.into()).unwrap_or(u64::MAX) }
@@ -200,12 +200,12 @@ impl Config {
     /// An I/O subsystem without tenants and namespaces: DRR, 64 slots, 4 MiB in flight, no latency.
     pub fn new(subnqn: &str) -> Self {
         Self {
-            kind: Kind::Io,
+            kind: SubsystemKind::Io,
             subnqn: subnqn.into(),
             serial: "WEIR0001".into(),
             model: "Weir NVMe drive".into(),
             firmware: env!("CARGO_PKG_VERSION").into(),
-            arbitration: Settings::new(Mechanism::Drr),
+            arbitration: ArbiterSettings::new(Mechanism::Drr),
             cost: Cost::Bytes,
             slots: 64,
             slot_bytes: 4 << 20,
@@ -231,7 +231,7 @@ impl Config {
     /// A discovery subsystem.
     pub fn discovery() -> Self {
         let base = Self::new(DISCOVERY_NQN);
-        Self { kind: Kind::Discovery, max_io_queues: 0, max_queue_entries: 128, ..base }
+        Self { kind: SubsystemKind::Discovery, max_io_queues: 0, max_queue_entries: 128, ..base }
     }
 }
 
@@ -256,7 +256,7 @@ impl DiscoveryRecord {
 }
 
 /// A size that a base address register can have, or none.
-pub(crate) fn check_memory_buffer(size: u64) -> Result<(), Error> {
+pub(crate) fn check_memory_buffer(size: u64) -> Result<(), ManagementError> {
     let fits = size == 0 || size.is_power_of_two() && (1 << 12..=1 << 30).contains(&size);
-    if fits { Ok(()) } else { Err(Error::MemoryBuffer) }
+    if fits { Ok(()) } else { Err(ManagementError::MemoryBuffer) }
 }

@@ -2,7 +2,7 @@
 
 /// Why a management call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum ManagementError {
     /// No tenant of that number or name.
     NoTenant,
     /// No such controller, or not of the model that the call is for.
@@ -32,29 +32,29 @@ pub enum Error {
     Zones,
 }
 
-impl core::fmt::Display for Error {
+impl core::fmt::Display for ManagementError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
-            Error::NoTenant => "there is no such tenant",
-            Error::NoController => "there is no such controller, or it is of another kind",
-            Error::NoNamespace => "there is no such namespace",
-            Error::Full => "the drive has as many controllers or queues as it may have",
-            Error::InUse => "it has controllers: disconnect its hosts first",
-            Error::QueueSize => "the queue depth is zero or larger than the drive permits",
-            Error::Namespace => {
+            ManagementError::NoTenant => "there is no such tenant",
+            ManagementError::NoController => "there is no such controller, or it is of another kind",
+            ManagementError::NoNamespace => "there is no such namespace",
+            ManagementError::Full => "the drive has as many controllers or queues as it may have",
+            ManagementError::InUse => "it has controllers: disconnect its hosts first",
+            ManagementError::QueueSize => "the queue depth is zero or larger than the drive permits",
+            ManagementError::Namespace => {
                 "a namespace needs an identifier of its own from 1 to 1024, a block size of 512 or 4096, and a start and size \
                  that are multiples of it"
             }
-            Error::Nqn => "the subsystem's name is no NQN (nqn.…, at most 223 bytes)",
-            Error::Zones => {
+            ManagementError::Nqn => "the subsystem's name is no NQN (nqn.…, at most 223 bytes)",
+            ManagementError::Zones => {
                 "a zoned namespace is as large as its zones, its zones go with its flash, and its size cannot be changed"
             }
-            Error::NoRoom => "the drive has not so much room left: other namespaces have it",
-            Error::MemoryBuffer => "the controller memory buffer must be a power of two from 4 KiB to 1 GiB",
-            Error::Fixed => "this namespace keeps its size: its addresses are those of its flash",
-            Error::Range => "slots, queue entries, weights and quanta must be at least 1",
+            ManagementError::NoRoom => "the drive has not so much room left: other namespaces have it",
+            ManagementError::MemoryBuffer => "the controller memory buffer must be a power of two from 4 KiB to 1 GiB",
+            ManagementError::Fixed => "this namespace keeps its size: its addresses are those of its flash",
+            ManagementError::Range => "slots, queue entries, weights and quanta must be at least 1",
         })
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for ManagementError {}

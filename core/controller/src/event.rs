@@ -49,7 +49,7 @@ impl SlotId {
 
 /// An I/O in bytes of a namespace, for message queues that carry no NVMe commands (virtio-blk).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct BlockRequest {
     /// What to do.
     pub op: Op,
     /// The namespace.
@@ -108,7 +108,7 @@ pub enum Event {
         /// On which queue.
         queue: SqHandle,
         /// The request.
-        request: Request,
+        request: BlockRequest,
         /// Given back with the completion.
         tag: Tag,
     },

@@ -14,7 +14,7 @@ pub struct Tag(pub u32);
 
 /// What a ring's completion belongs to, for a host that keeps a [journal](crate::Journals).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct RingCompletion {
     /// What [`Host::take`] has answered; means nothing for admin commands that wait for an event.
     pub tag: Tag,
     /// How many completions its completion queue had before it: place and phase follow from that and the queue's size.
@@ -48,14 +48,14 @@ pub struct DataPointer {
     /// PRP1 and PRP2, or the 16 bytes of an SGL descriptor, or a tag.
     words: [u64; 2],
     len: u32,
-    kind: Kind,
+    kind: PointerKind,
     page_shift: u8,
 }
 
 const _: () = assert!(size_of::<DataPointer>() == 24);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum PointerKind {
     Tag,
     Prp,
     Sgl,
@@ -67,32 +67,32 @@ impl DataPointer {
     /// The door knows.
     #[inline]
     pub const fn tag(tag: Tag) -> Self {
-        Self { words: [tag.0 as u64, 0], len: 0, kind: Kind::Tag, page_shift: 0 }
+        Self { words: [tag.0 as u64, 0], len: 0, kind: PointerKind::Tag, page_shift: 0 }
     }
     /// By physical region pages of `1 << page_shift` bytes, for a command that moves `len` bytes in all.
     #[inline]
     pub const fn prp(prp1: u64, prp2: u64, page_shift: u8, len: u32) -> Self {
-        Self { words: [prp1, prp2], len, kind: Kind::Prp, page_shift }
+        Self { words: [prp1, prp2], len, kind: PointerKind::Prp, page_shift }
     }
     /// By a scatter gather list whose first descriptor this is, for a command that moves `len` bytes in all.
     #[inline]
     pub const fn sgl(descriptor: SglDescriptor, len: u32) -> Self {
-        Self { words: descriptor.words(), len, kind: Kind::Sgl, page_shift: 12 }
+        Self { words: descriptor.words(), len, kind: PointerKind::Sgl, page_shift: 12 }
     }
     /// On the drive's own media.
     #[inline]
     pub const fn media(offset: u64) -> Self {
-        Self { words: [offset, 0], len: 0, kind: Kind::Media, page_shift: 0 }
+        Self { words: [offset, 0], len: 0, kind: PointerKind::Media, page_shift: 0 }
     }
     /// These four bytes over and over.
     #[inline]
     pub const fn pattern(pattern: u32) -> Self {
-        Self { words: [pattern as u64, 0], len: 0, kind: Kind::Pattern, page_shift: 0 }
+        Self { words: [pattern as u64, 0], len: 0, kind: PointerKind::Pattern, page_shift: 0 }
     }
     /// DPTR of an entry whose PSDT says PRP (0) or an SGL (1 and 2); its length is not known yet.
     #[inline]
     pub(crate) const fn from_dptr(psdt: u8, words: [u64; 2], page_shift: u8) -> Self {
-        Self { words, len: 0, kind: if psdt == 0 { Kind::Prp } else { Kind::Sgl }, page_shift }
+        Self { words, len: 0, kind: if psdt == 0 { PointerKind::Prp } else { PointerKind::Sgl }, page_shift }
     }
     /// The same for a command that moves `len` bytes in all.
     #[inline]
@@ -115,18 +115,18 @@ impl DataPointer {
     pub const fn get(&self) -> Data {
         let [first, second] = self.words;
         match self.kind {
-            Kind::Tag => Data::Tag(Tag(first as u32)),
-            Kind::Prp => Data::Prp { prp1: first, prp2: second },
-            Kind::Sgl => Data::Sgl(SglDescriptor::from_words(self.words)),
-            Kind::Media => Data::Media(first),
-            Kind::Pattern => Data::Pattern(first as u32),
+            PointerKind::Tag => Data::Tag(Tag(first as u32)),
+            PointerKind::Prp => Data::Prp { prp1: first, prp2: second },
+            PointerKind::Sgl => Data::Sgl(SglDescriptor::from_words(self.words)),
+            PointerKind::Media => Data::Media(first),
+            PointerKind::Pattern => Data::Pattern(first as u32),
         }
     }
     /// The tag, if it is one.
     #[inline]
     pub const fn as_tag(&self) -> Option<Tag> {
         match self.kind {
-            Kind::Tag => Some(Tag(self.words[0] as u32)),
+            PointerKind::Tag => Some(Tag(self.words[0] as u32)),
             _ => None,
         }
     }
@@ -160,7 +160,7 @@ pub trait Host {
         address: u64,
         vector: Option<u16>,
         cqe: &Cqe,
-        taken: Taken,
+        taken: RingCompletion,
     ) -> Result<(), Status> {
         let _ = taken;
         self.post(owner, address, vector, cqe)

@@ -12,8 +12,8 @@
 //! ```
 //! A [`Subsystem`] is one drive (or the discovery service): controllers in three models share its arbiter and slots.
 //! *Fabrics* controllers are made by [`Subsystem::connect`], one per association; their queues are message queues. *Ring*
-//! controllers ([`Subsystem::attach`] with [`Model::Rings`]) have registers, doorbells and queues in host memory, reached
-//! through [`Host::fetch`] and [`Host::post`]. A *front* controller ([`Model::Front`]) is ready at once and has message
+//! controllers ([`Subsystem::attach`] with [`TransportModel::Rings`]) have registers, doorbells and queues in host memory, reached
+//! through [`Host::fetch`] and [`Host::post`]. A *front* controller ([`TransportModel::Front`]) is ready at once and has message
 //! queues only ([`Subsystem::add_message_queue`]): the virtio door's.
 //!
 //! ```
@@ -106,28 +106,29 @@ mod vendor;
 mod zns;
 
 pub use config::{
-    ClassFrom, Config, Cost, DiscoveryRecord, Kind, Management, NamespaceConfig, TenantConfig, ZonedNamespace,
+    ClassFrom, Cost, DiscoveryRecord, Management, NamespaceConfig, SubsystemConfig, SubsystemKind, TenantConfig,
+    ZonedNamespace,
 };
 pub use controller::fabrics::{ConnectError, ConnectRequest, Connected};
 pub use controller::memory_buffer::{CMB_BAR, MemoryBuffer};
-pub use error::Error;
-pub use event::{ControllerHandle, Effect, Effects, Event, Io, Op, Request, SlotId, SqHandle};
-pub use host::{Data, DataPointer, Host, Owner, Tag, Taken};
-pub use io::timing::{Operation, Service};
+pub use error::ManagementError;
+pub use event::{BlockRequest, ControllerHandle, Effect, Effects, Event, Io, Op, SlotId, SqHandle};
+pub use host::{Data, DataPointer, Host, Owner, RingCompletion, Tag};
+pub use io::timing::{Operation, TimingModel};
 pub use maintenance::firmware::firmware_image;
 pub use namespace::access::{AnaScope, AnaState};
 pub use namespace::metadata::{Format, METADATA_SHIFT, Metadata};
 pub use namespace::ns_allocator::granule;
-pub use pointer::{DESCRIPTORS_MAX, Direction, Piece, Walk};
+pub use pointer::{DESCRIPTORS_MAX, DataPiece, Direction, Walk};
 pub use queues::shadow::{Shadow, ShadowPages};
-pub use saved::checkpoint::{Again, Ring, RingPlace, VERSION as CHECKPOINT_VERSION};
+pub use saved::checkpoint::{QueuePosition, Resubmission, RingPlace, VERSION as CHECKPOINT_VERSION};
 pub use saved::codec::{RestoreError, VERSION as NONVOLATILE_VERSION};
 pub use saved::fabrics::{VERSION as ASSOCIATION_VERSION, WithDrive};
 pub use saved::in_flight::{Begun, VERSION as BEGUN_VERSION};
-pub use saved::journals::{Journals, Recovered, Trouble};
+pub use saved::journals::{Journals, RecoveredController, Trouble};
 pub use saved::pcie::VERSION as FUNCTION_VERSION;
 pub use stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
-pub use subsystem::{Attach, Model, Subsystem};
+pub use subsystem::{Attach, Subsystem, TransportModel};
 pub use tenant::reserve::{Share, default_reserve, may_have_one_more};
 pub use tenant::sla::{Attainment, Judge, PERIOD, PeriodFigures, TOLERANCE};
 pub use vendor::{

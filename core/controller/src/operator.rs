@@ -1,10 +1,10 @@
 //! What the operator asks and changes while the drive runs.
 
-use crate::config::{ClassFrom, Config, Cost, DiscoveryRecord};
-use crate::error::Error;
+use crate::config::{ClassFrom, Cost, DiscoveryRecord, SubsystemConfig};
+use crate::error::ManagementError;
 use crate::event::{ControllerHandle, Io};
 use crate::io::placement::Placement;
-use crate::io::timing::{Operation, Service, Timing};
+use crate::io::timing::{Operation, OwnTiming, TimingModel};
 use crate::namespace::{Namespace, why};
 use crate::queues::queue::{NONE, Sq};
 use crate::stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
@@ -12,7 +12,7 @@ use crate::subsystem::Subsystem;
 use crate::zns::Space;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use weir_arbiter::Settings;
+use weir_arbiter::ArbiterSettings;
 use weir_flash::{Flash, When, Zones};
 use weir_spec::nvme::log::{AsyncEvent, critical_warning};
 use weir_spec::nvme::zns::CHANGED_ZONES_MAX;
@@ -26,7 +26,7 @@ const CHANGED_MAX: usize = 1024;
 
 impl Subsystem {
     /// The configuration as it is now.
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &SubsystemConfig {
         &self.config
     }
 
@@ -41,11 +41,11 @@ impl Subsystem {
     }
 
     /// Changes the drive's arbitration while it runs; a round under way is adjusted.
-    pub fn set_arbitration(&mut self, settings: Settings) -> Result<(), Error> {
+    pub fn set_arbitration(&mut self, settings: ArbiterSettings) -> Result<(), ManagementError> {
         let (w, q) = (settings.weights, settings.quanta);
         let weights = [w.high, w.medium, w.low].iter().all(|w| (1..=256).contains(w));
         if !weights || [q.high, q.medium, q.low].contains(&0) {
-            return Err(Error::Range);
+            return Err(ManagementError::Range);
         }
         self.config.arbitration = settings;
         self.arbiter.configure(settings);
@@ -64,18 +64,18 @@ impl Subsystem {
     }
 
     /// Gives the drive an inside that decides when commands fetched from now on are complete, instead of the fixed latency.
-    pub fn set_service(&mut self, service: Box<dyn Service>) {
+    pub fn set_service(&mut self, service: Box<dyn TimingModel>) {
         self.placement = service.placement().and_then(Flash::fdp).map(|fdp| Box::new(Placement::new(fdp)));
-        self.timing = Timing(Some(service));
+        self.timing = OwnTiming(Some(service));
     }
 
     /// The drive's inside, if it was given one.
-    pub fn service(&self) -> Option<&dyn Service> {
+    pub fn service(&self) -> Option<&dyn TimingModel> {
         self.timing.0.as_deref()
     }
 
     /// The same, to change it.
-    pub fn service_mut(&mut self) -> Option<&mut dyn Service> {
+    pub fn service_mut(&mut self) -> Option<&mut dyn TimingModel> {
         self.timing.0.as_deref_mut()
     }
 
@@ -166,11 +166,11 @@ impl Subsystem {
     }
 
     /// Changes a tenant's class, its permission for urgent and its weight; its queues follow at once.
-    pub fn set_tenant(&mut self, tenant: u16, class: Class, urgent: bool, weight: u16) -> Result<(), Error> {
+    pub fn set_tenant(&mut self, tenant: u16, class: Class, urgent: bool, weight: u16) -> Result<(), ManagementError> {
         if weight == 0 {
-            return Err(Error::Range);
+            return Err(ManagementError::Range);
         }
-        let t = self.tenants.list.get_mut(usize::from(tenant)).ok_or(Error::NoTenant)?;
+        let t = self.tenants.list.get_mut(usize::from(tenant)).ok_or(ManagementError::NoTenant)?;
         (t.config.class, t.config.urgent, t.config.weight) = (class, urgent, weight);
         let key = t.key;
         self.config.tenants[usize::from(tenant)] = t.config.clone();
@@ -180,8 +180,8 @@ impl Subsystem {
     }
 
     /// Changes who may wish for a class among a tenant's queues.
-    pub fn set_class_from(&mut self, tenant: u16, from: ClassFrom) -> Result<(), Error> {
-        let t = self.tenants.list.get_mut(usize::from(tenant)).ok_or(Error::NoTenant)?;
+    pub fn set_class_from(&mut self, tenant: u16, from: ClassFrom) -> Result<(), ManagementError> {
+        let t = self.tenants.list.get_mut(usize::from(tenant)).ok_or(ManagementError::NoTenant)?;
         t.config.class_from = from;
         self.config.tenants[usize::from(tenant)].class_from = from;
         self.classify_tenant(tenant);
@@ -194,9 +194,9 @@ impl Subsystem {
         &mut self,
         controller: ControllerHandle,
         from: Option<ClassFrom>,
-    ) -> Result<(), Error> {
-        let c = self.resolve(controller).ok_or(Error::NoController)?;
-        let ctrl = self.ctrl_mut(c).ok_or(Error::NoController)?;
+    ) -> Result<(), ManagementError> {
+        let c = self.resolve(controller).ok_or(ManagementError::NoController)?;
+        let ctrl = self.ctrl_mut(c).ok_or(ManagementError::NoController)?;
         ctrl.class_from = from;
         let queues: Vec<u32> = ctrl.sqs.iter().skip(1).copied().filter(|q| *q != NONE).collect();
         queues.into_iter().for_each(|q| self.classify(q));
@@ -212,21 +212,27 @@ impl Subsystem {
     }
 
     /// Changes a namespace's size in bytes. Hosts are notified at the next `Run`.
-    pub fn resize_namespace(&mut self, nsid: u32, size: u64) -> Result<(), Error> {
+    pub fn resize_namespace(&mut self, nsid: u32, size: u64) -> Result<(), ManagementError> {
         if self.namespaces.allocator.is_some() {
             return self.resize_managed(nsid, size);
         }
-        let config = self.config.namespaces.iter_mut().find(|ns| ns.nsid == nsid).ok_or(Error::NoNamespace)?;
+        let config =
+            self.config.namespaces.iter_mut().find(|ns| ns.nsid == nsid).ok_or(ManagementError::NoNamespace)?;
         if self.zoned.iter().any(|s| s.nsid == nsid) {
-            return Err(Error::Zones);
+            return Err(ManagementError::Zones);
         }
-        let held = self.namespaces.list.get(nsid as usize - 1).copied().flatten().ok_or(Error::NoNamespace)?;
+        let held =
+            self.namespaces.list.get(nsid as usize - 1).copied().flatten().ok_or(ManagementError::NoNamespace)?;
         if held.why & (why::ZONES | why::VENDOR) != 0 {
-            return Err(Error::Fixed);
+            return Err(ManagementError::Fixed);
         }
         let resized = Namespace::new(&crate::config::NamespaceConfig { size, ..config.clone() });
-        let resized =
-            Namespace { vendor: held.vendor, why: held.why, barred: held.barred, ..resized.ok_or(Error::Namespace)? };
+        let resized = Namespace {
+            vendor: held.vendor,
+            why: held.why,
+            barred: held.barred,
+            ..resized.ok_or(ManagementError::Namespace)?
+        };
         config.size = size;
         self.namespaces.list[nsid as usize - 1] = Some(resized);
         self.note_event(AsyncEvent::NAMESPACE_ATTRIBUTE, Some(nsid));
@@ -234,18 +240,18 @@ impl Subsystem {
     }
 
     /// The same where namespaces share the drive. What a smaller one does not show stays its own.
-    fn resize_managed(&mut self, nsid: u32, size: u64) -> Result<(), Error> {
-        let ns = self.namespaces.get_mut(nsid).map(|ns| *ns).ok_or(Error::NoNamespace)?;
+    fn resize_managed(&mut self, nsid: u32, size: u64) -> Result<(), ManagementError> {
+        let ns = self.namespaces.get_mut(nsid).map(|ns| *ns).ok_or(ManagementError::NoNamespace)?;
         if size == 0 || size % (1 << ns.shift) != 0 {
-            return Err(Error::Namespace);
+            return Err(ManagementError::Namespace);
         }
         if ns.vendor.is_some() || self.namespaces.is_busy(nsid) {
-            return Err(Error::Fixed);
+            return Err(ManagementError::Fixed);
         }
-        let allocator = self.namespaces.allocator.as_mut().ok_or(Error::NoNamespace)?;
+        let allocator = self.namespaces.allocator.as_mut().ok_or(ManagementError::NoNamespace)?;
         let held = allocator.allocated(nsid);
         if size > held {
-            allocator.allocate(nsid, size - held).ok_or(Error::NoRoom)?;
+            allocator.allocate(nsid, size - held).ok_or(ManagementError::NoRoom)?;
         }
         let fragmented = allocator.extents(nsid).len() > 1;
         if let Some(record) = self.namespaces.records.get_mut(&nsid) {
@@ -286,9 +292,9 @@ impl Subsystem {
     ///
     /// # Errors
     /// There is no such zone, or it is offline and would come back.
-    pub fn degrade_zone(&mut self, nsid: u32, zone: u32, offline: bool) -> Result<(), Error> {
-        let space = self.zoned.iter_mut().find(|s| s.nsid == nsid).ok_or(Error::NoNamespace)?;
-        space.engine.degrade(zone, offline).map_err(|_| Error::Zones)?;
+    pub fn degrade_zone(&mut self, nsid: u32, zone: u32, offline: bool) -> Result<(), ManagementError> {
+        let space = self.zoned.iter_mut().find(|s| s.nsid == nsid).ok_or(ManagementError::NoNamespace)?;
+        space.engine.degrade(zone, offline).map_err(|_| ManagementError::Zones)?;
         self.note_zone(nsid, zone);
         Ok(())
     }

@@ -26,7 +26,7 @@ pub enum Direction {
 
 /// A part of a command's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum DataPiece {
     /// It is in host memory.
     Memory {
         /// Where; anything that the host may have written.
@@ -74,7 +74,7 @@ pub struct Walk {
     /// PRP entries to pass over.
     pass: u64,
     /// A piece that was found and may grow.
-    ahead: Option<Piece>,
+    ahead: Option<DataPiece>,
     page_shift: u8,
     direction: Direction,
     /// Descriptors that were read.
@@ -130,7 +130,7 @@ impl Walk {
     pub fn next(
         &mut self,
         read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), Status>,
-    ) -> Result<Option<Piece>, Status> {
+    ) -> Result<Option<DataPiece>, Status> {
         if self.left == 0 && !matches!(self.next, Next::Refused(_)) {
             return Ok(self.ahead.take());
         }
@@ -141,7 +141,7 @@ impl Walk {
     #[inline]
     fn found(&mut self, address: u64, len: u32) {
         self.left -= len;
-        self.ahead = Some(Piece::Memory { address, len });
+        self.ahead = Some(DataPiece::Memory { address, len });
     }
 
     fn page(&self) -> u64 {
@@ -174,7 +174,10 @@ impl Walk {
     }
 
     /// The next piece of a walk that is longer than one.
-    fn search(&mut self, read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), Status>) -> Result<Option<Piece>, Status> {
+    fn search(
+        &mut self,
+        read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), Status>,
+    ) -> Result<Option<DataPiece>, Status> {
         while self.left > 0 {
             let piece = match self.next {
                 Next::Refused(status) => return Err(status),
@@ -202,14 +205,14 @@ impl Walk {
     }
 
     /// What is wanted of a page.
-    fn cut(&mut self, page: u64) -> Piece {
+    fn cut(&mut self, page: u64) -> DataPiece {
         let skip = core::mem::take(&mut self.skip);
         let len = u64::from(self.left).min(self.page() - skip) as u32;
-        Piece::Memory { address: page + skip, len }
+        DataPiece::Memory { address: page + skip, len }
     }
 
     /// The next entry of a PRP list. Its last slot in a page leads on, but only if more than one entry is still to come.
-    fn list_entry(&mut self, read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), Status>) -> Result<Piece, Status> {
+    fn list_entry(&mut self, read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), Status>) -> Result<DataPiece, Status> {
         let page = self.page();
         while self.at == self.have {
             let Next::List(at) = self.next else { return Err(Status::INTERNAL_ERROR) };
@@ -262,7 +265,7 @@ impl Walk {
         at: u64,
         last: bool,
         read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), Status>,
-    ) -> Result<Option<Piece>, Status> {
+    ) -> Result<Option<DataPiece>, Status> {
         if self.at == self.have {
             if self.entries == 0 {
                 // The segment before the last one ends without leading on.
@@ -288,7 +291,7 @@ impl Walk {
     }
 
     /// What a descriptor says: a piece, or where the next ones are. `last`: it lies in the last segment.
-    fn descriptor(&mut self, descriptor: SglDescriptor, last: bool) -> Result<Option<Piece>, Status> {
+    fn descriptor(&mut self, descriptor: SglDescriptor, last: bool) -> Result<Option<DataPiece>, Status> {
         check_descriptor(&descriptor)?;
         let (address, len) = (descriptor.address.get(), descriptor.length.get());
         if descriptor.leads_on() {
@@ -309,18 +312,18 @@ impl Walk {
         let len = (len - skip as u32).min(self.left);
         Ok(match bucket {
             _ if len == 0 => None,
-            true => Some(Piece::Bucket { len }),
-            false => Some(Piece::Memory { address: address.wrapping_add(skip), len }),
+            true => Some(DataPiece::Bucket { len }),
+            false => Some(DataPiece::Memory { address: address.wrapping_add(skip), len }),
         })
     }
 }
 
-impl Piece {
+impl DataPiece {
     /// Bytes.
     #[inline]
     pub const fn len(self) -> u32 {
         match self {
-            Piece::Memory { len, .. } | Piece::Bucket { len } => len,
+            DataPiece::Memory { len, .. } | DataPiece::Bucket { len } => len,
         }
     }
 
@@ -330,12 +333,12 @@ impl Piece {
     }
 
     /// Both as one, if the other one follows in memory.
-    fn joined(self, other: Piece) -> Option<Piece> {
+    fn joined(self, other: DataPiece) -> Option<DataPiece> {
         match (self, other) {
-            (Piece::Memory { address, len }, Piece::Memory { address: next, len: more })
+            (DataPiece::Memory { address, len }, DataPiece::Memory { address: next, len: more })
                 if address.wrapping_add(len.into()) == next =>
             {
-                Some(Piece::Memory { address, len: len.checked_add(more)? })
+                Some(DataPiece::Memory { address, len: len.checked_add(more)? })
             }
             _ => None,
         }

@@ -22,7 +22,7 @@ impl Words {
         }
         Ok(())
     }
-    fn walk(&self, data: DataPointer, direction: Direction, offset: u32, len: u32) -> Result<Vec<Piece>, Status> {
+    fn walk(&self, data: DataPointer, direction: Direction, offset: u32, len: u32) -> Result<Vec<DataPiece>, Status> {
         let mut walk = Walk::new(&data, direction, offset, len);
         let mut pieces = Vec::new();
         while let Some(piece) = walk.next(&mut |address, into: &mut [u8]| self.read(address, into))? {
@@ -31,13 +31,13 @@ impl Words {
         assert_eq!(pieces.iter().map(|p| u64::from(p.len())).sum::<u64>(), u64::from(len));
         Ok(pieces)
     }
-    fn all(&self, data: DataPointer) -> Result<Vec<Piece>, Status> {
+    fn all(&self, data: DataPointer) -> Result<Vec<DataPiece>, Status> {
         self.walk(data, Direction::ToHost, 0, data.len())
     }
 }
 
-fn memory(address: u64, len: u32) -> Piece {
-    Piece::Memory { address, len }
+fn memory(address: u64, len: u32) -> DataPiece {
+    DataPiece::Memory { address, len }
 }
 
 fn sgl(kind: u8, address: u64, len: u32, total: u32) -> DataPointer {
@@ -71,7 +71,7 @@ fn the_last_slot_of_a_list_leads_on_only_if_more_than_one_entry_is_to_come() {
     // A list in the last two slots of its page: two entries fill it, three need a second list.
     m.put(0x9ff0, &[0x20000, 0x30000]);
     m.put(0x30000, &[0x50000, 0x60000]);
-    let pieces = |pages: &[u64]| -> Vec<Piece> { pages.iter().map(|p| memory(*p, 4096)).collect() };
+    let pieces = |pages: &[u64]| -> Vec<DataPiece> { pages.iter().map(|p| memory(*p, 4096)).collect() };
     assert_eq!(m.all(DataPointer::prp(0x1000, 0x9ff0, 12, 3 * 4096)), Ok(pieces(&[0x1000, 0x20000, 0x30000])));
     assert_eq!(m.all(DataPointer::prp(0x1000, 0x9ff0, 12, 4 * 4096)), Ok(pieces(&[0x1000, 0x20000, 0x50000, 0x60000])));
     // A list that begins in the last slot leads on at once.
@@ -123,17 +123,17 @@ fn descriptors_of_every_type() {
     let data = sgl(D::SEGMENT, 0x9000, 64, 20);
     assert_eq!(
         m.all(data),
-        Ok(vec![memory(0x1003, 5), Piece::Bucket { len: 7 }, memory(0x20000, 4), memory(0x30000, 4)])
+        Ok(vec![memory(0x1003, 5), DataPiece::Bucket { len: 7 }, memory(0x20000, 4), memory(0x30000, 4)])
     );
     // On the way from the host a bit bucket has no bytes.
     assert_eq!(
         m.walk(data, Direction::FromHost, 4, 8),
         Ok(vec![memory(0x1007, 1), memory(0x20000, 4), memory(0x30000, 3)])
     );
-    assert_eq!(m.walk(data, Direction::ToHost, 6, 7), Ok(vec![Piece::Bucket { len: 6 }, memory(0x20000, 1)]));
+    assert_eq!(m.walk(data, Direction::ToHost, 6, 7), Ok(vec![DataPiece::Bucket { len: 6 }, memory(0x20000, 1)]));
     // The command itself holds the only one.
     assert_eq!(m.all(sgl(0, 0x77, 100, 20)), Ok(vec![memory(0x77, 20)]));
-    assert_eq!(m.all(sgl(D::BIT_BUCKET, 0, 20, 20)), Ok(vec![Piece::Bucket { len: 20 }]));
+    assert_eq!(m.all(sgl(D::BIT_BUCKET, 0, 20, 20)), Ok(vec![DataPiece::Bucket { len: 20 }]));
 }
 
 #[test]
@@ -170,10 +170,10 @@ fn lists_that_are_wrong() {
 }
 
 /// Addresses of single bytes, as slowly as can be.
-fn bytes(pieces: &[Piece]) -> Vec<Option<u64>> {
-    let each = |p: &Piece| match *p {
-        Piece::Memory { address, len } => (0..u64::from(len)).map(|i| Some(address + i)).collect::<Vec<_>>(),
-        Piece::Bucket { len } => vec![None; len as usize],
+fn bytes(pieces: &[DataPiece]) -> Vec<Option<u64>> {
+    let each = |p: &DataPiece| match *p {
+        DataPiece::Memory { address, len } => (0..u64::from(len)).map(|i| Some(address + i)).collect::<Vec<_>>(),
+        DataPiece::Bucket { len } => vec![None; len as usize],
     };
     pieces.iter().flat_map(each).collect()
 }

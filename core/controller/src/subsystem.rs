@@ -1,16 +1,16 @@
 //! One drive: its controllers, queues and slots, and the front door of the machine.
 
 use crate::admin::state::AdminState;
-use crate::config::{Config, Kind, check_memory_buffer};
+use crate::config::{SubsystemConfig, SubsystemKind, check_memory_buffer};
 use crate::controller::{Controller, Controllers, Transport};
-use crate::error::Error;
+use crate::error::ManagementError;
 use crate::event::{ControllerHandle, Effects, Event, SlotId, SqHandle};
 use crate::host::{Host, Owner};
 use crate::io::placement::Placement;
 use crate::io::slots::Slots;
 use crate::io::slow_path::state::SlowPath;
 use crate::io::starting::Starting;
-use crate::io::timing::Timing;
+use crate::io::timing::OwnTiming;
 use crate::logs::{Discovery, Logs};
 use crate::maintenance::Maintenance;
 use crate::namespace::table::NamespaceTable;
@@ -34,7 +34,7 @@ use weir_units::{Class, Nanos};
 
 /// How a controller's queues reach it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Model {
+pub enum TransportModel {
     /// Registers, doorbells, queues in host memory; the host enables it.
     Rings,
     /// Message queues of a door in this process; ready at once, no admin queue.
@@ -49,7 +49,7 @@ pub struct Attach {
     /// Given back in the `Host` calls of its rings.
     pub owner: Owner,
     /// How its queues reach it.
-    pub model: Model,
+    pub model: TransportModel,
     /// Who it is, for `weir status`.
     pub host: String,
 }
@@ -57,7 +57,7 @@ pub struct Attach {
 /// One drive (or the discovery service).
 #[derive(Clone, Debug)]
 pub struct Subsystem {
-    pub(crate) config: Config,
+    pub(crate) config: SubsystemConfig,
     pub(crate) turn: Turn,
     pub(crate) arbiter: Arbiter,
     pub(crate) tenants: Tenants,
@@ -69,7 +69,7 @@ pub struct Subsystem {
     pub(crate) resumed: BTreeMap<(u32, u32), Option<Nanos>>,
     pub(crate) slots: Slots,
     /// What decides when commands are complete; the fixed latency if absent.
-    pub(crate) timing: Timing,
+    pub(crate) timing: OwnTiming,
     /// What hosts know of a flash with placement handles.
     pub(crate) placement: Option<Box<Placement>>,
     /// A vendor's commands, if it has some.
@@ -110,12 +110,12 @@ pub(crate) struct Changes {
 
 impl Subsystem {
     /// A drive at rest. `now` is when it was powered on.
-    pub fn new(mut config: Config, now: Nanos) -> Result<Self, Error> {
+    pub fn new(mut config: SubsystemConfig, now: Nanos) -> Result<Self, ManagementError> {
         if !nqn_valid(&config.subnqn) {
-            return Err(Error::Nqn);
+            return Err(ManagementError::Nqn);
         }
         if config.slots == 0 || config.slots > MAX_SLOTS || !(2..=65536).contains(&config.max_queue_entries) {
-            return Err(Error::Range);
+            return Err(ManagementError::Range);
         }
         check_memory_buffer(config.cmb)?;
         if config.tenants.is_empty() {
@@ -135,7 +135,7 @@ impl Subsystem {
             fetched: VecDeque::with_capacity(64),
             resumed: BTreeMap::new(),
             slots: Slots::new(config.slots, config.slot_bytes),
-            timing: Timing::default(),
+            timing: OwnTiming::default(),
             placement: None,
             vendor: Vendor::default(),
             namespaces,
@@ -302,15 +302,16 @@ impl Subsystem {
     }
 
     /// A controller that does not come by Connect.
-    pub fn attach(&mut self, now: Nanos, attach: Attach) -> Result<ControllerHandle, Error> {
+    pub fn attach(&mut self, now: Nanos, attach: Attach) -> Result<ControllerHandle, ManagementError> {
         if usize::from(attach.tenant) >= self.tenants.list.len() {
-            return Err(Error::NoTenant);
+            return Err(ManagementError::NoTenant);
         }
-        if self.config.kind != Kind::Io {
-            return Err(Error::NoController);
+        if self.config.kind != SubsystemKind::Io {
+            return Err(ManagementError::NoController);
         }
-        let transport = if attach.model == Model::Rings { Transport::Rings } else { Transport::Front };
-        let c = self.make_controller(transport, attach.tenant, attach.owner, attach.host).ok_or(Error::Full)?;
+        let transport = if attach.model == TransportModel::Rings { Transport::Rings } else { Transport::Front };
+        let c =
+            self.make_controller(transport, attach.tenant, attach.owner, attach.host).ok_or(ManagementError::Full)?;
         let ctrl = self.ctrl_mut(c).expect("just made");
         if transport == Transport::Front {
             ctrl.cc = Cc(0).with_en(1);
@@ -335,13 +336,14 @@ impl Subsystem {
         depth: u32,
         wish: Option<Class>,
         owner: Owner,
-    ) -> Result<SqHandle, Error> {
-        let c = self.resolve(controller).ok_or(Error::NoController)?;
-        let ctrl = self.ctrl(c).filter(|ctrl| ctrl.transport == Transport::Front).ok_or(Error::NoController)?;
+    ) -> Result<SqHandle, ManagementError> {
+        let c = self.resolve(controller).ok_or(ManagementError::NoController)?;
+        let ctrl =
+            self.ctrl(c).filter(|ctrl| ctrl.transport == Transport::Front).ok_or(ManagementError::NoController)?;
         if depth == 0 || depth > self.config.max_queue_entries {
-            return Err(Error::QueueSize);
+            return Err(ManagementError::QueueSize);
         }
-        let free = (1..=FRONT_QUEUES).find(|qid| ctrl.sq(*qid) == NONE).ok_or(Error::Full)?;
+        let free = (1..=FRONT_QUEUES).find(|qid| ctrl.sq(*qid) == NONE).ok_or(ManagementError::Full)?;
         let q = self.make_sq(c, free, depth, owner, wish, Class::Medium);
         let sq = self.sq_mut(q);
         sq.pending = alloc::vec![Command::default(); depth as usize].into();
@@ -374,14 +376,14 @@ const FRONT_QUEUES: u16 = 1024;
 /// Slots fit into the timers' words.
 const MAX_SLOTS: u32 = 1 << 20;
 
-fn build_zones(config: &Config, namespaces: &mut Namespaces) -> Result<Vec<Space>, Error> {
+fn build_zones(config: &SubsystemConfig, namespaces: &mut Namespaces) -> Result<Vec<Space>, ManagementError> {
     let mut spaces: Vec<Space> = Vec::new();
     for zoned in &config.zoned {
         let ns = namespaces.get_mut(zoned.nsid.wrapping_sub(1) as usize).and_then(Option::as_mut);
-        let ns = ns.ok_or(Error::NoNamespace)?;
+        let ns = ns.ok_or(ManagementError::NoNamespace)?;
         let block = |flash: &weir_flash::ZonedConfig| flash.block_shift;
         if ns.zoned || ns.blocks != zoned.zones.blocks() || zoned.flash.as_ref().map_or(ns.shift, block) != ns.shift {
-            return Err(Error::Zones);
+            return Err(ManagementError::Zones);
         }
         ns.zoned = true;
         ns.why |= why::ZONES;

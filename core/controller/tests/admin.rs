@@ -4,7 +4,7 @@ mod common;
 
 use common::{drive, fabric_with_queues, get_feature, identify_controller, set_feature};
 use std::net::SocketAddr;
-use weir_controller::testing::{Fabric, World, admin, io};
+use weir_controller::testing::{Fabric, TestWorld, admin, io};
 use weir_controller::{AnaScope, AnaState, Data, Op, RestoreError, firmware_image};
 use weir_spec::nvme::fdp::EnduranceGroup;
 use weir_spec::nvme::feature::{async_config, fid, select};
@@ -24,7 +24,7 @@ use zerocopy::little_endian::U32;
 
 const HOST: &str = "nqn.gold";
 
-fn world() -> (World, Fabric) {
+fn world() -> (TestWorld, Fabric) {
     let mut world = drive(|c| (c.volatile_write_cache, c.admin_rate) = (true, 1_000_000));
     let host = Fabric::ready(&mut world, HOST, 0, ams::RR);
     (world, host)
@@ -37,7 +37,7 @@ fn get_log(lid: u8, offset: u32, length: u32) -> Sqe {
     Sqe { cdw12: offset.into(), ..sqe }
 }
 
-fn log<T: FromBytes>(world: &mut World, host: &mut Fabric, lid: u8) -> T {
+fn log<T: FromBytes>(world: &mut TestWorld, host: &mut Fabric, lid: u8) -> T {
     let (cqe, data) = host.admin_data(world, get_log(lid, 0, size_of::<T>() as u32));
     assert!(cqe.status().is_success(), "log page {lid:#x}: {}", cqe.status());
     T::read_from_bytes(&data[..size_of::<T>()]).expect("a whole page")
@@ -154,7 +154,7 @@ fn a_saved_value_is_that_of_the_next_enable_and_survives_the_loss_of_power() {
     assert!(host.admin(&mut world, saving(set_feature(fid::ERROR_RECOVERY, 9))).status().is_success());
     assert!(world.drive.nonvolatile_generation() > before);
     assert!(host.admin(&mut world, set_feature(fid::ERROR_RECOVERY, 11)).status().is_success());
-    let values = |world: &mut World, host: &mut Fabric| {
+    let values = |world: &mut TestWorld, host: &mut Fabric| {
         [select::CURRENT, select::DEFAULT, select::SAVED]
             .map(|sel| value(host.admin(world, get_feature(fid::ERROR_RECOVERY, sel))))
     };
@@ -198,7 +198,7 @@ fn a_blob_that_was_damaged_is_refused() {
 #[test]
 fn features_with_data_come_back() {
     let (mut world, mut host) = world();
-    let mut send = |world: &mut World, sqe: Sqe, data: &[u8]| {
+    let mut send = |world: &mut TestWorld, sqe: Sqe, data: &[u8]| {
         let tag = host.tags + 1;
         let mut buffer = data.to_vec();
         buffer.resize(4096, 0);
@@ -263,7 +263,7 @@ fn a_spare_that_is_used_up_warns_once() {
     assert!(host.admin(&mut world, set_feature(fid::ASYNC_EVENTS, spare)).status().is_success());
     let event = host.send(&mut world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 9, 0, 0));
     let again = host.send(&mut world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 10, 0, 0));
-    let smart = |world: &mut World, host: &mut Fabric| {
+    let smart = |world: &mut TestWorld, host: &mut Fabric| {
         let smart: weir_spec::nvme::log::Smart = log(world, host, lid::SMART);
         (smart.available_spare, smart.spare_threshold, smart.critical_warning)
     };
@@ -289,7 +289,7 @@ fn sanitize(dw10: SanitizeDw10, pattern: u32) -> Sqe {
     admin(AdminOpcode::SANITIZE, 70, dw10.0, pattern)
 }
 
-fn status_of(world: &mut World, host: &mut Fabric) -> SanitizeStatus {
+fn status_of(world: &mut TestWorld, host: &mut Fabric) -> SanitizeStatus {
     log(world, host, lid::SANITIZE)
 }
 
@@ -427,23 +427,23 @@ fn long_work_rests_as_long_as_it_works() {
 }
 
 /// Sends an admin command with data.
-fn with_data(world: &mut World, host: &mut Fabric, sqe: Sqe, data: &[u8]) -> Status {
+fn with_data(world: &mut TestWorld, host: &mut Fabric, sqe: Sqe, data: &[u8]) -> Status {
     world.host.data.insert((host.base, host.tags + 1), data.to_vec());
     host.admin(world, sqe).status()
 }
 
-fn download(world: &mut World, host: &mut Fabric, image: &[u8], at: usize, length: usize) -> Status {
+fn download(world: &mut TestWorld, host: &mut Fabric, image: &[u8], at: usize, length: usize) -> Status {
     let dwords = |bytes: usize| bytes as u32 / 4;
     let sqe = admin(AdminOpcode::FIRMWARE_DOWNLOAD, 80, dwords(length) - 1, dwords(at));
     with_data(world, host, sqe, &image[at..at + length])
 }
 
-fn commit(world: &mut World, host: &mut Fabric, slot: u32, action: u32) -> Status {
+fn commit(world: &mut TestWorld, host: &mut Fabric, slot: u32, action: u32) -> Status {
     host.admin(world, admin(AdminOpcode::FIRMWARE_COMMIT, 81, CommitDw10(0).with_fs(slot).with_ca(action).0, 0))
         .status()
 }
 
-fn revision(world: &mut World, host: &mut Fabric) -> String {
+fn revision(world: &mut TestWorld, host: &mut Fabric) -> String {
     String::from_utf8_lossy(&identify_controller(world, host).fr).trim().into()
 }
 
@@ -501,7 +501,7 @@ fn firmware_is_downloaded_in_pieces_committed_and_activated() {
     assert_eq!(revision(&mut world, &mut host), "2.0.1");
 }
 
-fn test_log(world: &mut World, host: &mut Fabric) -> SelfTestLog {
+fn test_log(world: &mut TestWorld, host: &mut Fabric) -> SelfTestLog {
     log(world, host, lid::SELF_TEST)
 }
 
@@ -571,7 +571,7 @@ fn self_tests_read_the_media_and_leave_their_results() {
 #[test]
 fn telemetry_is_what_it_was_when_it_was_asked_for() {
     let (mut world, mut host) = world();
-    let read = |world: &mut World, host: &mut Fabric, lid, lsp: u32| {
+    let read = |world: &mut TestWorld, host: &mut Fabric, lid, lsp: u32| {
         let mut sqe = get_log(lid, 0, 8192);
         sqe.cdw10 |= U32::new(lsp << 8);
         let (cqe, data) = host.admin_data(world, sqe);
@@ -613,7 +613,7 @@ fn telemetry_is_what_it_was_when_it_was_asked_for() {
 #[test]
 fn the_persistent_event_log_is_read_in_a_context_and_survives_the_loss_of_power() {
     let (mut world, mut host) = world();
-    let read = |world: &mut World, host: &mut Fabric, action: u32| {
+    let read = |world: &mut TestWorld, host: &mut Fabric, action: u32| {
         let mut sqe = get_log(lid::PERSISTENT_EVENTS, 0, 8192);
         sqe.cdw10 |= U32::new(action << 8);
         let (cqe, data) = host.admin_data(world, sqe);
@@ -674,7 +674,7 @@ fn access_that_is_lost_is_told_and_refused() {
     assert_eq!(host.answer(&mut world, 0, event).expect("told").dw0.get(), 0x000c_0302);
     let (_, data) = host.admin_data(&mut world, get_log(lid::ANA, 0, 48));
     assert_eq!((data[0], data[32]), (1, ana::INACCESSIBLE));
-    let read = |world: &mut World, host: &mut Fabric| {
+    let read = |world: &mut TestWorld, host: &mut Fabric| {
         let tag = host.send(world, 1, io(IoOpcode::READ.0, 2, 0, 8));
         world.settle();
         host.answer(world, 1, tag).expect("answered").status()
@@ -712,7 +712,7 @@ fn access_is_said_of_a_port() {
         ["10.0.0.1:4420", "10.0.0.1:4421"].map(|text| text.parse().expect("an address"));
     let any: SocketAddr = "[::]:4421".parse().expect("an address");
     let mut world = drive(|c| c.ana_ports = vec![(any, AnaState::Inaccessible)]);
-    let connect = |world: &mut World, host: &str, base: u32, local: SocketAddr| {
+    let connect = |world: &mut TestWorld, host: &str, base: u32, local: SocketAddr| {
         world.local = Some(local);
         let mut host = fabric_with_queues(world, host, base, 1);
         assert!(host.admin(world, set_feature(fid::ASYNC_EVENTS, async_config::ANA)).status().is_success());
@@ -721,7 +721,7 @@ fn access_is_said_of_a_port() {
     };
     let (mut one, told_one) = connect(&mut world, HOST, 0, first);
     let (mut two, told_two) = connect(&mut world, HOST, 100, second);
-    let state = |world: &mut World, host: &mut Fabric| {
+    let state = |world: &mut TestWorld, host: &mut Fabric| {
         let tag = host.send(world, 1, io(IoOpcode::READ.0, 2, 0, 8));
         world.settle();
         let read = host.answer(world, 1, tag).expect("answered").status();
@@ -753,18 +753,18 @@ fn access_is_said_of_a_port() {
 }
 
 /// Whether the event request was completed.
-fn host_told(world: &mut World, host: &Fabric, event: u32) -> bool {
+fn host_told(world: &mut TestWorld, host: &Fabric, event: u32) -> bool {
     host.answer(world, 0, event).is_some()
 }
 
 #[test]
 fn lockdown_prohibits_until_it_is_lifted() {
     let (mut world, mut host) = world();
-    let lock = |world: &mut World, host: &mut Fabric, scope, id: u8, prohibit| {
+    let lock = |world: &mut TestWorld, host: &mut Fabric, scope, id: u8, prohibit| {
         let dw10 = LockdownDw10(0).with_scp(scope).with_ofi(id.into()).with_prhbt(prohibit);
         host.admin(world, admin(AdminOpcode::LOCKDOWN, 90, dw10.0, 0)).status()
     };
-    let listed = |world: &mut World, host: &mut Fabric, contents: u32, scope: u32| {
+    let listed = |world: &mut TestWorld, host: &mut Fabric, contents: u32, scope: u32| {
         let mut sqe = get_log(lid::LOCKDOWN, 0, 512);
         sqe.cdw10 |= U32::new((contents << 4 | scope) << 8);
         let data = host.admin_data(world, sqe).1;
@@ -782,7 +782,7 @@ fn lockdown_prohibits_until_it_is_lifted() {
     assert!(status.same_code(Status::PROHIBITED_BY_LOCKDOWN));
     assert!(lock(&mut world, &mut host, lockdown::ADMIN, AdminOpcode::SANITIZE.0, 0).is_success());
     assert!(lock(&mut world, &mut host, lockdown::FEATURE, fid::ERROR_RECOVERY, 1).is_success());
-    let set = |world: &mut World, host: &mut Fabric, fid| host.admin(world, set_feature(fid, 0)).status();
+    let set = |world: &mut TestWorld, host: &mut Fabric, fid| host.admin(world, set_feature(fid, 0)).status();
     assert!(set(&mut world, &mut host, fid::ERROR_RECOVERY).same_code(Status::PROHIBITED_BY_LOCKDOWN));
     assert!(set(&mut world, &mut host, fid::WRITE_ATOMICITY).is_success());
     assert!(host.admin(&mut world, sanitize(erase, 0)).status().is_success());
@@ -807,7 +807,7 @@ fn the_endurance_group_counts_and_its_events_are_told() {
     world.drive.note_media_fault(false);
     world.run();
     assert_eq!(host.answer(&mut world, 0, event).expect("told").dw0.get(), 0x000f_0602);
-    let aggregate = |world: &mut World, host: &mut Fabric| {
+    let aggregate = |world: &mut TestWorld, host: &mut Fabric| {
         host.admin_data(world, get_log(lid::ENDURANCE_AGGREGATE, 0, 12)).1[..10].to_vec()
     };
     assert_eq!(aggregate(&mut world, &mut host), [1, 0, 0, 0, 0, 0, 0, 0, 1, 0]);

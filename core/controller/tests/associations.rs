@@ -4,7 +4,7 @@ mod common;
 
 use common::{CC_EN, config, drive, get_feature, set_feature};
 use proptest::prelude::*;
-use weir_controller::testing::{Fabric, World, admin, io};
+use weir_controller::testing::{Fabric, TestWorld, admin, io};
 use weir_controller::{Owner, RestoreError, Subsystem, Tag};
 use weir_spec::nvme::feature::{Arbitration, fid, select};
 use weir_spec::nvme::{AdminOpcode, Sqe, Status};
@@ -13,7 +13,7 @@ use weir_units::Nanos;
 const READ: u8 = 2;
 
 /// Two hosts: one with a keep alive timer, three queues, an event request and features of its own; one that has just connected.
-fn hosts(world: &mut World) -> (Fabric, Fabric) {
+fn hosts(world: &mut TestWorld) -> (Fabric, Fabric) {
     let mut one = Fabric::connect(world, "nqn.gold", 100, 5000).unwrap();
     one.set_cc(world, CC_EN);
     for cattr in [0, 1 << 2, 0] {
@@ -26,7 +26,7 @@ fn hosts(world: &mut World) -> (Fabric, Fabric) {
 }
 
 /// The drive is another one now, with what the first one saved; every queue is claimed but those.
-fn move_on(world: &mut World, hosts: &mut [&mut Fabric], but: &[(u32, u16)]) {
+fn move_on(world: &mut TestWorld, hosts: &mut [&mut Fabric], but: &[(u32, u16)]) {
     let bytes = world.drive.associations(world.now);
     let ids: Vec<Vec<(u16, u16)>> =
         hosts.iter().map(|h| h.queues.iter().filter_map(|q| world.drive.queue_id(*q)).collect()).collect();
@@ -116,7 +116,7 @@ fn commands_that_wait_are_named_in_order_and_what_has_begun_is_not_carried() {
 }
 
 /// A write of a host that somebody else's reservation keeps out.
-fn refused(world: &mut World, host: &mut Fabric) {
+fn refused(world: &mut TestWorld, host: &mut Fabric) {
     let tag = host.send(world, 1, io(1, 1, 0, 8));
     world.settle();
     let status = host.answer(world, 1, tag).unwrap().status();
@@ -137,7 +137,7 @@ fn reservations_go_with_their_hosts() {
         let data: Vec<u8> = keys.iter().flat_map(|k| k.to_le_bytes()).collect();
         (Sqe { opcode, cdw10: cdw10.into(), ..io(0, 50, 0, 1) }, data)
     };
-    let mut reserve = |world: &mut World, (sqe, data): (Sqe, Vec<u8>)| {
+    let mut reserve = |world: &mut TestWorld, (sqe, data): (Sqe, Vec<u8>)| {
         world.host.data.insert((101, one.tags + 1), data);
         let tag = one.send(world, 1, sqe);
         world.settle();

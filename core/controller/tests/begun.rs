@@ -3,8 +3,8 @@
 mod common;
 
 use common::{CC_EN, config};
-use weir_controller::testing::{Fabric, Ring, World, io};
-use weir_controller::{Begun, Config, Op, Owner, RestoreError, Subsystem, Tag, WithDrive};
+use weir_controller::testing::{Fabric, TestRing, TestWorld, io};
+use weir_controller::{Begun, Op, Owner, RestoreError, Subsystem, SubsystemConfig, Tag, WithDrive};
 use weir_spec::nvme::Sqe;
 use weir_units::Nanos;
 
@@ -13,11 +13,11 @@ const READ: u8 = 2;
 const WRITE_UNCORRECTABLE: u8 = 4;
 const LATENCY: Nanos = Nanos::from_secs(2);
 
-fn timed(c: &mut Config) {
+fn timed(c: &mut SubsystemConfig) {
     (c.latency, c.slots, c.slot_bytes) = (LATENCY, 4, 16 << 10);
 }
 
-fn drive() -> (World, Fabric) {
+fn drive() -> (TestWorld, Fabric) {
     let mut world = common::drive(timed);
     let mut host = Fabric::connect(&mut world, "nqn.gold", 100, 0).unwrap();
     host.set_cc(&mut world, CC_EN);
@@ -26,7 +26,7 @@ fn drive() -> (World, Fabric) {
 }
 
 /// What the drive has of the queue goes to another one, with what is begun of it as bytes; its door brings all of it again.
-fn move_on(world: &mut World, host: &mut Fabric, sent: &[(u32, Sqe)], early: bool) -> WithDrive {
+fn move_on(world: &mut TestWorld, host: &mut Fabric, sent: &[(u32, Sqe)], early: bool) -> WithDrive {
     world.drive.set_fabrics_go_on();
     assert!(world.drive.may_leave());
     let with = world.drive.with_drive(host.queues[1]).unwrap();
@@ -165,7 +165,7 @@ fn what_has_moved_or_has_no_time_is_waited_for() {
 #[test]
 fn a_ring_that_nobody_has_said_of_is_waited_for() {
     let mut world = common::drive(timed);
-    let mut ring = Ring::ready(&mut world, 0, Owner(7), 0);
+    let mut ring = TestRing::ready(&mut world, 0, Owner(7), 0);
     ring.add_queue(&mut world, 1, 8, 0);
     ring.submit(&mut world, 1, io(READ, 3, 0, 1)).unwrap();
     ring.ring(&mut world, 1);

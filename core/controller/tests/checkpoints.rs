@@ -8,11 +8,12 @@ use std::cell::RefCell;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use weir_controller::testing::{Ring, World, admin, io};
+use weir_controller::testing::{TestRing, TestWorld, admin, io};
 use weir_controller::{
-    Attach, CHECKPOINT_VERSION, ControllerHandle, Event, Journals, Management, Model, Owner, RestoreError, Subsystem,
+    Attach, CHECKPOINT_VERSION, ControllerHandle, Event, Journals, Management, Owner, RestoreError, Subsystem,
+    TransportModel,
 };
-use weir_journal::Words;
+use weir_journal::JournalMemory;
 use weir_spec::nvme::identify::namespace_list;
 use weir_spec::nvme::namespace::{HostSoftwareFields, attachment, management};
 use weir_spec::nvme::register::{self, ams};
@@ -27,7 +28,7 @@ const LIFE: NonZeroU64 = NonZeroU64::new(0x0102_0304_0506_0708).unwrap();
 #[derive(Debug)]
 struct Plain(RefCell<Vec<u64>>);
 
-impl Words for Plain {
+impl JournalMemory for Plain {
     fn count(&self) -> usize {
         self.0.borrow().len()
     }
@@ -39,14 +40,14 @@ impl Words for Plain {
     }
 }
 
-fn host(world: &mut World) -> Ring {
-    let mut ring = Ring::ready(world, 0, OWNER, ams::RR);
+fn host(world: &mut TestWorld) -> TestRing {
+    let mut ring = TestRing::ready(world, 0, OWNER, ams::RR);
     ring.add_queue(world, 1, 8, 0);
     ring
 }
 
 /// The same on a drive whose namespaces hosts manage.
-fn managed() -> (World, Ring) {
+fn managed() -> (TestWorld, TestRing) {
     let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
     let mut world = drive(|c| c.management = Some(management));
     let ring = host(&mut world);
@@ -54,7 +55,7 @@ fn managed() -> (World, Ring) {
 }
 
 /// Another drive has what was written of it, and nothing of its I/O queues was ever in flight.
-fn move_on(world: &mut World, ring: &mut Ring) {
+fn move_on(world: &mut TestWorld, ring: &mut TestRing) {
     let bytes = world.drive.checkpoint(world.now, ring.controller);
     let (queues, entries) = (world.drive.config().max_io_queues, world.drive.config().max_queue_entries);
     let words = Rc::new(Plain(RefCell::new(vec![0; Journals::<Rc<Plain>>::bytes(queues, entries) as usize / 8])));
@@ -204,13 +205,13 @@ fn what_waits_is_not_aborted_where_a_journal_is_kept() {
 }
 
 /// A drive that remembers, as its process leaves it when it is killed between the write of its state and that of its client's checkpoint.
-fn killed_before(world: &mut World, ring: &mut Ring, checkpoint: &[u8]) {
+fn killed_before(world: &mut TestWorld, ring: &mut TestRing, checkpoint: &[u8]) {
     killed_before_the_bell(world, ring, checkpoint);
     ring.ring(world, 0);
 }
 
 /// The same, before the successor looks at its client's doorbells.
-fn killed_before_the_bell(world: &mut World, ring: &mut Ring, checkpoint: &[u8]) {
+fn killed_before_the_bell(world: &mut TestWorld, ring: &mut TestRing, checkpoint: &[u8]) {
     let blob = world.drive.save();
     let mut next = Subsystem::new(world.drive.config().clone(), world.now).unwrap();
     next.restore(&blob).unwrap();
@@ -236,7 +237,7 @@ const SECTION: u16 = 7;
 const DATA: u64 = 0x3_0000;
 
 /// The namespaces that its controller has attached, as Identify lists them.
-fn active(world: &mut World, ring: &mut Ring) -> Vec<u32> {
+fn active(world: &mut TestWorld, ring: &mut TestRing) -> Vec<u32> {
     let mut sqe = admin(AdminOpcode::IDENTIFY, 1, 2, 0);
     sqe.dptr = [DATA.into(), 0.into()];
     assert!(ring.admin(world, sqe).status().is_success());
@@ -331,7 +332,7 @@ fn created(blocks: u64) -> HostSoftwareFields {
     HostSoftwareFields { nsze: blocks.into(), ncap: blocks.into(), ..HostSoftwareFields::default() }
 }
 
-fn create(world: &mut World, blocks: u64) -> Sqe {
+fn create(world: &mut TestWorld, blocks: u64) -> Sqe {
     let fields = created(blocks);
     world.host.ring(OWNER)[DATA as usize..][..4096].copy_from_slice(fields.as_bytes());
     let mut sqe = admin(AdminOpcode::NAMESPACE_MANAGEMENT, 1, management::CREATE, 0);
@@ -393,7 +394,7 @@ fn a_private_namespace_is_its_last_hosts() {
     ring.submit(&mut world, 0, sqe).unwrap();
     world.settle();
     assert_eq!(ring.reap(&mut world, 0)[0].dw0.get(), 2);
-    let attach = |world: &mut World, ring: &mut Ring, owner: Owner, id: u16| {
+    let attach = |world: &mut TestWorld, ring: &mut TestRing, owner: Owner, id: u16| {
         let list = [1u16, id].map(u16::to_le_bytes).concat();
         world.host.ring(owner)[DATA as usize..][..4].copy_from_slice(&list);
         let mut sqe = admin(AdminOpcode::NAMESPACE_ATTACHMENT, 1, attachment::ATTACH, 0);
@@ -405,7 +406,7 @@ fn a_private_namespace_is_its_last_hosts() {
     world.drive.detach(world.now, ring.controller);
     world.settle();
     // Another host has it now.
-    let other = Attach { tenant: 0, owner: Owner(6), model: Model::Rings, host: "other".into() };
+    let other = Attach { tenant: 0, owner: Owner(6), model: TransportModel::Rings, host: "other".into() };
     let controller = world.drive.attach(world.now, other).unwrap();
     let mut second = ring.clone();
     (second.controller, second.owner) = (controller, Owner(6));
@@ -413,7 +414,7 @@ fn a_private_namespace_is_its_last_hosts() {
     let id = world.drive.controllers()[0].id;
     assert_eq!(attach(&mut world, &mut second, Owner(6), id), Status::SUCCESS);
     // The first one comes again, and both are resumed.
-    let mut first = Ring::ready(&mut world, 0, OWNER, ams::RR);
+    let mut first = TestRing::ready(&mut world, 0, OWNER, ams::RR);
     assert!(!active(&mut world, &mut first).contains(&2));
     let functions = world.drive.functions(world.now);
     let mut next = Subsystem::new(world.drive.config().clone(), world.now).unwrap();

@@ -2,9 +2,9 @@
 //! submission queues of two commands share a completion queue of two entries, and a fabrics host with a queue of two. After
 //! every event the invariants hold; after every sequence everything that is still served completes.
 
-use weir_arbiter::{Mechanism, Settings};
-use weir_controller::testing::{Fabric, Ring, World, admin, io};
-use weir_controller::{Config, Event, NamespaceConfig, Op, Owner, TenantConfig};
+use weir_arbiter::{ArbiterSettings, Mechanism};
+use weir_controller::testing::{Fabric, TestRing, TestWorld, admin, io};
+use weir_controller::{Event, NamespaceConfig, Op, Owner, SubsystemConfig, TenantConfig};
 use weir_spec::nvme::{AdminOpcode, Status, register};
 use weir_units::{Class, Nanos};
 
@@ -51,8 +51,8 @@ const STEPS: [Step; 13] = [
 /// The drive, its hosts, and what happened to them for good.
 #[derive(Clone)]
 struct Small {
-    world: World,
-    ring: Ring,
+    world: TestWorld,
+    ring: TestRing,
     fabric: Fabric,
     first: Option<u16>,
     deleting: Option<u16>,
@@ -67,8 +67,8 @@ struct Small {
 
 impl Small {
     fn new(mechanism: Mechanism, latency: Nanos) -> Self {
-        let mut config = Config::new("nqn.2026-01.io.weir:small");
-        config.arbitration = Settings::new(mechanism);
+        let mut config = SubsystemConfig::new("nqn.2026-01.io.weir:small");
+        config.arbitration = ArbiterSettings::new(mechanism);
         (config.slots, config.slot_bytes, config.latency) = (2, 8192, latency);
         (config.max_queue_entries, config.max_io_queues, config.admin_rate) = (32, 2, u32::MAX);
         let tenant = |name: &str, class, host: &str| TenantConfig {
@@ -78,8 +78,8 @@ impl Small {
         config.tenants = vec![tenant("gold", Class::High, "nqn.gold"), tenant("silver", Class::Low, "nqn.silver")];
         let namespace = NamespaceConfig { nsid: 1, start: 0, size: 1 << 20, block_size: 512, uuid: [1; 16] };
         config.namespaces = vec![namespace];
-        let mut world = World::new(config, 2);
-        let mut ring = Ring::ready(&mut world, 0, Owner(700), 7);
+        let mut world = TestWorld::new(config, 2);
+        let mut ring = TestRing::ready(&mut world, 0, Owner(700), 7);
         assert!(ring.create_cq(&mut world, 1, 3).is_success());
         for qid in [1, 2] {
             assert!(ring.create_sq(&mut world, qid, 3, 1, 1).is_success());

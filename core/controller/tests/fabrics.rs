@@ -5,10 +5,10 @@ mod common;
 use std::net::SocketAddr;
 
 use common::{CC_EN, config, drive, fabric_with_queues, get_feature, identify, identify_controller, set_feature};
-use weir_controller::testing::{Fabric, Ring, World, admin, io};
+use weir_controller::testing::{Fabric, TestRing, TestWorld, admin, io};
 use weir_controller::{
-    Attach, ClassFrom, Config, ConnectError, ConnectRequest, DiscoveryRecord, Error, Event, Model, Op, Owner, Request,
-    Tag, TenantConfig,
+    Attach, BlockRequest, ClassFrom, ConnectError, ConnectRequest, DiscoveryRecord, Event, ManagementError, Op, Owner,
+    SubsystemConfig, Tag, TenantConfig, TransportModel,
 };
 use weir_spec::nvme::fabrics::{CATTR_DISABLE_SQ_FLOW, Connect, ConnectData, DISCOVERY_NQN};
 use weir_spec::nvme::feature::{Arbitration, Quanta, Queues, fid, select};
@@ -105,7 +105,7 @@ fn a_controller_is_missing_only_when_the_media_has_nothing_of_it() {
     host.send(&mut world, 1, io(WRITE, 1, 0, 8));
     world.run();
     assert_eq!(world.issued.len(), 1);
-    let again = |world: &mut World| {
+    let again = |world: &mut TestWorld| {
         let refused = world.connect(&connect_command(0xffff, 1), &host.data, Owner(9)).unwrap_err();
         (refused.status, refused.in_data, refused.offset)
     };
@@ -194,7 +194,7 @@ fn a_keep_alive_timer_that_is_required_stays() {
 #[test]
 fn a_discovery_controller_has_its_time() {
     let nearly = Nanos::from_millis(119_900);
-    let mut world = World::new(Config::discovery(), 8);
+    let mut world = TestWorld::new(SubsystemConfig::discovery(), 8);
     let mut host = Fabric::connect(&mut world, "nqn.silver", 100, 0).unwrap();
     host.set_cc(&mut world, CC_EN);
     for _ in 0..3 {
@@ -305,7 +305,7 @@ fn silence_and_claims_get_the_tenants_class() {
 fn qprio_counts_only_where_cc_ams_is_weighted() {
     for (selected, expected) in [(ams::RR, Class::High), (ams::WRR, Class::Low)] {
         let mut world = drive(|c| c.tenants[0].class_from = ClassFrom::Qprio);
-        let mut ring = Ring::ready(&mut world, 0, Owner(7), selected);
+        let mut ring = TestRing::ready(&mut world, 0, Owner(7), selected);
         ring.add_queue(&mut world, 1, 8, 3);
         ring.add_queue(&mut world, 2, 8, 0);
         let classes: Vec<Class> = world.drive.controllers()[0].queues.iter().map(|q| q.class).collect();
@@ -316,17 +316,17 @@ fn qprio_counts_only_where_cc_ams_is_weighted() {
 #[test]
 fn a_peers_wish_and_the_operators_class_can_change() {
     let mut world = drive(|c| c.tenants[1].class_from = ClassFrom::Peer);
-    let attach = Attach { tenant: 1, owner: Owner(3), model: Model::Front, host: "vm".into() };
+    let attach = Attach { tenant: 1, owner: Owner(3), model: TransportModel::Front, host: "vm".into() };
     let front = world.drive.attach(Nanos(0), attach).unwrap();
     let queue = world.drive.add_message_queue(front, 8, Some(Class::High), Owner(3)).unwrap();
-    let class = |world: &World| world.drive.controllers()[0].queues[0].class;
+    let class = |world: &TestWorld| world.drive.controllers()[0].queues[0].class;
     assert_eq!(class(&world), Class::Medium, "not above the tenant");
     world.drive.set_queue_wish(queue, Some(Class::Low));
     assert_eq!(class(&world), Class::Low);
     world.drive.set_queue_wish(queue, None);
     world.drive.set_tenant(1, Class::High, false, 1).unwrap();
     assert_eq!(class(&world), Class::High);
-    assert_eq!(world.drive.set_tenant(9, Class::High, false, 1), Err(Error::NoTenant));
+    assert_eq!(world.drive.set_tenant(9, Class::High, false, 1), Err(ManagementError::NoTenant));
 }
 
 /// One drive and tenant, several doors: what one takes wishes from is not what the other does.
@@ -335,10 +335,10 @@ fn a_controllers_own_class_from_goes_before_the_tenants() {
     let mut world = drive(|c| c.tenants[1].class_from = ClassFrom::Cattr);
     let mut host = Fabric::ready(&mut world, "nqn.silver", 100, ams::RR);
     host.add_queue(&mut world, 8, 3).unwrap();
-    let attach = Attach { tenant: 1, owner: Owner(3), model: Model::Front, host: "vm".into() };
+    let attach = Attach { tenant: 1, owner: Owner(3), model: TransportModel::Front, host: "vm".into() };
     let front = world.drive.attach(Nanos(0), attach).unwrap();
     world.drive.add_message_queue(front, 8, Some(Class::Low), Owner(3)).unwrap();
-    let classes = |world: &World| -> Vec<Class> {
+    let classes = |world: &TestWorld| -> Vec<Class> {
         world.drive.controllers().iter().flat_map(|c| c.queues.iter().map(|q| q.class)).collect()
     };
     assert_eq!(classes(&world), [Class::Low, Class::Medium], "the tenant's is cattr");
@@ -355,12 +355,12 @@ fn a_controllers_own_class_from_goes_before_the_tenants() {
     world.drive.add_message_queue(front, 8, Some(Class::Low), Owner(3)).unwrap();
     assert_eq!(classes(&world), [Class::Low, Class::Low, Class::Low], "a new queue has it from the start");
     world.drive.detach(Nanos(0), front);
-    assert_eq!(world.drive.set_controller_class_from(front, None), Err(Error::NoController));
+    assert_eq!(world.drive.set_controller_class_from(front, None), Err(ManagementError::NoController));
 }
 
 /// Keeps every queue full in virtual time and answers the bytes each tenant got: 100 µs service time, 8 slots.
 fn shares(hosts: &[(&str, u16, u8, u32)], turns: u32) -> Vec<u64> {
-    let mut world = World::new(config(|c| (c.latency, c.slots) = (Nanos(100_000), 8)), 64);
+    let mut world = TestWorld::new(config(|c| (c.latency, c.slots) = (Nanos(100_000), 8)), 64);
     let mut fabrics: Vec<(Fabric, u16, u32)> = Vec::new();
     for (n, (host, queues, cattr, blocks)) in hosts.iter().enumerate() {
         let mut fabric = Fabric::ready(&mut world, host, 1000 * (n as u32 + 1), ams::RR);
@@ -369,7 +369,7 @@ fn shares(hosts: &[(&str, u16, u8, u32)], turns: u32) -> Vec<u64> {
         }
         fabrics.push((fabric, *queues, *blocks));
     }
-    let fill = |world: &mut World, fabrics: &mut Vec<(Fabric, u16, u32)>| {
+    let fill = |world: &mut TestWorld, fabrics: &mut Vec<(Fabric, u16, u32)>| {
         for (fabric, queues, blocks) in fabrics {
             for qid in 1..=*queues {
                 while world.drive.outstanding(fabric.queues[usize::from(qid)]) < 16 {
@@ -413,10 +413,10 @@ fn weights_and_mechanism_change_while_it_runs() {
     world.drive.set_arbitration(settings).unwrap();
     assert_eq!(world.drive.config().arbitration.quanta.high, 1 << 20);
     settings.quanta.low = 0;
-    assert_eq!(world.drive.set_arbitration(settings), Err(Error::Range));
+    assert_eq!(world.drive.set_arbitration(settings), Err(ManagementError::Range));
     settings.quanta.low = 1;
     settings.weights.low = 257;
-    assert_eq!(world.drive.set_arbitration(settings), Err(Error::Range));
+    assert_eq!(world.drive.set_arbitration(settings), Err(ManagementError::Range));
 }
 
 #[test]
@@ -596,7 +596,7 @@ fn a_shutdown_under_way_is_waited_for() {
 
 #[test]
 fn the_discovery_log_has_generations_and_announces_changes() {
-    let mut world = World::new(Config::discovery(), 8);
+    let mut world = TestWorld::new(SubsystemConfig::discovery(), 8);
     let record = |nqn: &str, hosts: &[&str]| DiscoveryRecord {
         hosts: hosts.iter().map(|h| h.to_string()).collect(),
         ..DiscoveryRecord::new(DiscoveryEntry::tcp(subtype::NVM, nqn, adrfam::IPV4, "127.0.0.1", 4420))
@@ -610,7 +610,7 @@ fn the_discovery_log_has_generations_and_announces_changes() {
     assert!(host.admin(&mut world, identify(cns::ACTIVE_NAMESPACES, 0)).status().same_code(Status::INVALID_FIELD));
     host.admin(&mut world, set_feature(fid::ASYNC_EVENTS, 1 << 31));
     let event = host.send(&mut world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 40, 0, 0));
-    let read = |world: &mut World, host: &mut Fabric, offset: u32, bytes: u32| {
+    let read = |world: &mut TestWorld, host: &mut Fabric, offset: u32, bytes: u32| {
         let sqe =
             Sqe { cdw12: U32::new(offset), ..admin(AdminOpcode::GET_LOG_PAGE, 1, (bytes / 4 - 1) << 16 | 0x70, 0) };
         host.admin_data(world, sqe).1
@@ -631,8 +631,8 @@ fn the_discovery_log_has_generations_and_announces_changes() {
 }
 
 /// A discovery controller whose host has come by this address, with records for these ports.
-fn discovery(local: Option<&str>, listening: &[(&str, &str)]) -> (World, Fabric) {
-    let mut world = World::new(Config::discovery(), 8);
+fn discovery(local: Option<&str>, listening: &[(&str, &str)]) -> (TestWorld, Fabric) {
+    let mut world = TestWorld::new(SubsystemConfig::discovery(), 8);
     let records = listening.iter().map(|(listen, hosts)| {
         let listen: SocketAddr = listen.parse().unwrap();
         let family = if listen.is_ipv4() { adrfam::IPV4 } else { adrfam::IPV6 };
@@ -652,7 +652,7 @@ fn discovery(local: Option<&str>, listening: &[(&str, &str)]) -> (World, Fabric)
 }
 
 /// The page with this LSP: its header and the rest.
-fn discovery_page(world: &mut World, host: &mut Fabric, lsp: u8) -> (DiscoveryHeader, Vec<u8>) {
+fn discovery_page(world: &mut TestWorld, host: &mut Fabric, lsp: u8) -> (DiscoveryHeader, Vec<u8>) {
     let sqe = admin(AdminOpcode::GET_LOG_PAGE, 1, (16384 / 4 - 1) << 16 | u32::from(lsp) << 8 | 0x70, 0);
     let (cqe, data) = host.admin_data(world, sqe);
     assert!(cqe.status().is_success());
@@ -757,7 +757,7 @@ fn identify_says_what_hosts_read() {
     assert_eq!((id.subnqn(), id.serial()), (Some("nqn.2026-01.io.weir:test"), "WEIR0001"));
     // docs/reference/formats.md, "The class of a controller": version 1, class high, wishes count for nothing.
     assert_eq!(id.vs[..8], *b"WEIR\x01\x01\x00\x00");
-    let page = |world: &mut World, host: &mut Fabric, sqe: Sqe| {
+    let page = |world: &mut TestWorld, host: &mut Fabric, sqe: Sqe| {
         let (cqe, data) = host.admin_data(world, sqe);
         (cqe.status(), data)
     };
@@ -802,7 +802,7 @@ fn identify_says_what_hosts_read() {
 fn features_have_values_defaults_and_capabilities() {
     let mut world = drive(|c| (c.max_io_queues, c.volatile_write_cache) = (8, true));
     let mut host = Fabric::ready(&mut world, "nqn.gold", 100, ams::RR);
-    let mut get = |world: &mut World, fid, sel| {
+    let mut get = |world: &mut TestWorld, fid, sel| {
         let (cqe, data) = host.admin_data(world, get_feature(fid, sel));
         (cqe.status(), cqe.dw0.get(), data)
     };
@@ -824,7 +824,7 @@ fn features_have_values_defaults_and_capabilities() {
     let quanta = Quanta::read_from_bytes(&data[..16]).unwrap();
     assert_eq!((high, quanta.medium.get(), quanta.low.get()), (128 << 10, 64 << 10, 32 << 10));
     assert_eq!(Queues(get(&mut world, fid::QUEUES, 0).1).nsq(), 7);
-    let mut set = |world: &mut World, sqe: Sqe| host.admin(world, sqe);
+    let mut set = |world: &mut TestWorld, sqe: Sqe| host.admin(world, sqe);
     let quanta = Sqe { cdw12: U32::new(8192), cdw13: U32::new(4096), ..set_feature(fid::QUANTA, 16384) };
     assert!(set(&mut world, quanta).status().is_success());
     assert!(set(&mut world, set_feature(fid::QUANTA, 1)).status().same_code(Status::INVALID_FIELD), "a quantum of 0");
@@ -870,7 +870,7 @@ fn smart_counts_truly() {
 fn log_pages_are_what_they_claim() {
     let mut world = drive(|_| {});
     let mut host = Fabric::ready(&mut world, "nqn.gold", 100, ams::RR);
-    let mut read = |world: &mut World, lid: u8, bytes: u32, offset: u32| {
+    let mut read = |world: &mut TestWorld, lid: u8, bytes: u32, offset: u32| {
         let cdw10 = (bytes / 4 - 1) << 16 | u32::from(lid);
         let sqe = Sqe { cdw12: U32::new(offset), ..admin(AdminOpcode::GET_LOG_PAGE, 1, cdw10, 0) };
         let (cqe, data) = host.admin_data(world, sqe);
@@ -902,11 +902,11 @@ fn log_pages_are_what_they_claim() {
 fn a_front_queue_takes_requests_in_bytes() {
     // What NVMe hosts are limited to, a door of this process is not.
     let mut world = drive(|c| (c.mdts, c.max_io_queues) = (1, 1));
-    let attach = Attach { tenant: 0, owner: Owner(3), model: Model::Front, host: "vm".into() };
+    let attach = Attach { tenant: 0, owner: Owner(3), model: TransportModel::Front, host: "vm".into() };
     let front = world.drive.attach(Nanos(0), attach).unwrap();
-    assert_eq!(world.drive.add_message_queue(front, 0, None, Owner(3)), Err(Error::QueueSize));
+    assert_eq!(world.drive.add_message_queue(front, 0, None, Owner(3)), Err(ManagementError::QueueSize));
     let queue = world.drive.add_message_queue(front, 8, None, Owner(3)).unwrap();
-    let request = |op, offset, len| Request { op, nsid: 3, offset, len, fua: false };
+    let request = |op, offset, len| BlockRequest { op, nsid: 3, offset, len, fua: false };
     let (start, wide) = (2u64 << 30, 1 << 20);
     let table = [
         (request(Op::Read, 4096, wide), Ok((Op::Read, start + 4096, wide))),
@@ -916,7 +916,7 @@ fn a_front_queue_takes_requests_in_bytes() {
         (request(Op::Write, 0, 0), Err(Status::INVALID_FIELD)),
         (request(Op::Write, 1 << 30, 4096), Err(Status::LBA_OUT_OF_RANGE)),
         (request(Op::Write, u64::MAX - 4095, 4096), Err(Status::LBA_OUT_OF_RANGE)),
-        (Request { nsid: 9, ..request(Op::Read, 0, 4096) }, Err(Status::INVALID_NAMESPACE_OR_FORMAT)),
+        (BlockRequest { nsid: 9, ..request(Op::Read, 0, 4096) }, Err(Status::INVALID_NAMESPACE_OR_FORMAT)),
     ];
     for (tag, (request, expected)) in table.into_iter().enumerate() {
         let tag = tag as u32;

@@ -6,8 +6,10 @@ mod common;
 use common::sparse::Machine;
 use common::{config, csts, drive, get_feature, set_feature};
 use proptest::prelude::*;
-use weir_controller::testing::{Ring, World, admin, io};
-use weir_controller::{Attach, Error, Event, FUNCTION_VERSION, Model, Owner, RestoreError, Subsystem};
+use weir_controller::testing::{TestRing, TestWorld, admin, io};
+use weir_controller::{
+    Attach, Event, FUNCTION_VERSION, ManagementError, Owner, RestoreError, Subsystem, TransportModel,
+};
 use weir_spec::nvme::feature::{Arbitration, fid, select};
 use weir_spec::nvme::register::{self, ams};
 use weir_spec::nvme::{AdminOpcode, Status};
@@ -19,8 +21,8 @@ const OWNER: Owner = Owner(5);
 const HEAD: usize = 20;
 
 /// A host with weights of its own, an event request, and two queues of 8 entries, of high and of low priority.
-fn host(world: &mut World) -> (Ring, u16) {
-    let mut ring = Ring::ready(world, 0, OWNER, ams::WRR);
+fn host(world: &mut TestWorld) -> (TestRing, u16) {
+    let mut ring = TestRing::ready(world, 0, OWNER, ams::WRR);
     let wrr = Arbitration(0).with_ab(3).with_hpw(7).with_mpw(5).with_lpw(1);
     assert!(ring.admin(world, set_feature(fid::ARBITRATION, wrr.0)).status().is_success());
     ring.add_queue(world, 1, 8, 1);
@@ -31,7 +33,7 @@ fn host(world: &mut World) -> (Ring, u16) {
 }
 
 /// The drive is another one now, with what the first one saved.
-fn move_on(world: &mut World, rings: &mut [&mut Ring]) {
+fn move_on(world: &mut TestWorld, rings: &mut [&mut TestRing]) {
     let bytes = world.drive.functions(world.now);
     let before = world.drive.controllers();
     let mut drive = Subsystem::new(config(|_| {}), world.now).unwrap();
@@ -58,7 +60,7 @@ fn a_host_does_not_notice() {
         .into_iter()
         .chain([register::ASQ, register::ACQ]);
     let registers: Vec<u32> = registers.collect();
-    let read = |ring: &Ring, world: &World| registers.iter().map(|r| ring.read(world, *r)).collect::<Vec<_>>();
+    let read = |ring: &TestRing, world: &TestWorld| registers.iter().map(|r| ring.read(world, *r)).collect::<Vec<_>>();
     let before = read(&ring, &world);
     // Around both rings several times, with a move in the middle of what is consumed and what is not.
     for turn in 0..20 {
@@ -111,7 +113,7 @@ fn what_waits_on_the_rings_is_served_afterwards() {
 fn classes_and_weights_of_queues_are_kept() {
     let mut world = drive(|_| {});
     let (mut ring, _) = host(&mut world);
-    let classes = |world: &World| {
+    let classes = |world: &TestWorld| {
         let controllers = world.drive.controllers();
         controllers[0].queues.iter().map(|q| (q.qid, q.class)).collect::<Vec<_>>()
     };
@@ -139,15 +141,15 @@ fn what_has_begun_is_not_carried() {
 #[test]
 fn identifiers_are_kept_and_given_to_nobody_else() {
     let mut world = drive(|_| {});
-    let attach = |world: &mut World, host: &str| {
-        let attach = Attach { tenant: 1, owner: Owner(9), model: Model::Rings, host: host.into() };
+    let attach = |world: &mut TestWorld, host: &str| {
+        let attach = Attach { tenant: 1, owner: Owner(9), model: TransportModel::Rings, host: host.into() };
         world.drive.attach(world.now, attach)
     };
     let first = attach(&mut world, "one").unwrap();
     let (mut ring, _) = host(&mut world);
     attach(&mut world, "three").unwrap();
     world.drive.detach(world.now, first);
-    let ids = |world: &World| world.drive.controllers().iter().map(|c| (c.id, c.host.clone())).collect::<Vec<_>>();
+    let ids = |world: &TestWorld| world.drive.controllers().iter().map(|c| (c.id, c.host.clone())).collect::<Vec<_>>();
     let bytes = world.drive.functions(world.now);
     let mut next = Subsystem::new(config(|_| {}), world.now).unwrap();
     next.resume_functions(world.now, &bytes).unwrap();
@@ -166,8 +168,8 @@ fn identifiers_are_kept_and_given_to_nobody_else() {
     let full = drive(|c| c.max_controllers = 1);
     let mut next = full.drive.clone();
     assert_eq!(next.resume_functions(Nanos(0), &bytes), Ok(2), "there are no such identifiers");
-    let attach = Attach { tenant: 0, owner: OWNER, model: Model::Rings, host: "x".into() };
-    assert!(next.controllers().is_empty() && !matches!(next.attach(Nanos(0), attach), Err(Error::Full)));
+    let attach = Attach { tenant: 0, owner: OWNER, model: TransportModel::Rings, host: "x".into() };
+    assert!(next.controllers().is_empty() && !matches!(next.attach(Nanos(0), attach), Err(ManagementError::Full)));
 }
 
 /// A guest may say that its queues lie where no memory is: that is its own affair, and others on the drive go on.
@@ -205,7 +207,7 @@ fn one_that_cannot_be_read_is_dropped_alone() {
     let mut world = drive(|_| {});
     let owners = [Owner(5), Owner(6), Owner(7)];
     for owner in owners {
-        let mut ring = Ring::ready(&mut world, 0, owner, ams::RR);
+        let mut ring = TestRing::ready(&mut world, 0, owner, ams::RR);
         ring.add_queue(&mut world, 1, 8, 0);
     }
     let bytes = world.drive.functions(world.now);
@@ -234,7 +236,7 @@ fn one_that_cannot_be_read_is_dropped_alone() {
 fn hosts_have_as_many_queues_as_they_were_shown() {
     for (before, after) in [(3, 64), (3, 1)] {
         let mut world = drive(|c| c.max_io_queues = before);
-        let mut ring = Ring::ready(&mut world, 0, OWNER, ams::RR);
+        let mut ring = TestRing::ready(&mut world, 0, OWNER, ams::RR);
         ring.add_queue(&mut world, before, 8, 0);
         let mut next = Subsystem::new(config(|c| c.max_io_queues = after), world.now).unwrap();
         assert_eq!(next.resume_functions(world.now, &world.drive.functions(world.now)), Ok(0));
@@ -250,7 +252,7 @@ fn hosts_have_as_many_queues_as_they_were_shown() {
 #[test]
 fn nothing_is_served_before_it_is_claimed() {
     let mut world = drive(|_| {});
-    let mut rings = [Owner(5), Owner(6)].map(|owner| Ring::ready(&mut world, 0, owner, ams::RR));
+    let mut rings = [Owner(5), Owner(6)].map(|owner| TestRing::ready(&mut world, 0, owner, ams::RR));
     for ring in &mut rings {
         ring.add_queue(&mut world, 1, 8, 0);
     }

@@ -5,8 +5,8 @@ mod common;
 
 use common::{fabric_with_queues, get_feature, set_feature};
 use proptest::prelude::*;
-use weir_controller::testing::{Fabric, Ring, World, admin, io};
-use weir_controller::{Config, Cost, Data, Host, Io, NamespaceConfig, Op, Owner, TenantConfig};
+use weir_controller::testing::{Fabric, TestRing, TestWorld, admin, io};
+use weir_controller::{Cost, Data, Host, Io, NamespaceConfig, Op, Owner, SubsystemConfig, TenantConfig};
 use weir_spec::nvme::feature::fid;
 use weir_spec::nvme::identify::{IdentifyController, IdentifyNamespace, IdentifyNvmController, cns};
 use weir_spec::nvme::lba_status::{
@@ -29,21 +29,21 @@ const BLOCK: usize = 512;
 /// A drive, and the bytes of its media.
 #[derive(Clone)]
 struct Bench {
-    world: World,
+    world: TestWorld,
     media: Vec<u8>,
 }
 
 impl Bench {
     /// One namespace of `blocks` blocks of 512 bytes, one tenant.
-    fn new(blocks: u64, change: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config::new("nqn.2026-01.io.weir:io");
+    fn new(blocks: u64, change: impl FnOnce(&mut SubsystemConfig)) -> Self {
+        let mut config = SubsystemConfig::new("nqn.2026-01.io.weir:io");
         let size = blocks * BLOCK as u64;
         config.namespaces.push(NamespaceConfig { nsid: 1, start: 4096, size, block_size: 512, uuid: [1; 16] });
         config.tenants.push(TenantConfig::new("all", Class::Medium));
         config.atomic_write = 1 << 20;
         config.admin_rate = u32::MAX;
         change(&mut config);
-        Self { world: World::new(config, 64), media: vec![0; size as usize + 8192] }
+        Self { world: TestWorld::new(config, 64), media: vec![0; size as usize + 8192] }
     }
 
     fn host(&mut self, name: &str, base: u32, queues: u16) -> Fabric {
@@ -546,7 +546,7 @@ fn an_abort_takes_both_of_a_pair() {
 #[test]
 fn pairs_on_rings() {
     let mut bench = Bench::new(64, |_| {});
-    let mut ring = Ring::ready(&mut bench.world, 0, Owner(7), ams::RR);
+    let mut ring = TestRing::ready(&mut bench.world, 0, Owner(7), ams::RR);
     ring.add_queue(&mut bench.world, 1, 8, 0);
     let at = |sqe: Sqe, data: u64| Sqe { dptr: [U64::new(data), U64::ZERO], ..sqe };
     let (one, two) = pair(8, 1);
@@ -952,17 +952,17 @@ fn a_reservation_keeps_sanitize_away() {
 /// A front controller has no identity: it is a stranger.
 #[test]
 fn a_front_controller_is_a_stranger() {
-    use weir_controller::{Attach, Event, Model, Request, Tag};
+    use weir_controller::{Attach, BlockRequest, Event, Tag, TransportModel};
     let mut bench = Bench::new(64, |_| {});
     let mut host = bench.host("nqn.a", 10, 1);
-    let attach = Attach { tenant: 0, owner: Owner(90), model: Model::Front, host: "vm".into() };
+    let attach = Attach { tenant: 0, owner: Owner(90), model: TransportModel::Front, host: "vm".into() };
     let front = bench.world.drive.attach(Nanos(0), attach).unwrap();
     let queue = bench.world.drive.add_message_queue(front, 8, None, Owner(90)).unwrap();
     let mut tag = 0;
     let mut ask = |bench: &mut Bench, op: Op, len: u32| {
         tag += 1;
         bench.world.host.pending.insert((90, tag), tag as u16);
-        let request = Request { op, nsid: 1, offset: 0, len, fua: false };
+        let request = BlockRequest { op, nsid: 1, offset: 0, len, fua: false };
         bench.world.event(Event::Submit { queue, request, tag: Tag(tag) });
         bench.settle();
         bench.world.answer(Owner(90), tag).unwrap().status()
@@ -1134,9 +1134,9 @@ fn identifiers_of_hosts() {
     let status = bench.status(&mut a, short, &[0; 256]);
     assert!(status.same_code(Status::HOST_ID_INCONSISTENT), "{status}");
     // On rings the host says who it is, once.
-    let mut ring = Ring::ready(&mut bench.world, 0, Owner(7), ams::RR);
+    let mut ring = TestRing::ready(&mut bench.world, 0, Owner(7), ams::RR);
     ring.add_queue(&mut bench.world, 1, 8, 0);
-    let ask = |bench: &mut Bench, ring: &mut Ring, sqe: Sqe| {
+    let ask = |bench: &mut Bench, ring: &mut TestRing, sqe: Sqe| {
         ring.submit(&mut bench.world, 1, Sqe { dptr: [U64::new(0x38000), U64::ZERO], ..sqe }).unwrap();
         bench.settle();
         ring.reap(&mut bench.world, 1)[0].status()
@@ -1146,7 +1146,7 @@ fn identifiers_of_hosts() {
     assert!(ask(&mut bench, &mut ring, sqe).is_success(), "a host without an identifier is a host of its own");
     let (head, list) = report(&mut bench, &mut a);
     assert_eq!((head.regctl.get(), list[1].hostid, list[1].rkey.get()), (2, [0; 16], 6));
-    let set = |bench: &mut Bench, ring: &mut Ring, wide: u32, id: u8| {
+    let set = |bench: &mut Bench, ring: &mut TestRing, wide: u32, id: u8| {
         bench.world.host.ring(Owner(7))[0x38000..0x38010].fill(id);
         let sqe = Sqe { dptr: [U64::new(0x38000), U64::ZERO], ..set_feature(fid::HOST_ID, wide) };
         ring.admin(&mut bench.world, sqe).status()

@@ -11,10 +11,11 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use weir_controller::{
-    Attach, ControllerHandle, DataPointer, Direction, Effect, Effects, Event, Host, Io, Journals, Model,
-    NamespaceConfig, Op, Owner, Piece, Request, Subsystem, Tag, Taken, Walk, ZoneConfig, ZonedNamespace,
+    Attach, BlockRequest, ControllerHandle, DataPiece, DataPointer, Direction, Effect, Effects, Event, Host, Io,
+    Journals, NamespaceConfig, Op, Owner, RingCompletion, Subsystem, Tag, TransportModel, Walk, ZoneConfig,
+    ZonedNamespace,
 };
-use weir_journal::{Step, Words};
+use weir_journal::{CrashPoint, JournalMemory};
 use weir_spec::nvme::register::{self, Cc};
 use weir_spec::nvme::zns::ZonedOpcode;
 use weir_spec::nvme::{AdminOpcode, Cqe, IoOpcode, Sqe, Status};
@@ -57,7 +58,7 @@ enum Message {
 type Ask = (u64, Vec<u8>, (u16, u16));
 
 /// A completion that waits for such bytes: where it goes, itself, and how the journal knows its command.
-type Held = (u64, Cqe, Taken);
+type Held = (u64, Cqe, RingCompletion);
 
 /// Addresses from here on are the same memory, reached by messages.
 const FAR: u64 = 1 << 40;
@@ -130,7 +131,7 @@ impl Outside {
 #[derive(Clone, Debug)]
 struct Region(Rc<Outside>);
 
-impl Words for Region {
+impl JournalMemory for Region {
     fn count(&self) -> usize {
         self.0.journal.borrow().len()
     }
@@ -173,7 +174,7 @@ impl Door {
             Ok(())
         };
         while let Some(piece) = walk.next(&mut read).unwrap() {
-            if let Piece::Memory { address, len } = piece {
+            if let DataPiece::Memory { address, len } = piece {
                 each(address, at, len as usize);
             }
             at += piece.len() as usize;
@@ -181,7 +182,7 @@ impl Door {
     }
 
     /// Notes and posts a completion.
-    fn release(&mut self, address: u64, cqe: &Cqe, taken: Taken) {
+    fn release(&mut self, address: u64, cqe: &Cqe, taken: RingCompletion) {
         self.journals.done(cqe, taken);
         self.outside.write(address, cqe.as_bytes());
         self.journals.posted(cqe, taken);
@@ -221,7 +222,14 @@ impl Host for Door {
     fn decide(&mut self, _: Owner, tag: Tag, cqe: &Cqe) {
         self.journals.decide(tag, cqe);
     }
-    fn complete(&mut self, _: Owner, address: u64, _: Option<u16>, cqe: &Cqe, taken: Taken) -> Result<(), Status> {
+    fn complete(
+        &mut self,
+        _: Owner,
+        address: u64,
+        _: Option<u16>,
+        cqe: &Cqe,
+        taken: RingCompletion,
+    ) -> Result<(), Status> {
         if cqe.sqid.get() == 0 {
             self.dirty = true;
             self.posts.push((address, *cqe));
@@ -274,7 +282,7 @@ struct Server {
     untold: bool,
     /// Messages that have had their effect by the newest checkpoint.
     written: usize,
-    steps: Vec<Step>,
+    steps: Vec<CrashPoint>,
 }
 
 /// Messages that a turn handles at the most, and doorbells that wait for a checkpoint.
@@ -313,10 +321,10 @@ fn machine(landed: u32) -> Subsystem {
     });
     let mut drive = Subsystem::new(config, Nanos(0)).unwrap();
     if landed > 0 {
-        let attach = Attach { tenant: 0, owner: Owner(9), model: Model::Front, host: "zones".into() };
+        let attach = Attach { tenant: 0, owner: Owner(9), model: TransportModel::Front, host: "zones".into() };
         let front = drive.attach(Nanos(0), attach).unwrap();
         let queue = drive.add_message_queue(front, 1, None, Owner(9)).unwrap();
-        let request = Request { op: Op::Write, nsid: ZONED, offset: 0, len: landed * BLOCK as u32, fua: false };
+        let request = BlockRequest { op: Op::Write, nsid: ZONED, offset: 0, len: landed * BLOCK as u32, fua: false };
         let mut effects = Effects::new(4);
         drive.apply(Nanos(0), Event::Submit { queue, request, tag: Tag(0) }, &mut Quiet, &mut effects);
         while drive.has_work() {
@@ -341,7 +349,7 @@ impl Server {
         let found = outside.checkpoint.borrow().clone();
         let seen = vec![(UNRUNG, UNRUNG); usize::from(QUEUES) + 1];
         let Some(found) = found else {
-            let attach = Attach { tenant: 0, owner: OWNER, model: Model::Rings, host: "rings".into() };
+            let attach = Attach { tenant: 0, owner: OWNER, model: TransportModel::Rings, host: "rings".into() };
             let controller = drive.attach(Nanos(0), attach).unwrap();
             drive.keep_rings(controller, NonZeroU64::MIN);
             let (issued, steps, seen) = Default::default();
@@ -912,7 +920,7 @@ impl Dice {
 struct Killed {
     /// Stores that there were, if it was not killed.
     stores: u64,
-    steps: Vec<Step>,
+    steps: Vec<CrashPoint>,
     deaths: usize,
     /// The client could not be gone on with.
     disconnected: bool,
@@ -1101,7 +1109,14 @@ fn nothing_is_lost_or_done_twice_after_whichever_store_the_server_is_killed() {
         }
     }
     println!("{deaths} deaths, {found:?}");
-    for step in [Step::Idle, Step::Merged, Step::Marked, Step::InFlight, Step::Counted, Step::Done] {
+    for step in [
+        CrashPoint::Idle,
+        CrashPoint::Merged,
+        CrashPoint::Marked,
+        CrashPoint::InFlight,
+        CrashPoint::Counted,
+        CrashPoint::Done,
+    ] {
         assert!(found.contains_key(&step), "{step:?} is never found");
     }
 }

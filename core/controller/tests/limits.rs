@@ -4,8 +4,8 @@
 mod common;
 
 use common::{config, drive, fabric_with_queues};
-use weir_controller::testing::{Fabric, Ring, World, io};
-use weir_controller::{Attainment, Config, Owner};
+use weir_controller::testing::{Fabric, TestRing, TestWorld, io};
+use weir_controller::{Attainment, Owner, SubsystemConfig};
 use weir_spec::nvme::register::ams;
 use weir_units::{Bytes, Ceiling, Floor, Nanos, Rates, Sla};
 
@@ -28,11 +28,11 @@ struct Load {
 }
 
 impl Load {
-    fn new(world: &mut World, host: &str, base: u32, blocks: u32, depth: u32) -> Load {
+    fn new(world: &mut TestWorld, host: &str, base: u32, blocks: u32, depth: u32) -> Load {
         Load { fabric: fabric_with_queues(world, host, base, 1), blocks, depth, open: 0, answers: 0 }
     }
 
-    fn turn(&mut self, world: &mut World) {
+    fn turn(&mut self, world: &mut TestWorld) {
         let owner = self.fabric.base + 1;
         let before = world.host.answers.len();
         world.host.answers.retain(|(o, ..)| o.0 != owner);
@@ -47,7 +47,7 @@ impl Load {
 }
 
 /// Lets the loads run for so long, in steps of what the drive does next.
-fn run(world: &mut World, loads: &mut [&mut Load], length: u64) {
+fn run(world: &mut TestWorld, loads: &mut [&mut Load], length: u64) {
     let end = Nanos(world.now.0 + length);
     while world.now < end {
         loads.iter_mut().for_each(|load| load.turn(world));
@@ -58,7 +58,7 @@ fn run(world: &mut World, loads: &mut [&mut Load], length: u64) {
     loads.iter_mut().for_each(|load| load.turn(world));
 }
 
-fn limited(change: impl FnOnce(&mut Config)) -> World {
+fn limited(change: impl FnOnce(&mut SubsystemConfig)) -> TestWorld {
     drive(|c| {
         c.latency = Nanos(100_000);
         c.slots = 10;
@@ -66,7 +66,7 @@ fn limited(change: impl FnOnce(&mut Config)) -> World {
     })
 }
 
-fn attained(world: &mut World, tenant: u16) -> Attainment {
+fn attained(world: &mut TestWorld, tenant: u16) -> Attainment {
     world.drive.attainment(world.now, tenant).expect("something was promised")
 }
 
@@ -141,13 +141,13 @@ fn a_floor_holds_and_is_judged() {
 /// Rings are judged from the doorbell on; what waits because its host does not consume completions is not late.
 #[test]
 fn rings_are_judged_from_the_doorbell() {
-    let mut world = World::new(
+    let mut world = TestWorld::new(
         config(|c| {
             c.tenants[0].sla = Sla { rates: iops(1_000), p99: Some(Nanos(50_000)), ..Sla::default() };
         }),
         64,
     );
-    let mut ring = Ring::ready(&mut world, GOLD, Owner(7), ams::RR);
+    let mut ring = TestRing::ready(&mut world, GOLD, Owner(7), ams::RR);
     assert!(ring.create_cq(&mut world, 1, 3).is_success());
     assert!(ring.create_sq(&mut world, 1, 16, 1, 0).is_success());
     for lba in 0..6 {

@@ -4,8 +4,8 @@
 mod common;
 
 use common::{identify, set_feature};
-use weir_controller::testing::{Fabric, World, admin, io};
-use weir_controller::{Config, Data, METADATA_SHIFT, Management, NamespaceConfig, Op, Owner};
+use weir_controller::testing::{Fabric, TestWorld, admin, io};
+use weir_controller::{Data, METADATA_SHIFT, Management, NamespaceConfig, Op, Owner, SubsystemConfig};
 use weir_spec::nvme::feature::fid;
 use weir_spec::nvme::identify::{
     IdentifyController, IdentifyNamespace, NSID_ALL, cns, controller_list, namespace_list,
@@ -46,19 +46,19 @@ const LAYOUT: u16 = 16;
 
 /// A drive with namespace 1 on its first `mib` MiB, in blocks of 512 bytes, and media.
 struct Rig {
-    world: World,
+    world: TestWorld,
     data: Vec<u8>,
     metadata: Vec<u8>,
 }
 
 fn rig(mib: u64) -> Rig {
-    let config = common::config(|c: &mut Config| {
+    let config = common::config(|c: &mut SubsystemConfig| {
         c.namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size: mib * MIB, block_size: 512, uuid: [1; 16] }];
         c.management = Some(Management { capacity: CAPACITY, least_block: 512, metadata: true });
         c.atomic_write = u64::MAX;
     });
     let data = vec![0xee; CAPACITY as usize];
-    Rig { world: World::new(config, 64), metadata: vec![0; (CAPACITY >> METADATA_SHIFT) as usize], data }
+    Rig { world: TestWorld::new(config, 64), metadata: vec![0; (CAPACITY >> METADATA_SHIFT) as usize], data }
 }
 
 impl Rig {
@@ -530,7 +530,7 @@ fn what_cannot_be_is_refused_in_the_standards_words() {
     assert_eq!(rig.delete(&mut a, 3), Status::INVALID_FIELD.dnr());
     assert_eq!(rig.delete(&mut a, 300), Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
     // A drive without management has none of it.
-    let mut plain = World::new(common::config(|_| ()), 64);
+    let mut plain = TestWorld::new(common::config(|_| ()), 64);
     let mut host = Fabric::ready(&mut plain, "nqn.gold", 100, ams::RR);
     for opcode in [AdminOpcode::NAMESPACE_MANAGEMENT, AdminOpcode::NAMESPACE_ATTACHMENT, AdminOpcode::FORMAT_NVM] {
         assert_eq!(host.admin(&mut plain, admin(opcode, 1, 0, 0)).status(), Status::INVALID_OPCODE.dnr());
@@ -1328,11 +1328,11 @@ fn a_drive_remembers_its_namespaces() {
     assert_eq!(after.io(&mut a, of(io(WRITE, 9, 0, 1), 5), &mut vec![1; 512]), Status::SUCCESS);
     assert_eq!(after.protect(&mut a, 3, write_protect::NONE), Status::SUCCESS);
     // A drive of another size is not this one; nor is one whose state is cut short or changed.
-    let other = common::config(|c: &mut Config| {
+    let other = common::config(|c: &mut SubsystemConfig| {
         c.namespaces = vec![];
         c.management = Some(Management { capacity: CAPACITY / 2, least_block: 512, metadata: true });
     });
-    assert!(World::new(other, 64).drive.restore(&blob).is_err());
+    assert!(TestWorld::new(other, 64).drive.restore(&blob).is_err());
     for at in 0..blob.len() {
         let mut wrong = blob.clone();
         wrong[at] ^= 0x10;

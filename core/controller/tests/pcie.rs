@@ -4,8 +4,8 @@ mod common;
 
 use common::sparse::{Machine, cq_base, sq_base};
 use common::{config, csts, drive, fabric_with_queues, set_feature};
-use weir_controller::testing::{Ring, admin, io};
-use weir_controller::{Config, Event, MemoryBuffer, Owner};
+use weir_controller::testing::{TestRing, admin, io};
+use weir_controller::{Event, MemoryBuffer, Owner, SubsystemConfig};
 use weir_spec::nvme::feature::{Coalescing, fid};
 use weir_spec::nvme::identify::{IdentifyController, oacs};
 use weir_spec::nvme::register::{self, Cap, CmbLoc, CmbSz, Doorbell, ams, doorbell_offset};
@@ -100,7 +100,7 @@ fn what_cannot_be_enabled_is_fatal() {
 #[test]
 fn a_controller_reset_drops_what_is_in_flight() {
     let mut world = drive(|_| {});
-    let mut ring = Ring::ready(&mut world, 0, Owner(1), ams::RR);
+    let mut ring = TestRing::ready(&mut world, 0, Owner(1), ams::RR);
     ring.add_queue(&mut world, 1, 16, 0);
     for _ in 0..5 {
         ring.submit(&mut world, 1, io(2, 0, 0, 8));
@@ -129,8 +129,8 @@ fn a_controller_reset_drops_what_is_in_flight() {
 #[test]
 fn a_controller_is_ready_when_the_media_has_nothing_of_the_queues_before() {
     let mut world = drive(|_| {});
-    let mut ring = Ring::ready(&mut world, 0, Owner(1), ams::RR);
-    let other = Ring::ready(&mut world, 0, Owner(2), ams::RR);
+    let mut ring = TestRing::ready(&mut world, 0, Owner(1), ams::RR);
+    let other = TestRing::ready(&mut world, 0, Owner(2), ams::RR);
     ring.add_queue(&mut world, 1, 16, 0);
     for lba in 0..3 {
         ring.submit(&mut world, 1, io(1, lba * 8, 0, 8));
@@ -161,8 +161,9 @@ fn a_controller_is_ready_when_the_media_has_nothing_of_the_queues_before() {
 #[test]
 fn a_subsystem_reset_is_for_the_whole_subsystem_of_a_tenant() {
     let mut world = drive(|_| {});
-    let mut rings: Vec<Ring> =
-        [(0, 1), (0, 2), (1, 3)].map(|(tenant, owner)| Ring::ready(&mut world, tenant, Owner(owner), ams::RR)).into();
+    let mut rings: Vec<TestRing> = [(0, 1), (0, 2), (1, 3)]
+        .map(|(tenant, owner)| TestRing::ready(&mut world, tenant, Owner(owner), ams::RR))
+        .into();
     for ring in &mut rings {
         ring.add_queue(&mut world, 1, 16, 0);
         ring.submit(&mut world, 1, io(2, 0, 0, 8));
@@ -222,7 +223,7 @@ fn a_function_level_reset_keeps_nothing() {
 fn a_shutdown_flushes_and_the_controller_can_be_enabled_again() {
     for shn in [1u32, 2] {
         let mut world = drive(|c| c.volatile_write_cache = true);
-        let mut ring = Ring::ready(&mut world, 0, Owner(1), ams::RR);
+        let mut ring = TestRing::ready(&mut world, 0, Owner(1), ams::RR);
         ring.add_queue(&mut world, 1, 16, 0);
         ring.submit(&mut world, 1, io(1, 0, 0, 8));
         world.run();
@@ -507,8 +508,8 @@ fn the_memory_buffer_is_where_its_host_says() {
     assert_eq!((m.get(register::CMBMSC), m.get(register::CMBSZ), m.drive.memory_buffer(m.controller)), (0, 0, None));
     // Sizes that a base address register cannot have.
     for cmb in [1, 4095, 6 << 12, 2 << 30] {
-        let refused = weir_controller::Subsystem::new(Config { cmb, ..config(|_| {}) }, Nanos(0));
-        assert_eq!(refused.err(), Some(weir_controller::Error::MemoryBuffer), "{cmb}");
+        let refused = weir_controller::Subsystem::new(SubsystemConfig { cmb, ..config(|_| {}) }, Nanos(0));
+        assert_eq!(refused.err(), Some(weir_controller::ManagementError::MemoryBuffer), "{cmb}");
     }
 }
 

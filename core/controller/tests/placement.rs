@@ -3,9 +3,9 @@
 mod common;
 
 use common::{config, fabric_with_queues, get_feature, identify, identify_controller, set_feature};
-use weir_controller::testing::{Fabric, World, admin, io};
-use weir_controller::{Op, Operation, Service};
-use weir_flash::{BufferConfig, Config, FdpConfig, Flash, FlashOp, Preset, UNIT, When};
+use weir_controller::testing::{Fabric, TestWorld, admin, io};
+use weir_controller::{Op, Operation, TimingModel};
+use weir_flash::{BufferConfig, FdpConfig, Flash, FlashDriveConfig, FlashOp, Preset, UNIT, When};
 use weir_spec::nvme::fdp::{
     DirectiveDw11, EventsDw11, ManagementDw10, Mode, directive, event_flag, event_type, handle_type, usage,
 };
@@ -22,7 +22,7 @@ const WRITE: u8 = 1;
 #[derive(Debug)]
 struct Inside(Flash);
 
-impl Service for Inside {
+impl TimingModel for Inside {
     fn begin(&mut self, now: Nanos, operation: Operation) -> When {
         let Operation { op, offset, len, placement, .. } = operation;
         let (first, units) = ((offset / u64::from(UNIT)) as u32, len.div_ceil(UNIT));
@@ -49,7 +49,7 @@ impl Service for Inside {
 
 /// Four dies in two reclaim groups, three handles of which the last is persistently isolated: reclaim units of 32 units.
 fn flash() -> Flash {
-    let mut config = Config::preset(Preset::FemuBasic, false);
+    let mut config = FlashDriveConfig::preset(Preset::FemuBasic, false);
     let geometry = &mut config.geometry;
     (geometry.channels, geometry.ways, geometry.planes, geometry.blocks, geometry.pages) = (4, 1, 1, 64, 16);
     geometry.page_bytes = UNIT;
@@ -62,7 +62,7 @@ fn flash() -> Flash {
 }
 
 struct Host {
-    world: World,
+    world: TestWorld,
     fabric: Fabric,
 }
 
@@ -74,7 +74,7 @@ impl Host {
             }
             c.tenants[0].placement = default;
         });
-        let mut world = World::new(config, 64);
+        let mut world = TestWorld::new(config, 64);
         world.drive.set_service(Box::new(Inside(flash())));
         let fabric = fabric_with_queues(&mut world, "nqn.gold", 100, 1);
         Host { world, fabric }
@@ -325,7 +325,7 @@ fn a_tenant_has_a_handle_of_its_own() {
 
 #[test]
 fn a_drive_without_handles_has_none_of_it() {
-    let mut world = World::new(config(|_| {}), 64);
+    let mut world = TestWorld::new(config(|_| {}), 64);
     let mut fabric = fabric_with_queues(&mut world, "nqn.gold", 100, 1);
     let id = identify_controller(&mut world, &mut fabric);
     assert_eq!((id.ctratt.get(), id.endgidmax.get()), (1 | 1 << 4, 1), "an endurance group, and nothing else");

@@ -10,9 +10,12 @@ mod common;
 use common::config;
 use std::collections::BTreeMap;
 use weir_arbiter::Mechanism;
-use weir_controller::testing::{Fabric, Ring, World, admin, io};
-use weir_controller::{Attach, Config, Effect, Effects, Event, Model, Op, Owner, Request, SqHandle, Tag, TenantConfig};
-use weir_plan::{Demand, Drive, Setting, Tenant, forecast};
+use weir_controller::testing::{Fabric, TestRing, TestWorld, admin, io};
+use weir_controller::{
+    Attach, BlockRequest, Effect, Effects, Event, Op, Owner, SqHandle, SubsystemConfig, Tag, TenantConfig,
+    TransportModel,
+};
+use weir_plan::{Demand, DriveModel, PlanTenant, Setting, forecast};
 use weir_spec::nvme::register::ams;
 use weir_spec::nvme::{AdminOpcode, Status};
 use weir_units::{Class, Nanos};
@@ -60,13 +63,13 @@ enum Deed {
     /// Keeps the admin queue full.
     AdminStorm(Box<Fabric>, u32),
     /// Fills rings whose completions it never takes.
-    NeverReaps(Ring),
+    NeverReaps(TestRing),
     /// Connects queues, fills them, and goes.
     Churn(u16),
 }
 
 struct Scene {
-    world: World,
+    world: TestWorld,
     effects: Effects,
     clients: Vec<Client>,
     deeds: Vec<Deed>,
@@ -76,7 +79,7 @@ struct Scene {
     steps: u64,
 }
 
-fn tenants(bronzes: u16) -> impl FnOnce(&mut Config) {
+fn tenants(bronzes: u16) -> impl FnOnce(&mut SubsystemConfig) {
     move |config| {
         config.slots = SLOTS;
         config.latency = LATENCY;
@@ -90,7 +93,7 @@ fn tenants(bronzes: u16) -> impl FnOnce(&mut Config) {
 
 impl Scene {
     fn new(bronzes: u16, gold: u32) -> Self {
-        let world = World::new(config(tenants(bronzes)), 8192);
+        let world = TestWorld::new(config(tenants(bronzes)), 8192);
         let mut scene = Scene {
             world,
             effects: Effects::new(8192),
@@ -110,7 +113,7 @@ impl Scene {
         let owner = Owner(1_000 + self.clients.len() as u32);
         let mut handles = Vec::new();
         while (handles.len() as u32) < queues {
-            let attach = Attach { tenant, owner, model: Model::Front, host: format!("client of {tenant}") };
+            let attach = Attach { tenant, owner, model: TransportModel::Front, host: format!("client of {tenant}") };
             let controller = self.world.drive.attach(self.world.now, attach).expect("there is room for controllers");
             for _ in 0..(queues - handles.len() as u32).min(64) {
                 let queue = self.world.drive.add_message_queue(controller, depth, None, owner);
@@ -179,7 +182,11 @@ impl Scene {
         client.sent[tag as usize] = (now, if moves { len.max(4096) } else { 4096 });
         let (owner, queue) = (client.owner, client.queues[(tag / client.depth) as usize]);
         self.world.host.pending.insert((owner.0, tag), tag as u16);
-        self.apply(Event::Submit { queue, request: Request { op, nsid: 1, offset, len, fua: false }, tag: Tag(tag) });
+        self.apply(Event::Submit {
+            queue,
+            request: BlockRequest { op, nsid: 1, offset, len, fua: false },
+            tag: Tag(tag),
+        });
     }
 
     /// Everybody takes what came and asks for more.
@@ -223,12 +230,12 @@ impl Scene {
                 }
                 Deed::Churn(tenant) => {
                     let owner = Owner(900 + u32::from(*tenant));
-                    let attach = Attach { tenant: *tenant, owner, model: Model::Front, host: "churn".into() };
+                    let attach = Attach { tenant: *tenant, owner, model: TransportModel::Front, host: "churn".into() };
                     let controller = self.world.drive.attach(self.world.now, attach).expect("there is room");
                     let queue = self.world.drive.add_message_queue(controller, 64, None, owner).expect("there is room");
                     for n in 0..64 {
                         self.world.host.pending.insert((owner.0, n), n as u16);
-                        let request = Request { op: Op::Read, nsid: 1, offset: 0, len: SIZE, fua: false };
+                        let request = BlockRequest { op: Op::Read, nsid: 1, offset: 0, len: SIZE, fua: false };
                         self.apply(Event::Submit { queue, request, tag: Tag(n) });
                     }
                     self.apply(Event::Run);
@@ -294,14 +301,14 @@ impl Client {
 fn promised(gold: u32) -> [(f64, [f64; 2]); 2] {
     let tenant = |text: &str| {
         let job = Job::parse(text, &Job::default()).expect("a job");
-        Tenant::new(&job.name, job.class.expect("a class"), Demand::of(&job))
+        PlanTenant::new(&job.name, job.class.expect("a class"), Demand::of(&job))
     };
     let tenants = [
         tenant(&format!("name=gold,class=high,qd={gold}")),
         tenant(&format!("name=silver,class=medium,qd={DEPTH}")),
         tenant("name=bronze,class=low,qd=4096"),
     ];
-    let drive = Drive::fixed(LATENCY, SLOTS, 4 << 20);
+    let drive = DriveModel::fixed(LATENCY, SLOTS, 4 << 20);
     let forecast = forecast(&drive, &Setting::new(Mechanism::Drr), &tenants);
     [0, 1].map(|i| {
         let expected = &forecast.tenants[i];
@@ -353,7 +360,7 @@ fn storm(scene: &mut Scene, tenant: u16) {
 }
 
 fn never_reaps(scene: &mut Scene, tenant: u16) {
-    let mut ring = Ring::ready(&mut scene.world, tenant, Owner(20_000 + u32::from(tenant)), ams::RR);
+    let mut ring = TestRing::ready(&mut scene.world, tenant, Owner(20_000 + u32::from(tenant)), ams::RR);
     for qid in 1..=4 {
         ring.add_queue(&mut scene.world, qid, 256, 0);
     }

@@ -3,9 +3,11 @@
 mod common;
 
 use common::{config, fabric_with_queues};
-use weir_controller::testing::{Fabric, World, io};
-use weir_controller::{Op, Operation, Service};
-use weir_flash::{Arbitration, BufferConfig, CellType, Config, Flash, FlashOp, Order, Preset, Timing, UNIT, When};
+use weir_controller::testing::{Fabric, TestWorld, io};
+use weir_controller::{Op, Operation, TimingModel};
+use weir_flash::{
+    Arbitration, BufferConfig, CellType, Flash, FlashDriveConfig, FlashOp, FlashTiming, Order, Preset, UNIT, When,
+};
 use weir_spec::nvme::{AdminOpcode, Cqe, Sqe, Status};
 use weir_units::{Bytes, Nanos};
 use zerocopy::little_endian::U32;
@@ -16,7 +18,7 @@ const READ: u8 = 2;
 #[derive(Debug)]
 struct Inside(Flash);
 
-impl Service for Inside {
+impl TimingModel for Inside {
     fn begin(&mut self, now: Nanos, operation: Operation) -> When {
         let (first, units) = ((operation.offset / u64::from(UNIT)) as u32, operation.len.div_ceil(UNIT));
         let op = match operation.op {
@@ -50,25 +52,25 @@ impl Service for Inside {
 
 /// One channel of two dies, pages of 4 KiB.
 fn flash() -> Flash {
-    let mut config = Config::preset(Preset::FemuBasic, false);
+    let mut config = FlashDriveConfig::preset(Preset::FemuBasic, false);
     let geometry = &mut config.geometry;
     (geometry.channels, geometry.ways, geometry.planes, geometry.blocks, geometry.pages) = (1, 2, 1, 64, 16);
     (geometry.page_bytes, geometry.spare_bytes, geometry.cell) = (UNIT, 64, CellType::Slc);
     let (arbitration, order) = (Arbitration::Fifo, Order::InOrder);
-    config.timing = Timing { arbitration, order, ..config.timing };
+    config.timing = FlashTiming { arbitration, order, ..config.timing };
     config.buffer = BufferConfig::NONE;
     config.ftl.capacity = Some(Bytes(1000 * u64::from(UNIT)));
     Flash::new(&config, Nanos(0)).expect("a small drive")
 }
 
-fn host(slots: u32) -> (World, Fabric) {
+fn host(slots: u32) -> (TestWorld, Fabric) {
     let config = config(|c| {
         c.slots = slots;
         for ns in &mut c.namespaces {
             (ns.start, ns.size) = (u64::from(ns.nsid / 3) * 500 * u64::from(UNIT), 500 * u64::from(UNIT));
         }
     });
-    let mut world = World::new(config, 64);
+    let mut world = TestWorld::new(config, 64);
     world.drive.set_service(Box::new(Inside(flash())));
     let fabric = fabric_with_queues(&mut world, "nqn.gold", 100, 1);
     (world, fabric)
@@ -79,7 +81,7 @@ fn command(opcode: u8, cid: u16, lba: u64) -> Sqe {
 }
 
 /// Lets time pass until all of the commands are complete: when each is, in their order.
-fn ends(world: &mut World, fabric: &Fabric, tags: &[u32]) -> Vec<(Nanos, Cqe)> {
+fn ends(world: &mut TestWorld, fabric: &Fabric, tags: &[u32]) -> Vec<(Nanos, Cqe)> {
     let mut ends: Vec<Option<(Nanos, Cqe)>> = vec![None; tags.len()];
     world.settle();
     for _ in 0..10_000 {

@@ -4,8 +4,8 @@
 mod common;
 
 use common::{CC_EN, config, csts, drive, fabric_with_queues, identify_controller, set_feature};
-use weir_controller::testing::{Fabric, Ring, World, admin, io};
-use weir_controller::{Effects, Event, Op, Operation, Owner, Service, Subsystem};
+use weir_controller::testing::{Fabric, TestRing, TestWorld, admin, io};
+use weir_controller::{Effects, Event, Op, Operation, Owner, Subsystem, TimingModel};
 use weir_flash::When;
 use weir_spec::nvme::entry::SglDescriptor;
 use weir_spec::nvme::feature::{Arbitration, async_config, fid};
@@ -23,8 +23,8 @@ const FLUSH: u8 = 0;
 const DSM: u8 = 9;
 const RINGS: Owner = Owner(7);
 
-fn rings(world: &mut World) -> Ring {
-    let mut ring = Ring::ready(world, 0, RINGS, ams::RR);
+fn rings(world: &mut TestWorld) -> TestRing {
+    let mut ring = TestRing::ready(world, 0, RINGS, ams::RR);
     ring.add_queue(world, 1, 16, 0);
     ring
 }
@@ -34,7 +34,7 @@ fn rings(world: &mut World) -> Ring {
 #[test]
 fn a_completion_entry_is_reserved_before_a_command_is_fetched() {
     let mut world = drive(|_| {});
-    let mut ring = Ring::ready(&mut world, 0, RINGS, ams::RR);
+    let mut ring = TestRing::ready(&mut world, 0, RINGS, ams::RR);
     assert!(ring.create_cq(&mut world, 1, 4).is_success());
     assert!(ring.create_sq(&mut world, 1, 16, 1, 0).is_success());
     for lba in 0..10 {
@@ -56,7 +56,7 @@ fn a_completion_entry_is_reserved_before_a_command_is_fetched() {
 #[test]
 fn two_submission_queues_share_the_entries_of_one_completion_queue() {
     let mut world = drive(|_| {});
-    let mut ring = Ring::ready(&mut world, 0, RINGS, ams::RR);
+    let mut ring = TestRing::ready(&mut world, 0, RINGS, ams::RR);
     assert!(ring.create_cq(&mut world, 1, 3).is_success());
     assert!(ring.create_sq(&mut world, 1, 16, 1, 0).is_success());
     assert!(ring.create_sq(&mut world, 2, 16, 1, 0).is_success());
@@ -154,7 +154,7 @@ struct Tape {
     seen: Vec<Operation>,
 }
 
-impl Service for Tape {
+impl TimingModel for Tape {
     fn begin(&mut self, now: Nanos, operation: Operation) -> When {
         let each = if operation.op == Op::Read { 1_000 } else { 2_000 * u64::from(operation.len.div_ceil(1024)) };
         self.seen.push(operation);
@@ -197,11 +197,11 @@ fn a_service_says_when_commands_are_complete() {
 #[test]
 fn ams_is_advertised_and_what_is_advertised_is_used() {
     let mut world = drive(|c| c.slots = 1);
-    let ring = Ring::attach(&mut world, 0, RINGS);
+    let ring = TestRing::attach(&mut world, 0, RINGS);
     assert_eq!(Cap(ring.read(&world, register::CAP)).ams(), 3, "WRR and vendor specific");
     drop(ring);
     // Weights 4:2:1, one command in turn each: the order of a round.
-    let mut ring = Ring::ready(&mut world, 0, Owner(8), ams::WRR);
+    let mut ring = TestRing::ready(&mut world, 0, Owner(8), ams::WRR);
     let weights = Arbitration(0).with_ab(0).with_hpw(3).with_mpw(1).with_lpw(0);
     assert!(ring.admin(&mut world, set_feature(fid::ARBITRATION, weights.0)).status().is_success());
     for (qid, qprio) in [(1, 1), (2, 2), (3, 3)] {
@@ -225,7 +225,7 @@ fn ams_is_advertised_and_what_is_advertised_is_used() {
 #[test]
 fn urgent_is_strictly_first() {
     let mut world = drive(|c| c.slots = 1);
-    let mut ring = Ring::ready(&mut world, 0, RINGS, ams::WRR);
+    let mut ring = TestRing::ready(&mut world, 0, RINGS, ams::WRR);
     ring.add_queue(&mut world, 1, 16, 1);
     ring.add_queue(&mut world, 2, 16, 0);
     for qid in [1, 2] {
@@ -269,7 +269,7 @@ fn a_change_of_ams_needs_a_disable() {
 #[test]
 fn an_index_or_a_depth_wins_nothing() {
     let mut world = drive(|c| c.slots = 4);
-    let mut ring = Ring::ready(&mut world, 0, RINGS, ams::VENDOR);
+    let mut ring = TestRing::ready(&mut world, 0, RINGS, ams::VENDOR);
     ring.add_queue(&mut world, 1, 128, 1);
     ring.add_queue(&mut world, 2, 16, 1);
     let mut bytes = [0u64; 3];
@@ -558,7 +558,7 @@ fn event_requests_are_dropped_at_disable_and_can_be_aborted() {
 #[test]
 fn waiting_event_requests_do_not_fill_the_admin_completion_queue() {
     let mut world = drive(|_| {});
-    let mut ring = Ring::attach(&mut world, 0, RINGS);
+    let mut ring = TestRing::attach(&mut world, 0, RINGS);
     ring.enable(&mut world, 16, 2, ams::RR);
     for _ in 0..4 {
         ring.submit(&mut world, 0, event_request(0));
@@ -586,7 +586,7 @@ fn media_that_fails_is_a_critical_warning_and_one_event() {
     let config = async_config::SMART & !u32::from(critical_warning::RELIABILITY | critical_warning::READ_ONLY);
     deaf.admin(&mut world, set_feature(fid::ASYNC_EVENTS, config));
     host.admin(&mut world, set_feature(fid::ASYNC_EVENTS, critical_warning::READ_ONLY.into()));
-    let smart = |world: &mut World, host: &mut Fabric| {
+    let smart = |world: &mut TestWorld, host: &mut Fabric| {
         let sqe = Sqe { nsid: U32::new(u32::MAX), ..admin(AdminOpcode::GET_LOG_PAGE, 9, 127 << 16 | 2, 0) };
         let (cqe, data) = host.admin_data(world, sqe);
         assert!(cqe.status().is_success());
@@ -648,7 +648,7 @@ fn a_bad_doorbell_is_an_event_and_no_crash() {
 #[test]
 fn what_cannot_be_enabled_is_fatal_and_can_be_tried_again() {
     let mut world = drive(|_| {});
-    let ring = Ring::attach(&mut world, 0, RINGS);
+    let ring = TestRing::attach(&mut world, 0, RINGS);
     ring.write(&mut world, register::AQA, 0x000f_000f);
     let bad = [
         Cc(CC_EN).with_css(6),
@@ -824,7 +824,7 @@ fn large_commands_are_emitted_early_and_due_no_earlier() {
 #[test]
 fn cap_says_what_is_true() {
     let mut world = drive(|c| c.max_queue_entries = 128);
-    let ring = Ring::attach(&mut world, 0, RINGS);
+    let ring = TestRing::attach(&mut world, 0, RINGS);
     let cap = Cap(ring.read(&world, register::CAP));
     assert_eq!((cap.mqes(), cap.cqr(), cap.dstrd(), cap.css(), cap.mpsmin()), (127, 1, 0, 1, 0));
     assert!((2..=60).contains(&cap.to()), "not 0, with which Linux waits half a second, nor two minutes");
@@ -840,7 +840,7 @@ fn dataset_management_becomes_deallocations_under_one_slot() {
     let mut world = drive(|_| {});
     let mut host = fabric_with_queues(&mut world, "nqn.gold", 100, 1);
     let ranges = [DsmRange::new(8, 16), DsmRange::new(0, 0), DsmRange::new(1000, 8)];
-    let mut send = |world: &mut World, ranges: &[DsmRange], ad: u32| {
+    let mut send = |world: &mut TestWorld, ranges: &[DsmRange], ad: u32| {
         let (cdw10, cdw11) = (U32::new(ranges.len() as u32 - 1), U32::new(ad));
         let sqe = Sqe { cdw10, cdw11, ..io(DSM, 1, 0, 1) };
         world.host.data.insert((101, host.tags + 1), ranges.as_bytes().to_vec());
@@ -849,7 +849,7 @@ fn dataset_management_becomes_deallocations_under_one_slot() {
         (host.clone(), tag)
     };
     let (host1, tag) = send(&mut world, &ranges, 4);
-    let seen = |world: &World| world.issued.iter().map(|io| (io.op, io.offset, io.len)).collect::<Vec<_>>();
+    let seen = |world: &TestWorld| world.issued.iter().map(|io| (io.op, io.offset, io.len)).collect::<Vec<_>>();
     assert_eq!(seen(&world), [(Op::Deallocate, 4096, 8192)]);
     world.done(0, Status::SUCCESS);
     world.run();
@@ -866,7 +866,7 @@ fn dataset_management_becomes_deallocations_under_one_slot() {
 
 #[test]
 fn long_ranges_are_cut_into_pieces() {
-    let mut world = World::new(config(|c| c.namespaces[0].size = 5 << 30), 64);
+    let mut world = TestWorld::new(config(|c| c.namespaces[0].size = 5 << 30), 64);
     let mut host = fabric_with_queues(&mut world, "nqn.gold", 100, 1);
     let range = DsmRange::new(0, (5u64 << 30 >> 9) as u32);
     world.host.data.insert((101, host.tags + 1), range.as_bytes().to_vec());
@@ -908,7 +908,7 @@ fn a_command_that_does_not_fit_waits_and_nobody_overtakes_it() {
     host.send(&mut world, 2, io(READ, 3, 0, 1));
     host.send(&mut world, 2, io(READ, 4, 0, 1));
     world.run();
-    let lens = |world: &World| world.issued.iter().map(|io| io.len).collect::<Vec<_>>();
+    let lens = |world: &TestWorld| world.issued.iter().map(|io| io.len).collect::<Vec<_>>();
     let first = lens(&world);
     assert!(first.contains(&(16 << 10)) && !first.contains(&(32 << 10)), "{first:?}");
     let overtaken = first.len();
@@ -958,7 +958,7 @@ fn without_arbitration_queues_are_emptied_eagerly() {
 fn effects_are_never_more_than_fit() {
     let mut config = config(|_| {});
     config.slots = 64;
-    let mut world = World::new(config, 3);
+    let mut world = TestWorld::new(config, 3);
     let mut host = fabric_with_queues(&mut world, "nqn.gold", 100, 1);
     for cid in 0..10 {
         host.send(&mut world, 1, io(READ, cid, 0, 1));
@@ -990,14 +990,15 @@ fn a_fetch_that_fails_is_fatal_for_its_controller_only() {
 
 #[test]
 fn a_configuration_that_cannot_be_is_refused() {
-    let refused = |change: fn(&mut weir_controller::Config)| Subsystem::new(config(change), Nanos(0)).unwrap_err();
-    use weir_controller::Error;
-    assert_eq!(refused(|c| c.subnqn = "ssd0".into()), Error::Nqn);
-    assert_eq!(refused(|c| c.slots = 0), Error::Range);
-    assert_eq!(refused(|c| c.max_queue_entries = 1), Error::Range);
-    assert_eq!(refused(|c| c.namespaces[1].nsid = 1), Error::Namespace);
-    assert_eq!(refused(|c| c.namespaces[0].block_size = 1024), Error::Namespace);
-    assert_eq!(refused(|c| c.namespaces[0].size = 1000), Error::Namespace);
+    let refused =
+        |change: fn(&mut weir_controller::SubsystemConfig)| Subsystem::new(config(change), Nanos(0)).unwrap_err();
+    use weir_controller::ManagementError;
+    assert_eq!(refused(|c| c.subnqn = "ssd0".into()), ManagementError::Nqn);
+    assert_eq!(refused(|c| c.slots = 0), ManagementError::Range);
+    assert_eq!(refused(|c| c.max_queue_entries = 1), ManagementError::Range);
+    assert_eq!(refused(|c| c.namespaces[1].nsid = 1), ManagementError::Namespace);
+    assert_eq!(refused(|c| c.namespaces[0].block_size = 1024), ManagementError::Namespace);
+    assert_eq!(refused(|c| c.namespaces[0].size = 1000), ManagementError::Namespace);
     assert!(refused(|c| c.namespaces[0].nsid = 0).to_string().contains("identifier"));
 }
 
@@ -1047,11 +1048,11 @@ fn a_medium_with_a_time_of_its_own_gets_commands_when_they_begin() {
 #[derive(Debug)]
 struct Listens(std::sync::Arc<std::sync::Mutex<Vec<u64>>>);
 
-impl Service for Listens {
+impl TimingModel for Listens {
     fn begin(&mut self, now: Nanos, _: Operation) -> When {
         When::at(now)
     }
-    fn soon(&self, offset: u64) {
+    fn prefetch(&self, offset: u64) {
         self.0.lock().unwrap().push(offset);
     }
     fn as_any(&self) -> &dyn std::any::Any {

@@ -4,10 +4,10 @@
 mod common;
 
 use common::config;
-use weir_controller::testing::{Fabric, Ring, World, admin, io};
+use weir_controller::testing::{Fabric, TestRing, TestWorld, admin, io};
 use weir_controller::{
-    Data, Error, Host as _, NamespaceConfig, Op, OpenChannelSet, Owner, VendorAnswer, VendorCommand, VendorData,
-    VendorOpcode, VendorPort, VendorQueue, VendorRefusal, VendorRequest,
+    Data, Host as _, ManagementError, NamespaceConfig, Op, OpenChannelSet, Owner, VendorAnswer, VendorCommand,
+    VendorData, VendorOpcode, VendorPort, VendorQueue, VendorRefusal, VendorRequest,
 };
 use weir_flash::{CellType, ChunkState, Geometry as Layout, OpenChannelConfig, PageMap, Preset};
 use weir_spec::nvme::log::{Effects, SupportedLogPages, lid};
@@ -50,8 +50,8 @@ const PAGES: u64 = 0x3_1800;
 const DATA: u64 = 0x3_2000;
 
 struct Rig {
-    world: World,
-    ring: Ring,
+    world: TestWorld,
+    ring: TestRing,
     fabric: Fabric,
     media: Vec<u8>,
 }
@@ -60,14 +60,14 @@ impl Rig {
     fn new(flash: &OpenChannelConfig) -> Rig {
         let set = OpenChannelSet::new(flash, START).unwrap();
         let (size, bytes) = (set.space() * BLOCK as u64, set.media_bytes());
-        let mut world = World::new(
+        let mut world = TestWorld::new(
             config(|c| {
                 c.namespaces.push(NamespaceConfig { nsid: NSID, start: START, size, block_size: 4096, uuid: [7; 16] });
             }),
             64,
         );
         world.drive.set_vendor(NSID, Box::new(set)).unwrap();
-        let mut ring = Ring::ready(&mut world, 0, Owner(1), ams::RR);
+        let mut ring = TestRing::ready(&mut world, 0, Owner(1), ams::RR);
         ring.add_queue(&mut world, 1, 16, 0);
         let mut fabric = Fabric::ready(&mut world, "nqn.gold", 100, ams::RR);
         fabric.add_queue(&mut world, 64, 0).unwrap();
@@ -307,7 +307,7 @@ fn hostile_lists_are_refused_and_change_nothing() {
         assert!(!cqe.status().is_success() && !cqe.status().same_code(Status::INTERNAL_ERROR), "{address:#x}");
     }
     assert_eq!(rig.state(1), (ChunkState::Open, 2));
-    assert_eq!(rig.world.drive.resize_namespace(NSID, 8192), Err(Error::Fixed));
+    assert_eq!(rig.world.drive.resize_namespace(NSID, 8192), Err(ManagementError::Fixed));
 }
 
 #[test]
@@ -391,7 +391,7 @@ impl VendorCommand for Counter {
 
 #[test]
 fn a_set_of_ones_own_leaves_ordinary_commands_alone() {
-    let mut world = World::new(config(|_| {}), 64);
+    let mut world = TestWorld::new(config(|_| {}), 64);
     world.drive.set_vendor(3, Box::<Counter>::default()).unwrap();
     assert!(world.drive.set_vendor(1, Box::<Counter>::default()).is_err(), "one set a drive");
     let mut fabric = Fabric::ready(&mut world, "nqn.gold", 100, ams::RR);

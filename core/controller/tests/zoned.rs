@@ -3,9 +3,10 @@
 mod common;
 
 use common::{CC_EN, config, get_feature, identify, set_feature};
-use weir_controller::testing::{Fabric, World, admin, io};
+use weir_controller::testing::{Fabric, TestWorld, admin, io};
 use weir_controller::{
-    Config, Data, Error, Event, NamespaceConfig, Op, ZoneConfig, ZoneState, ZonedConfig, ZonedNamespace, Zrwa,
+    Data, Event, ManagementError, NamespaceConfig, Op, SubsystemConfig, ZoneConfig, ZoneState, ZonedConfig,
+    ZonedNamespace, Zrwa,
 };
 use weir_flash::Preset;
 use weir_spec::nvme::feature::fid;
@@ -43,7 +44,7 @@ const ZONES: ZoneConfig = ZoneConfig {
 };
 
 /// The usual drive, and namespace 7: eight zones of 64 blocks of 4096 bytes.
-fn zoned(change: impl FnOnce(&mut Config)) -> Config {
+fn zoned(change: impl FnOnce(&mut SubsystemConfig)) -> SubsystemConfig {
     config(|c| {
         let size = ZONES.blocks() * 4096;
         c.namespaces.push(NamespaceConfig { nsid: NSID, start: START, size, block_size: 4096, uuid: [7; 16] });
@@ -53,13 +54,13 @@ fn zoned(change: impl FnOnce(&mut Config)) -> Config {
 }
 
 struct Host {
-    world: World,
+    world: TestWorld,
     fabric: Fabric,
 }
 
 impl Host {
-    fn new(change: impl FnOnce(&mut Config)) -> Host {
-        let mut world = World::new(zoned(change), 64);
+    fn new(change: impl FnOnce(&mut SubsystemConfig)) -> Host {
+        let mut world = TestWorld::new(zoned(change), 64);
         let mut fabric = Fabric::ready(&mut world, "nqn.gold", 100, ams::RR);
         fabric.add_queue(&mut world, 64, 0).expect("the host may have a queue");
         Host { world, fabric }
@@ -213,7 +214,7 @@ fn a_host_finds_the_namespace() {
 
 #[test]
 fn without_the_command_set_the_namespace_is_not_there() {
-    let mut world = World::new(zoned(|_| {}), 64);
+    let mut world = TestWorld::new(zoned(|_| {}), 64);
     let mut fabric = Fabric::connect(&mut world, "nqn.gold", 100, 0).unwrap();
     assert!(fabric.set_cc(&mut world, CC_EN).is_success());
     fabric.add_queue(&mut world, 8, 0).unwrap();
@@ -227,7 +228,7 @@ fn without_the_command_set_the_namespace_is_not_there() {
         assert_eq!(fabric.answer(&mut world, 1, tag).unwrap().status(), Status::COMMAND_SET_NOT_ENABLED.dnr());
     }
     // A drive without zones knows neither the selection nor the opcodes.
-    let mut world = World::new(config(|_| {}), 64);
+    let mut world = TestWorld::new(config(|_| {}), 64);
     let mut fabric = Fabric::connect(&mut world, "nqn.gold", 100, 0).unwrap();
     fabric.set_cc(&mut world, Cc(CC_EN).with_css(css::ALL).0);
     assert_eq!(fabric.property(&mut world, register::CSTS).1 & 2, 2, "CSTS.CFS");
@@ -426,8 +427,8 @@ fn what_the_media_fails_is_read_only_and_hosts_are_told() {
     h.world.done(0, Status::DATA_TRANSFER_ERROR);
     assert_eq!(h.answer(write).unwrap().status(), Status::DATA_TRANSFER_ERROR);
     assert_eq!(h.state(3), ZoneState::ImplicitlyOpened);
-    assert_eq!(h.world.drive.degrade_zone(NSID, 0, false), Err(Error::Zones));
-    assert_eq!(h.world.drive.degrade_zone(1, 0, false), Err(Error::NoNamespace));
+    assert_eq!(h.world.drive.degrade_zone(NSID, 0, false), Err(ManagementError::Zones));
+    assert_eq!(h.world.drive.degrade_zone(1, 0, false), Err(ManagementError::NoNamespace));
 }
 
 #[test]
@@ -539,17 +540,17 @@ fn zones_that_do_not_go_with_their_namespace() {
         weir_controller::Subsystem::new(zoned(|c| change(&mut c.zoned[0])), Nanos(0)).err()
     };
     assert_eq!(fails(|_| {}), None);
-    assert_eq!(fails(|z| z.nsid = 9), Some(Error::NoNamespace));
-    assert_eq!(fails(|z| z.nsid = 1), Some(Error::Zones));
-    assert_eq!(fails(|z| z.zones.zones = 7), Some(Error::Zones));
-    assert_eq!(fails(|z| z.zones.max_active = 1), Some(Error::Zones));
+    assert_eq!(fails(|z| z.nsid = 9), Some(ManagementError::NoNamespace));
+    assert_eq!(fails(|z| z.nsid = 1), Some(ManagementError::Zones));
+    assert_eq!(fails(|z| z.zones.zones = 7), Some(ManagementError::Zones));
+    assert_eq!(fails(|z| z.zones.max_active = 1), Some(ManagementError::Zones));
     let other = |z: &mut ZonedNamespace| {
         let zones = ZoneConfig { capacity: 40, ..ZONES };
         z.flash = Some(ZonedConfig::of(&Preset::FemuBbssd.parts(false), zones, 12));
     };
-    assert_eq!(fails(other), Some(Error::Zones), "flash for other zones");
+    assert_eq!(fails(other), Some(ManagementError::Zones), "flash for other zones");
     let mut h = Host::new(|_| {});
-    assert_eq!(h.world.drive.resize_namespace(NSID, 4096), Err(Error::Zones));
+    assert_eq!(h.world.drive.resize_namespace(NSID, 4096), Err(ManagementError::Zones));
     assert!(h.world.drive.zones(1).is_none());
     h.works(io(READ, 1, 0, 1));
 }

@@ -12,7 +12,7 @@
 //!                              └─ sys::transport::vhost_user  vhost_user (front end)      a ring in shared memory
 //! ```
 //!
-//! Where a drive has no arbitration that tells its clients apart, [`front`] stands before their queue pairs.
+//! Where a drive has no arbitration that tells its clients apart, [`host_arbiter`] stands before their queue pairs.
 //!
 //! May depend on `weir-spec`, `weir-units`, `weir-arbiter` and `weir-session` (its `Memory` port) only: no clock, no thread, no
 //! socket.
@@ -24,7 +24,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod front;
+pub mod host_arbiter;
 pub mod nvme;
 pub mod nvme_tcp;
 pub mod vfio_user;

@@ -7,14 +7,14 @@
 
 use std::hint::black_box;
 use std::time::Instant;
-use weir_flash::{Array, Host, HostOp, Place, Preset, UNIT};
+use weir_flash::{Array, Host, HostOp, PageAddress, Preset, UNIT};
 use weir_units::Nanos;
 
 const OPERATIONS: usize = 100_000;
 const DEPTH: usize = 64;
 
 /// Random pages of a preset's drive.
-fn places(preset: Preset) -> Vec<Place> {
+fn places(preset: Preset) -> Vec<PageAddress> {
     let shape = preset.parts(false).geometry.shape().expect("presets are valid");
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;
     let mut below = |n: u32| {
@@ -22,7 +22,7 @@ fn places(preset: Preset) -> Vec<Place> {
         (((random >> 32) * u64::from(n)) >> 32) as u32
     };
     (0..OPERATIONS)
-        .map(|_| Place {
+        .map(|_| PageAddress {
             plane: below(shape.planes()),
             block: below(shape.blocks_per_plane()),
             page: below(shape.pages_per_block()),
@@ -31,7 +31,7 @@ fn places(preset: Preset) -> Vec<Place> {
 }
 
 #[inline(never)]
-fn run(preset: Preset, places: &[Place], writes: usize, busy: bool, link: bool) -> f64 {
+fn run(preset: Preset, places: &[PageAddress], writes: usize, busy: bool, link: bool) -> f64 {
     let parts = preset.parts(false);
     let shape = parts.geometry.shape().expect("presets are valid");
     let mut array = Array::new(&shape, &parts.timing, &parts.variability);

@@ -1,7 +1,7 @@
 //! A victim policy of your own, on a drive in virtual time: `cargo run --release -p weir-flash --example victim_policy`.
 //! docs/guides/flash-policies.md walks through it.
 
-use weir_flash::{Config, Flash, FlashOp, PlaneView, Precondition, Preset, Rng, VictimPolicy};
+use weir_flash::{Flash, FlashDriveConfig, FlashOp, PlaneView, Precondition, Preset, Rng, VictimPolicy};
 use weir_units::{Bytes, Nanos};
 
 /// Greedy, but blocks that are worn more than the others are spared: a unit of data for each erase that they are ahead.
@@ -17,7 +17,7 @@ impl VictimPolicy for SpareTheWorn {
 
 /// A small drive: 32 MiB of FEMU's black box, 20 % over-provisioned.
 fn drive() -> Result<Flash, weir_flash::ConfigError> {
-    let mut config = Config::preset(Preset::FemuBbssd, false);
+    let mut config = FlashDriveConfig::preset(Preset::FemuBbssd, false);
     (config.geometry.channels, config.geometry.ways, config.geometry.blocks) = (2, 1, 64);
     config.geometry.pages = 64;
     config.ftl.capacity = Some(Bytes(26 << 20));

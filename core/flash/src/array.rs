@@ -2,10 +2,10 @@
 
 use crate::calendar::Calendar;
 use crate::credits::CreditRing;
-use crate::geometry::{Divisor, Place, Shape, UNIT};
+use crate::geometry::{Divisor, PageAddress, Shape, UNIT};
 use crate::lun::{Lun, OpenEnd, Promise, Tail};
 use crate::scheduler::Scheduler;
-use crate::timing::{Gate, Levels, Registers, Timing};
+use crate::timing::{FlashTiming, Levels, OperationUnit, Registers};
 use crate::variability::{Variability, Varied};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -53,7 +53,7 @@ pub struct Array {
     pub(crate) channels: Vec<Calendar>,
     /// Nothing begins before: the controller is blocked by garbage collection.
     pub(crate) locked: u64,
-    /// With [`Gate::Die`], planes a die; else 1.
+    /// With [`OperationUnit::Die`], planes a die; else 1.
     by_gate: Divisor,
     /// Chips of the drive, where their dies take turns.
     by_chips: Option<Divisor>,
@@ -74,7 +74,7 @@ pub struct Array {
     /// Where there are rings: when the pieces of the last page that was read were off the channel.
     pub(crate) pieces: Vec<Nanos>,
     cache_read: bool,
-    pub(crate) timing: Timing,
+    pub(crate) timing: FlashTiming,
     /// `None`: every chip is as the data sheet says.
     pub(crate) varied: Option<Box<Varied>>,
     /// `None`: channels are booked.
@@ -85,10 +85,10 @@ pub struct Array {
 
 impl Array {
     /// An idle array.
-    pub fn new(shape: &Shape, timing: &Timing, variability: &Variability) -> Array {
+    pub fn new(shape: &Shape, timing: &FlashTiming, variability: &Variability) -> Array {
         let g = shape.geometry();
         let by_chips = (timing.chips > 0).then(|| Divisor::new(timing.chips.min(g.ways) * g.channels));
-        let gate = if timing.gate == Gate::Die || by_chips.is_some() { g.planes } else { 1 };
+        let gate = if timing.gate == OperationUnit::Die || by_chips.is_some() { g.planes } else { 1 };
         let by_gate = Divisor::new(gate);
         let luns = by_chips.map_or(shape.planes() / gate, Divisor::get);
         let lun = |i: u32| Lun::on(shape.channel_of(i * gate));
@@ -125,7 +125,7 @@ impl Array {
 
     /// Array read, then `bytes` over the channel; the end of the transfer.
     #[inline]
-    pub fn read(&mut self, now: Nanos, at: Place, bytes: u32) -> Nanos {
+    pub fn read(&mut self, now: Nanos, at: PageAddress, bytes: u32) -> Nanos {
         if self.varied.is_some() {
             return self.read_outcome(now, at, bytes).done;
         }
@@ -134,14 +134,14 @@ impl Array {
     }
 
     /// The same, with its retries; a read that fails takes the time of all of them.
-    pub fn read_outcome(&mut self, now: Nanos, at: Place, bytes: u32) -> ReadOutcome {
+    pub fn read_outcome(&mut self, now: Nanos, at: PageAddress, bytes: u32) -> ReadOutcome {
         let (sense, retries, failed) = self.sense_varied(now, at, bytes);
         ReadOutcome { done: self.sensed(now, at.plane, sense, bytes, 1), retries, failed }
     }
 
     /// The same page of `planes` planes of one die in one array read, then their data plane by plane; `at` is on the first.
-    pub fn read_planes(&mut self, now: Nanos, at: Place, planes: u32, bytes_each: u32) -> Nanos {
-        let each = (0..planes).map(|p| Place { plane: at.plane + p, ..at });
+    pub fn read_planes(&mut self, now: Nanos, at: PageAddress, planes: u32, bytes_each: u32) -> Nanos {
+        let each = (0..planes).map(|p| PageAddress { plane: at.plane + p, ..at });
         let sense = each.map(|at| self.sense_varied(now, at, bytes_each).0).max().unwrap_or_default();
         if self.by_gate.get() > 1 || planes == 1 {
             return self.sensed(now, at.plane, sense, bytes_each, planes);
@@ -154,19 +154,19 @@ impl Array {
 
     /// `bytes` over the channel into the page register, then the program. Its end will not move.
     #[inline]
-    pub fn program(&mut self, now: Nanos, at: Place, bytes: u32) -> Programmed {
+    pub fn program(&mut self, now: Nanos, at: PageAddress, bytes: u32) -> Programmed {
         self.program_as(now, at, bytes, Promise::Told)
     }
 
     /// A program whose end may move while nobody was told it, see [`Promise`] and [`Array::settle`].
     #[inline]
-    pub fn program_as(&mut self, now: Nanos, at: Place, bytes: u32, promise: Promise) -> Programmed {
+    pub fn program_as(&mut self, now: Nanos, at: PageAddress, bytes: u32, promise: Promise) -> Programmed {
         let time = self.begin_program(now, at);
         self.programmed(now, at.plane, time, bytes, 1, promise)
     }
 
     /// The same page of `planes` planes of one die in one program, the data plane by plane; `at` is on the first.
-    pub fn program_planes(&mut self, now: Nanos, at: Place, planes: u32, bytes_each: u32) -> Programmed {
+    pub fn program_planes(&mut self, now: Nanos, at: PageAddress, planes: u32, bytes_each: u32) -> Programmed {
         self.program_planes_as(now, at, planes, bytes_each, Promise::Told)
     }
 
@@ -174,12 +174,12 @@ impl Array {
     pub fn program_planes_as(
         &mut self,
         now: Nanos,
-        at: Place,
+        at: PageAddress,
         planes: u32,
         bytes_each: u32,
         promise: Promise,
     ) -> Programmed {
-        let each = (0..planes).map(|p| Place { plane: at.plane + p, ..at });
+        let each = (0..planes).map(|p| PageAddress { plane: at.plane + p, ..at });
         let time = each.map(|at| self.begin_program(now, at)).max().unwrap_or_default();
         if self.by_gate.get() > 1 || planes == 1 {
             return self.programmed(now, at.plane, time, bytes_each, planes, promise);
@@ -214,7 +214,7 @@ impl Array {
 
     /// A page moved within its plane, array to register to array (copy-back): no channel time but the commands'. With
     /// [`Promise::Open`] a read may suspend it as it may a program.
-    pub fn copy_back(&mut self, now: Nanos, from: Place, to: Place, promise: Promise) -> Nanos {
+    pub fn copy_back(&mut self, now: Nanos, from: PageAddress, to: PageAddress, promise: Promise) -> Nanos {
         let (sense, ..) = self.sense_varied(now, from, self.page_bytes);
         let time = sense + self.begin_program(now, to);
         let command = self.timing.overheads.read.0 + self.timing.overheads.program.0;
@@ -223,7 +223,14 @@ impl Array {
 
     /// `bytes` of a page moved to another without crossing the host link: copied back where the plane is the same, else
     /// read over the channel and programmed.
-    pub fn move_page(&mut self, now: Nanos, from: Place, to: Place, bytes: u32, promise: Promise) -> Programmed {
+    pub fn move_page(
+        &mut self,
+        now: Nanos,
+        from: PageAddress,
+        to: PageAddress,
+        bytes: u32,
+        promise: Promise,
+    ) -> Programmed {
         if from.plane == to.plane {
             let done = self.copy_back(now, from, to, promise);
             return Programmed { loaded: done, done };
@@ -277,13 +284,13 @@ impl Array {
     }
 
     /// The array time of reading `bytes` of a page, by the data sheet: no retries, no bad chip.
-    pub fn read_time(&self, at: Place, bytes: u32) -> Nanos {
+    pub fn read_time(&self, at: PageAddress, bytes: u32) -> Nanos {
         Nanos(self.sense(at, bytes))
     }
 
     /// The array time of programming a page, by the data sheet.
     #[inline]
-    pub fn program_time(&self, at: Place) -> Nanos {
+    pub fn program_time(&self, at: PageAddress) -> Nanos {
         self.program[usize::from(self.levels[at.page as usize])]
     }
 
@@ -362,7 +369,7 @@ impl Array {
 
     /// The time of the program that now begins.
     #[inline]
-    pub(crate) fn begin_program(&mut self, now: Nanos, at: Place) -> u64 {
+    pub(crate) fn begin_program(&mut self, now: Nanos, at: PageAddress) -> u64 {
         let time = self.program_time(at);
         if self.varied.is_none() {
             return time.0;
@@ -389,7 +396,7 @@ impl Array {
     }
 
     #[inline]
-    fn sense(&self, at: Place, bytes: u32) -> u64 {
+    fn sense(&self, at: PageAddress, bytes: u32) -> u64 {
         let level = usize::from(self.levels[at.page as usize]);
         if bytes <= UNIT {
             return self.read_small[level].0;
@@ -398,7 +405,7 @@ impl Array {
         if bytes <= self.sense_bytes { once } else { once * u64::from(bytes.div_ceil(self.sense_bytes)) }
     }
 
-    pub(crate) fn sense_varied(&mut self, now: Nanos, at: Place, bytes: u32) -> (u64, u32, bool) {
+    pub(crate) fn sense_varied(&mut self, now: Nanos, at: PageAddress, bytes: u32) -> (u64, u32, bool) {
         let sense = Nanos(self.sense(at, bytes));
         if self.varied.is_none() {
             return (sense.0, 0, false);

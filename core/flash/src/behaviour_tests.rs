@@ -8,7 +8,7 @@ use weir_units::{Bytes, Nanos};
 
 const WRITE: FlashOp = FlashOp::Write { fua: false };
 
-fn drive(config: &Config, state: Precondition) -> Flash {
+fn drive(config: &FlashDriveConfig, state: Precondition) -> Flash {
     let mut flash = Flash::new(config, Nanos(0)).unwrap();
     flash.precondition(state);
     flash
@@ -285,12 +285,12 @@ fn costs_follow_the_amplification() {
 #[test]
 fn configurations_are_refused_by_key() {
     let fits = small(geometry(2, 1, 32, 16, 1), 0.5);
-    let message = |change: &dyn Fn(&mut Config)| {
+    let message = |change: &dyn Fn(&mut FlashDriveConfig)| {
         let mut config = fits;
         change(&mut config);
         alloc::format!("{}", Flash::new(&config, Nanos(0)).unwrap_err())
     };
-    type Case<'a> = (&'a dyn Fn(&mut Config), &'a str);
+    type Case<'a> = (&'a dyn Fn(&mut FlashDriveConfig), &'a str);
     let cases: [Case<'_>; 12] = [
         (&|c| c.ftl.over_provisioning = 0.01, "ftl.over_provisioning leaves 0.3 blocks of each plane"),
         (&|c| c.ftl.over_provisioning = f64::NAN, "ftl.over_provisioning is NaN"),

@@ -8,7 +8,7 @@
 //! and the least recently used ones are queued when their room is needed.
 
 use crate::array::Array;
-use crate::cache::Kept;
+use crate::cache::RewrittenUnits;
 use crate::config::BufferConfig;
 use crate::ftl::{Map, NONE};
 use crate::geometry::UNIT;
@@ -117,7 +117,7 @@ pub(crate) struct Buffer {
     leaving_later: u32,
     policy: Box<dyn FlushPolicy>,
     /// What stays.
-    kept: Option<Kept>,
+    kept: Option<RewrittenUnits>,
     /// Units of one program.
     program: u32,
 }
@@ -127,7 +127,7 @@ impl Buffer {
     pub(crate) fn new(config: &BufferConfig, queues: u32, program: u32, round: u32) -> Option<Buffer> {
         let capacity = config.write_units();
         let pending = if config.pending.0 == 0 { round } else { (config.pending.0 / u64::from(UNIT)) as u32 };
-        let kept = config.cache.writes().then(|| Kept::new(config.window, pending.clamp(1, capacity.max(1))));
+        let kept = config.cache.writes().then(|| RewrittenUnits::new(config.window, pending.clamp(1, capacity.max(1))));
         let most = kept.as_ref().map_or(capacity, |kept| kept.pending + program);
         (capacity > 0).then(|| Buffer {
             slots: vec![Slot { lpn: NONE, writes: 0, since: Nanos(0), queue: 0 }; capacity as usize],

@@ -97,7 +97,7 @@ impl Lru {
 
 /// Units of the write buffer that stay in it because they were written again.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct RewrittenUnits {
     /// Their slots.
     pub(crate) slots: Lru,
     /// Units that may be on their way into the flash.
@@ -108,14 +108,14 @@ pub(crate) struct Kept {
     forget: u64,
 }
 
-impl Kept {
-    pub(crate) fn new(window: Nanos, pending: u32) -> Kept {
-        Kept { slots: Lru::default(), pending, seen: BTreeSet::new(), window: window.0, forget: 0 }
+impl RewrittenUnits {
+    pub(crate) fn new(window: Nanos, pending: u32) -> RewrittenUnits {
+        RewrittenUnits { slots: Lru::default(), pending, seen: BTreeSet::new(), window: window.0, forget: 0 }
     }
 
     /// The same with nothing in it.
-    pub(crate) fn emptied(&self) -> Kept {
-        Kept::new(Nanos(self.window), self.pending)
+    pub(crate) fn emptied(&self) -> RewrittenUnits {
+        RewrittenUnits::new(Nanos(self.window), self.pending)
     }
 
     /// A unit is written; whether it was before, since all were forgotten.
@@ -131,7 +131,7 @@ impl Kept {
 
 /// The memory as a server, and the units in it that were read.
 #[derive(Clone, Debug)]
-pub(crate) struct Memory {
+pub(crate) struct CacheMemory {
     dram: Dram,
     bus: Calendar,
     pub(crate) now: Nanos,
@@ -142,11 +142,11 @@ pub(crate) struct Memory {
     arriving: BTreeMap<u32, Nanos>,
 }
 
-impl Memory {
+impl CacheMemory {
     /// Of a configuration; `None` where nothing stays in the buffer and accesses take no time.
-    pub(crate) fn new(config: &crate::BufferConfig) -> Option<Memory> {
+    pub(crate) fn new(config: &crate::BufferConfig) -> Option<CacheMemory> {
         let instant = config.dram.access.0 == 0 && config.dram.wire.is_instant();
-        (config.cache != Cache::None || !instant).then(|| Memory {
+        (config.cache != Cache::None || !instant).then(|| CacheMemory {
             dram: config.dram,
             bus: Calendar::new(4 * Calendar::INTERVALS, Nanos(0)),
             now: Nanos(0),

@@ -1,13 +1,13 @@
 //! What the host is offered, and whether it leaves the FTL blocks enough to work with.
 
-use crate::config::{Config, ConfigError, Mapping, wrong};
+use crate::config::{ConfigError, FlashDriveConfig, Mapping, wrong};
 use crate::ftl::Striping;
 use crate::geometry::{Shape, UNIT};
 use alloc::format;
 use alloc::vec::Vec;
 use weir_units::Bytes;
 
-impl Config {
+impl FlashDriveConfig {
     /// Units that the host is offered.
     pub(crate) fn capacity(&self, shape: &Shape) -> Result<u32, ConfigError> {
         let blocks = shape.blocks_per_plane() - self.ftl.slc.blocks;
@@ -33,7 +33,7 @@ impl Config {
             Mapping::InPlace => 0,
             _ => {
                 let (host, kept) = ftl.write_points();
-                Config::reserve(host + kept, ftl.mapping == Mapping::Cached, ftl.gc.start)
+                FlashDriveConfig::reserve(host + kept, ftl.mapping == Mapping::Cached, ftl.gc.start)
             }
         };
         let (room, mapped) = self.room(shape, logical, mapped, held);
@@ -59,7 +59,7 @@ impl Config {
             return 0;
         }
         let points = u32::from(ftl.streams) + streams - 1;
-        let held = Config::reserve(points, ftl.mapping == Mapping::Cached, ftl.gc.start);
+        let held = FlashDriveConfig::reserve(points, ftl.mapping == Mapping::Cached, ftl.gc.start);
         let (room, mapped) = self.room(shape, logical, mapped, held);
         if room >= mapped { streams } else { 0 }
     }

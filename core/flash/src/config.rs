@@ -9,7 +9,7 @@ use crate::host::HostTiming;
 use crate::lun::Promise;
 use crate::name::names;
 use crate::preset::Preset;
-use crate::timing::{Gate, Timing, TimingError};
+use crate::timing::{FlashTiming, OperationUnit, TimingError};
 use crate::variability::{Variability, VariabilityError};
 use alloc::format;
 use alloc::string::String;
@@ -262,11 +262,11 @@ impl Default for BufferConfig {
 
 /// Everything that a drive is made from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Config {
+pub struct FlashDriveConfig {
     /// The flash's layout.
     pub geometry: Geometry,
     /// What its steps take.
-    pub timing: Timing,
+    pub timing: FlashTiming,
     /// How its chips differ.
     pub variability: Variability,
     /// Firmware and link.
@@ -334,7 +334,7 @@ pub(crate) fn wrong(key: &'static str, message: String) -> ConfigError {
 
 /// What follows from a configuration that fits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct DerivedConfig {
     pub(crate) shape: Shape,
     /// Units that the host is offered.
     pub(crate) logical: u32,
@@ -357,11 +357,11 @@ pub(crate) const ENTRIES: u32 = UNIT / 4;
 const BLOCK_UNITS_MAX: u32 = crate::ftl::BLOCK_UNITS_MAX;
 const UNITS_MAX: u32 = crate::ftl::UNITS_MAX;
 
-impl Config {
+impl FlashDriveConfig {
     /// Whether programs of the host's data may be suspended: writes are complete before them, the chip can, and planes that
     /// are programmed together also stop together.
     pub(crate) fn promise(&self) -> Promise {
-        let apart = self.ftl.multi_plane && self.timing.gate == Gate::Plane;
+        let apart = self.ftl.multi_plane && self.timing.gate == OperationUnit::Plane;
         let early = self.buffer.write_units() > 0 && self.buffer.early;
         if early && self.timing.suspend.program.is_some() && !apart { Promise::Open } else { Promise::Told }
     }
@@ -378,7 +378,7 @@ impl Config {
     }
 
     /// A published model; see [`Preset::parts`] for `quirks`.
-    pub fn preset(preset: Preset, quirks: bool) -> Config {
+    pub fn preset(preset: Preset, quirks: bool) -> FlashDriveConfig {
         let parts = preset.parts(quirks);
         let g = &parts.geometry;
         let flash = [g.channels, g.ways, g.planes, g.blocks, g.pages, g.page_bytes];
@@ -393,7 +393,7 @@ impl Config {
             partitions: parts.partitions,
             ..FtlConfig::DEFAULT
         };
-        Config {
+        FlashDriveConfig {
             geometry: parts.geometry,
             timing: parts.timing,
             variability: parts.variability,
@@ -413,7 +413,7 @@ impl Config {
     }
 
     /// Checks everything and derives the numbers.
-    pub(crate) fn plan(&self) -> Result<Plan, ConfigError> {
+    pub(crate) fn plan(&self) -> Result<DerivedConfig, ConfigError> {
         self.timing.validate()?;
         self.variability.validate()?;
         let shape = self.geometry.shape()?;
@@ -429,7 +429,7 @@ impl Config {
         let low = self.geometry.page_map.table(self.geometry.cell, self.geometry.pages);
         let low = low.iter().filter(|l| **l == 0).count() as u32;
         let volatile = slots > 0 && self.buffer.early && !self.buffer.protected && self.ftl.spare;
-        Ok(Plan {
+        Ok(DerivedConfig {
             shape,
             logical,
             mapped,

@@ -2,17 +2,17 @@
 
 use crate::array::Array;
 use crate::buffer::{Buffer, FlushPolicy};
-use crate::cache::Memory;
-use crate::config::{Config, ConfigError, Mapping, Plan, UnmappedRead, WriteZeroes};
+use crate::cache::CacheMemory;
+use crate::completions::PendingCommands;
+use crate::config::{ConfigError, DerivedConfig, FlashDriveConfig, Mapping, UnmappedRead, WriteZeroes};
 use crate::durable::Durable;
 use crate::ftl::{GcMode, NONE, PageFtl, Prefetch, Separation, Striping, TAG, VictimPolicy, WearPolicy};
-use crate::geometry::{Place, Shape, UNIT, Unit};
+use crate::geometry::{PageAddress, Shape, UNIT, Unit};
 use crate::host::{Host, HostOp};
 use crate::image::Image;
 use crate::lun::Promise;
 use crate::scheduler::When;
 use crate::stats::{Stats, WearSpread};
-use crate::waiting::Waiting;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use weir_units::Nanos;
@@ -44,13 +44,13 @@ pub struct Flash {
     pub(crate) ftl: PageFtl,
     pub(crate) buffer: Option<Buffer>,
     /// `None`: the buffer's memory takes no time, and nothing stays in it.
-    pub(crate) memory: Option<Box<Memory>>,
+    pub(crate) memory: Option<Box<CacheMemory>>,
     pub(crate) logical: u32,
-    pub(crate) config: Config,
+    pub(crate) config: FlashDriveConfig,
     /// When the last program of the host's data is done.
     pub(crate) durable: Durable,
     /// Units that wait for room in the buffer, and who is told what: where ends are not known in advance.
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: PendingCommands,
     pub(crate) origin: Nanos,
     /// Units of one program.
     pub(crate) program: u32,
@@ -65,13 +65,13 @@ impl Flash {
     ///
     /// # Errors
     /// Names the key that does not fit.
-    pub fn new(config: &Config, now: Nanos) -> Result<Flash, ConfigError> {
+    pub fn new(config: &FlashDriveConfig, now: Nanos) -> Result<Flash, ConfigError> {
         let mut made = Flash::made(config, now, &config.plan()?, None);
         made.ftl.mark_bad();
         Ok(made)
     }
 
-    pub(crate) fn made(config: &Config, now: Nanos, plan: &Plan, image: Option<Image>) -> Flash {
+    pub(crate) fn made(config: &FlashDriveConfig, now: Nanos, plan: &DerivedConfig, image: Option<Image>) -> Flash {
         let silicon = Array::new(&plan.shape, &config.timing, &config.variability);
         let ftl = PageFtl::new(config, plan, &silicon, image);
         let planes = if config.ftl.multi_plane { plan.shape.planes_per_die() } else { 1 };
@@ -84,11 +84,11 @@ impl Flash {
             host: Host::new(&config.host),
             ftl,
             buffer: Buffer::new(&config.buffer, queues, program, plan.shape.planes() * plan.shape.units_per_page()),
-            memory: Memory::new(&config.buffer).map(Box::new),
+            memory: CacheMemory::new(&config.buffer).map(Box::new),
             logical: plan.logical,
             config: *config,
             durable: Durable::new(now, open),
-            waiting: Waiting::default(),
+            waiting: PendingCommands::default(),
             origin: now,
             program,
             burst: config.timing.burst(),
@@ -108,7 +108,7 @@ impl Flash {
     }
 
     /// What it is made from.
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &FlashDriveConfig {
         &self.config
     }
 
@@ -359,7 +359,7 @@ impl Flash {
     }
 
     #[inline]
-    fn read_page(&mut self, from: When, place: Place, units: u32) -> When {
+    fn read_page(&mut self, from: When, place: PageAddress, units: u32) -> When {
         if self.ftl.mode == GcMode::Preemptive {
             let now = self.silicon.present_of(from);
             self.ftl.settle(now, &mut self.silicon, place.plane);
@@ -376,7 +376,7 @@ impl Flash {
         self.ftl.stats.unmapped_reads += 1;
         let shape = &self.ftl.map.shape;
         let (plane, page) = striping.home(lpn, shape.pages_per_block());
-        Some(shape.unit(Place { plane, block: self.config.ftl.slc.blocks, page }, 0).0)
+        Some(shape.unit(PageAddress { plane, block: self.config.ftl.slc.blocks, page }, 0).0)
     }
 
     /// A read of what is not in flash.
@@ -397,7 +397,7 @@ impl Flash {
         let (planes, pages) = (self.shape().planes(), self.shape().pages_per_block());
         // Where operations on the same page may be joined, not all are on the first.
         let page = if self.silicon.is_scheduled() { lpn / planes % pages } else { 0 };
-        self.read_page(from, Place { plane: lpn % planes, block: 0, page }, 1)
+        self.read_page(from, PageAddress { plane: lpn % planes, block: 0, page }, 1)
     }
 
     #[inline]
@@ -406,17 +406,17 @@ impl Flash {
     }
 
     /// Where a unit lies when nothing maps it.
-    pub(crate) fn home(&self, lpn: u32) -> Place {
+    pub(crate) fn home(&self, lpn: u32) -> PageAddress {
         let shape = self.shape();
         let (row, plane) = (lpn / shape.planes(), lpn % shape.planes());
         let (block, offset) = (row / shape.units_per_block(), row % shape.units_per_block());
-        Place { plane, block, page: shape.page_of(offset) }
+        PageAddress { plane, block, page: shape.page_of(offset) }
     }
 
     /// The controller begins anew. What was booked on the silicon stays: it ends long before a drive is up again.
     pub(crate) fn restart(&mut self, now: Nanos) {
         self.host = Host::new(&self.config.host);
-        self.memory = Memory::new(&self.config.buffer).map(Box::new);
+        self.memory = CacheMemory::new(&self.config.buffer).map(Box::new);
         self.durable.told(now);
     }
 }

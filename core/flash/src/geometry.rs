@@ -27,7 +27,7 @@ pub struct Unit(pub u32);
 
 /// A flash page: plane drive-wide, block within the plane, page within the block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct PageAddress {
     /// Plane, drive-wide.
     pub plane: u32,
     /// Block of the plane.
@@ -289,13 +289,13 @@ impl Shape {
         self.by_units_per_page.div(offset)
     }
     /// The page that holds a unit.
-    pub const fn place(&self, unit: Unit) -> Place {
+    pub const fn place(&self, unit: Unit) -> PageAddress {
         let (index, offset) = self.block_of(unit);
         let (plane, block) = self.plane_of_block(index);
-        Place { plane, block, page: self.page_of(offset) }
+        PageAddress { plane, block, page: self.page_of(offset) }
     }
     /// Part `part` (from 0) of a page, as a unit.
-    pub const fn unit(&self, at: Place, part: u32) -> Unit {
+    pub const fn unit(&self, at: PageAddress, part: u32) -> Unit {
         Unit(self.block_index(at.plane, at.block) * self.units_per_block + at.page * self.units_per_page + part)
     }
 }

@@ -10,7 +10,7 @@
 //! be damaged: a drive recovers from anything, at the price of what the damage hides.
 
 use crate::Flash;
-use crate::config::{Config, ConfigError, FtlConfig, Mapping, Plan};
+use crate::config::{ConfigError, DerivedConfig, FlashDriveConfig, FtlConfig, Mapping};
 use crate::geometry::UNIT;
 use crate::mapped::Mapped;
 use alloc::format;
@@ -61,7 +61,7 @@ pub const IMAGE_KEYS: [&str; 13] = [
 /// where pseudo-SLC blocks use them. Whatever else changes, the image stays readable.
 pub type ImageKeys = [u64; IMAGE_KEYS.len()];
 
-impl Config {
+impl FlashDriveConfig {
     /// What an image of this drive depends on.
     ///
     /// # Errors
@@ -101,12 +101,12 @@ impl ImageSize {
     ///
     /// # Errors
     /// Names the key that does not fit.
-    pub fn of(config: &Config) -> Result<ImageSize, ConfigError> {
+    pub fn of(config: &FlashDriveConfig) -> Result<ImageSize, ConfigError> {
         Ok(config.plan()?.image())
     }
 }
 
-impl Plan {
+impl DerivedConfig {
     /// What to say of an image of another size.
     pub(crate) fn foreign(&self, image: &Image) -> ConfigError {
         let (found, wanted) = (image.size(), self.image());
@@ -214,7 +214,7 @@ impl Flash {
     ///
     /// # Errors
     /// Names the key that does not fit; or the image is of another size than [`crate::ImageSize::of`] says.
-    pub fn create(config: &Config, now: Nanos, image: Image) -> Result<Flash, ConfigError> {
+    pub fn create(config: &FlashDriveConfig, now: Nanos, image: Image) -> Result<Flash, ConfigError> {
         let mut made = Flash::with_image(config, now, image)?;
         made.ftl.map.begin_anew();
         made.ftl.map.clear();
@@ -229,7 +229,7 @@ impl Flash {
     ///
     /// # Errors
     /// As [`create`](Self::create).
-    pub fn resume(config: &Config, now: Nanos, image: Image) -> Result<(Flash, Option<u64>), ConfigError> {
+    pub fn resume(config: &FlashDriveConfig, now: Nanos, image: Image) -> Result<(Flash, Option<u64>), ConfigError> {
         if image.mapped.is_none() {
             return Flash::recover(config, now, image).map(|(flash, pages)| (flash, Some(pages)));
         }
@@ -246,7 +246,7 @@ impl Flash {
     ///
     /// # Errors
     /// As [`create`](Self::create).
-    pub fn recover(config: &Config, now: Nanos, image: Image) -> Result<(Flash, u64), ConfigError> {
+    pub fn recover(config: &FlashDriveConfig, now: Nanos, image: Image) -> Result<(Flash, u64), ConfigError> {
         let mut made = Flash::with_image(config, now, image)?;
         let pages = made.ftl.recover();
         made.silicon.set_wear(&made.ftl.map.erases);
@@ -254,12 +254,12 @@ impl Flash {
         Ok((made, pages))
     }
 
-    fn with_image(config: &Config, now: Nanos, image: Image) -> Result<Flash, ConfigError> {
+    fn with_image(config: &FlashDriveConfig, now: Nanos, image: Image) -> Result<Flash, ConfigError> {
         let plan = config.plan()?;
         if !image.fits(&plan.image()) || image.mapped.as_ref().is_some_and(|m| !m.fits(&plan.memory())) {
             return Err(plan.foreign(&image));
         }
-        let config = Config { ftl: FtlConfig { spare: true, ..config.ftl }, ..*config };
+        let config = FlashDriveConfig { ftl: FtlConfig { spare: true, ..config.ftl }, ..*config };
         Ok(Flash::made(&config, now, &config.plan()?, Some(image)))
     }
 }

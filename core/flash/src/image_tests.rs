@@ -1,7 +1,7 @@
 //! The drive is found again from what survives, after every store of it.
 
-use crate::ftl::{Cut, Event};
-use crate::model::{Model, configs, geometry, ops, small};
+use crate::ftl::{Cut, MapEvent};
+use crate::model::{FlashModel, configs, geometry, ops, small};
 use crate::rng::Rng;
 use crate::*;
 use alloc::boxed::Box;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use weir_units::Nanos;
 
 /// A drive that finds itself on what survived.
-fn recovered(config: &Config, cut: &Cut) -> Flash {
+fn recovered(config: &FlashDriveConfig, cut: &Cut) -> Flash {
     let mut flash = Flash::new(config, Nanos(0)).unwrap();
     flash.ftl.map.adopt(cut);
     flash.ftl.recover();
@@ -42,14 +42,14 @@ impl Serials {
         self.next += 1;
     }
 
-    fn play(&mut self, shape: &Shape, event: Event) {
+    fn play(&mut self, shape: &Shape, event: MapEvent) {
         match event {
-            Event::Program { lpn, unit } => self.program(lpn, unit),
-            Event::Copy { from, to } => {
+            MapEvent::Program { lpn, unit } => self.program(lpn, unit),
+            MapEvent::Copy { from, to } => {
                 let content = self.content[&from];
                 self.content.insert(to, content);
             }
-            Event::Erase { block } => {
+            MapEvent::Erase { block } => {
                 let first = block * shape.units_per_block();
                 self.content.retain(|unit, _| !(first..first + shape.units_per_block()).contains(unit));
             }
@@ -68,7 +68,7 @@ impl Serials {
 }
 
 /// A drive that goes on from what a process has left that died there.
-fn resumed(config: &Config, cut: &Cut) -> Flash {
+fn resumed(config: &FlashDriveConfig, cut: &Cut) -> Flash {
     let mut flash = Flash::new(config, Nanos(0)).unwrap();
     flash.ftl.map.adopt_all(cut);
     assert_eq!(flash.ftl.resume(), None, "the map is gone on from");
@@ -76,7 +76,7 @@ fn resumed(config: &Config, cut: &Cut) -> Flash {
 }
 
 /// What the spare areas say, page by page, is what the map says that was gone on from.
-fn agrees_with_the_spare_areas(config: &Config, flash: &Flash) {
+fn agrees_with_the_spare_areas(config: &FlashDriveConfig, flash: &Flash) {
     let (map, found) = (&flash.ftl.map, recovered(config, &flash.ftl.map.cut()));
     assert_eq!(map.l2p[..], found.ftl.map.l2p[..], "the page map");
     for block in 0..flash.shape().blocks() {
@@ -87,7 +87,7 @@ fn agrees_with_the_spare_areas(config: &Config, flash: &Flash) {
 }
 
 /// Every moment of a command at which its process can die.
-fn die_everywhere(config: &Config, cuts: &[Cut], mut found: impl FnMut(usize, &Flash)) {
+fn die_everywhere(config: &FlashDriveConfig, cuts: &[Cut], mut found: impl FnMut(usize, &Flash)) {
     for (i, cut) in cuts.iter().enumerate() {
         let mut again = resumed(config, cut);
         again.check();
@@ -305,7 +305,7 @@ fn a_drive_comes_back_on_its_image() {
         ..Image::default()
     };
     let mut flash = Flash::create(&config, Nanos(0), lend()).unwrap();
-    let mut model = Model::adopt(&mut flash);
+    let mut model = FlashModel::adopt(&mut flash);
     let mut rng = Rng::new(3);
     for i in 0..5_000 {
         let op = if i % 7 == 0 { FlashOp::Trim } else { FlashOp::Write { fua: false } };

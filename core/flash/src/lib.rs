@@ -45,6 +45,7 @@ mod capacity;
 mod cell;
 mod cells;
 mod check;
+mod completions;
 mod config;
 mod cost;
 mod credits;
@@ -78,7 +79,6 @@ mod stats;
 mod tests;
 mod timing;
 mod variability;
-mod waiting;
 mod wire;
 mod writing;
 mod zns;
@@ -89,8 +89,8 @@ pub use cache::{Cache, Dram};
 pub use calendar::Calendar;
 pub use cell::{CellType, MAX_LEVELS, PageMap};
 pub use config::{
-    Association, BufferConfig, Config, ConfigError, Fold, FtlConfig, GcConfig, HybridConfig, Mapping, SlcConfig,
-    UnmappedRead, WearConfig, WriteZeroes,
+    Association, BufferConfig, ConfigError, FlashDriveConfig, Fold, FtlConfig, GcConfig, HybridConfig, Mapping,
+    SlcConfig, UnmappedRead, WearConfig, WriteZeroes,
 };
 pub use credits::CreditRing;
 pub use fdp::{Fdp, FdpConfig, FdpEvent, FdpEventKind, FdpStatistics, HandleWork, Isolation};
@@ -99,7 +99,7 @@ pub use ftl::{
     GcMode, Greedy, Lost, PlaneAllocation, PlaneView, Prefetch, Separate, Separation, Victim, VictimPolicy, Wear,
     WearPolicy,
 };
-pub use geometry::{Divisor, Geometry, GeometryError, Lpn, Place, Shape, UNIT, Unit};
+pub use geometry::{Divisor, Geometry, GeometryError, Lpn, PageAddress, Shape, UNIT, Unit};
 pub use host::{Firmware, Host, HostOp, HostTiming};
 pub use image::{IMAGE_KEYS, Image, ImageKeys, ImageSize, Lender};
 pub use lun::{OpenEnd, Promise};
@@ -107,18 +107,18 @@ pub use mapped::{Mapped, MappedSize};
 pub use name::UnknownName;
 pub use oc::{
     AddressFormat, Chunk, ChunkConfig, ChunkError, ChunkState, Chunks, OpenChannel, OpenChannelConfig,
-    OpenChannelError, OpenChannelWork, Outcome, Ppa, Refusal,
+    OpenChannelError, OpenChannelWork, Ppa, VectorError, VectorOutcome,
 };
 pub use power::PowerLoss;
 pub use precondition::Precondition;
-pub use preset::{CellTimes, Parts, Preset, cell_times, page_type_factors};
+pub use preset::{CellTimes, Preset, PresetParts, cell_times, page_type_factors};
 pub use region::{REGION_KEYS, RegionError, RegionImage, RegionKeys, RegionLoss, RegionSize};
 pub use relocate::{Relocation, Scope};
 pub use rng::{Rng, Shuffle};
 pub use scheduler::When;
 pub use stats::{Stats, WearSpread};
 pub use timing::{
-    Arbitration, Gate, Levels, Order, Overheads, Registers, Suspend, Timing, TimingError, levels, uniform,
+    Arbitration, FlashTiming, Levels, OperationUnit, Order, Overheads, Registers, Suspend, TimingError, levels, uniform,
 };
 pub use variability::{EccSteps, Errors, Housekeeping, Variability, VariabilityError};
 pub use wire::{Packet, Wire};

@@ -4,14 +4,14 @@
 //!   Mapped ── l2p               the page map, a word a logical unit
 //!          ├─ valid, written, stamp     by block: what collection wants to know
 //!          ├─ waiting, behind   by slot of the write buffer: whose newest version is there, and where the one before is
-//!          └─ undo              what the step under way has changed (ftl/undo.rs)
+//!          └─ undo              what the step under way has changed (ftl/power_cut_undo.rs)
 //! ```
 //! All zero at first. What an [`Image`](crate::Image) holds is changed with it, in such an order that after any store both can be gone on
 //! from: what the step under way had changed is taken back, and that takes as long as a step, not as long as the drive is large. It counts
 //! for nothing once the power was lost, or where it is not the memory of the process that used the image last: the
 //! image alone tells of everything.
 
-use crate::config::{Config, ConfigError, Plan};
+use crate::config::{ConfigError, DerivedConfig, FlashDriveConfig};
 use crate::ftl::undo_words;
 
 /// How long the arrays of a [`Mapped`] are.
@@ -32,12 +32,12 @@ impl MappedSize {
     ///
     /// # Errors
     /// Names the key that does not fit.
-    pub fn of(config: &Config) -> Result<MappedSize, ConfigError> {
+    pub fn of(config: &FlashDriveConfig) -> Result<MappedSize, ConfigError> {
         Ok(config.plan()?.memory())
     }
 }
 
-impl Plan {
+impl DerivedConfig {
     pub(crate) fn memory(&self) -> MappedSize {
         MappedSize {
             words: u64::from(self.mapped) + 1,

@@ -1,7 +1,7 @@
 //! The slow model: flash that keeps a version number in each unit and insists on the rules of NAND. Every program, copy and
 //! erase of the FTL is played on it; what the map says must then read as the host wrote it last.
 
-use crate::ftl::{Event, NONE};
+use crate::ftl::{MapEvent, NONE};
 use crate::rng::Rng;
 use crate::*;
 use alloc::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub(crate) struct Nand {
 }
 
 /// What the host wrote, and the flash that has it.
-pub(crate) struct Model {
+pub(crate) struct FlashModel {
     pub(crate) nand: Nand,
     /// By unit: the number of its last write, 0 for nothing.
     pub(crate) newest: Vec<u64>,
@@ -42,9 +42,9 @@ impl Nand {
     }
 }
 
-impl Model {
+impl FlashModel {
     /// Of a drive as it is: whatever it holds is the first version.
-    pub(crate) fn adopt(flash: &mut Flash) -> Model {
+    pub(crate) fn adopt(flash: &mut Flash) -> FlashModel {
         let mut nand = Nand { content: BTreeMap::new(), next: vec![0; flash.shape().blocks() as usize] };
         let map = &mut flash.ftl.map;
         map.trace.clear();
@@ -58,7 +58,7 @@ impl Model {
         for (next, written) in nand.next.iter_mut().zip(map.written.iter()) {
             *next = u32::from(*written);
         }
-        Model { nand, newest, clock: 1 }
+        FlashModel { nand, newest, clock: 1 }
     }
 
     /// Submits to the drive, and plays what it did.
@@ -101,7 +101,7 @@ impl Model {
         let host = flash.units();
         for event in core::mem::take(&mut flash.ftl.map.trace) {
             match event {
-                Event::Program { lpn, unit } => {
+                MapEvent::Program { lpn, unit } => {
                     if lpn >= host {
                         // A page of the map: its version is when it was programmed.
                         self.clock += 1;
@@ -109,12 +109,12 @@ impl Model {
                     }
                     self.nand.program(&shape, unit, (lpn, self.newest[lpn as usize]));
                 }
-                Event::Copy { from, to } => {
+                MapEvent::Copy { from, to } => {
                     let content = self.nand.content.get(&from).copied();
                     let content = content.unwrap_or_else(|| panic!("unit {from} is copied but empty"));
                     self.nand.program(&shape, to, content);
                 }
-                Event::Erase { block } => self.nand.erase(&shape, block),
+                MapEvent::Erase { block } => self.nand.erase(&shape, block),
             }
         }
     }
@@ -157,9 +157,9 @@ pub(crate) fn geometry(channels: u32, planes: u32, blocks: u32, pages: u32, page
     }
 }
 
-pub(crate) fn timing() -> Timing {
-    Timing {
-        gate: Gate::Plane,
+pub(crate) fn timing() -> FlashTiming {
+    FlashTiming {
+        gate: OperationUnit::Plane,
         registers: Registers::Unbounded,
         read: levels([40_000, 50_000, 60_000]),
         read_small: None,
@@ -180,9 +180,9 @@ pub(crate) fn timing() -> Timing {
     }
 }
 
-pub(crate) fn small(geometry: Geometry, over_provisioning: f64) -> Config {
+pub(crate) fn small(geometry: Geometry, over_provisioning: f64) -> FlashDriveConfig {
     let ftl = FtlConfig { over_provisioning, spare: true, ..FtlConfig::DEFAULT };
-    Config {
+    FlashDriveConfig {
         geometry,
         timing: timing(),
         variability: Variability::default(),
@@ -238,11 +238,11 @@ fn buffers() -> impl Strategy<Value = BufferConfig> {
 }
 
 /// Small drives of every kind, some with no more over-provisioning than they need.
-pub(crate) fn configs() -> impl Strategy<Value = Config> {
+pub(crate) fn configs() -> impl Strategy<Value = FlashDriveConfig> {
     let shapes = (1..4u32, 1..3u32, 16..24u32, 3..9u32, select(&[1u32, 1, 2, 4][..]));
     let shapes = shapes.prop_map(|(c, p, blocks, pages, units)| geometry(c, p, blocks, pages, units));
     (shapes, ftls(), buffers(), any::<bool>(), any::<u64>()).prop_map(|(geometry, ftl, buffer, minimal, seed)| {
-        let mut config = Config {
+        let mut config = FlashDriveConfig {
             geometry,
             timing: timing(),
             variability: Variability::default(),
@@ -262,8 +262,8 @@ pub(crate) fn configs() -> impl Strategy<Value = Config> {
         }
         // The smallest capacity that is surely allowed, or the largest.
         let shape = geometry.shape().unwrap();
-        let held =
-            Config::reserve(u32::from(ftl.streams), ftl.mapping == Mapping::Cached, ftl.gc.start) + ftl.slc.blocks;
+        let held = FlashDriveConfig::reserve(u32::from(ftl.streams), ftl.mapping == Mapping::Cached, ftl.gc.start)
+            + ftl.slc.blocks;
         let blocks = shape.blocks_per_plane().saturating_sub(held).max(1);
         let units = blocks * shape.units_per_block() * shape.planes();
         let map = units.div_ceil(1024 * shape.units_per_page()) * shape.units_per_page();
@@ -276,7 +276,7 @@ pub(crate) fn configs() -> impl Strategy<Value = Config> {
 }
 
 /// Small drives with hybrid mapping.
-fn hybrids() -> impl Strategy<Value = Config> {
+fn hybrids() -> impl Strategy<Value = FlashDriveConfig> {
     let shapes = (1..4u32, 1..3u32, 16..24u32, 3..9u32, select(&[1u32, 1, 2, 4][..]));
     let shapes = shapes.prop_map(|(c, p, blocks, pages, units)| geometry(c, p, blocks, pages, units));
     let choices = (1..5u32, select(Association::ALL), select(Wear::ALL), select(GcMode::ALL));
@@ -315,7 +315,7 @@ proptest! {
     ) {
         let mut flash = Flash::new(&config, Nanos(0)).unwrap();
         flash.precondition(state);
-        let mut model = Model::adopt(&mut flash);
+        let mut model = FlashModel::adopt(&mut flash);
         model.check(&flash);
         let mut now = Nanos(0);
         for (i, (op, at, units, gap)) in ops.into_iter().enumerate() {
@@ -356,7 +356,7 @@ fn no_livelock_at_minimum_over_provisioning() {
             let mut config = small(geometry, 0.0);
             config.ftl.gc = GcConfig { victim: *victim, choices: 2, mode: *mode, start: 1, hard: 1 };
             let shape = geometry.shape().unwrap();
-            let blocks = shape.blocks_per_plane() - Config::reserve(1, false, 1);
+            let blocks = shape.blocks_per_plane() - FlashDriveConfig::reserve(1, false, 1);
             let units = blocks * shape.units_per_block() * shape.planes();
             config.ftl.capacity = Some(Bytes(u64::from(units + 1) * u64::from(UNIT)));
             let error = alloc::format!("{}", Flash::new(&config, Nanos(0)).unwrap_err());
@@ -364,7 +364,7 @@ fn no_livelock_at_minimum_over_provisioning() {
             config.ftl.capacity = Some(Bytes(u64::from(units) * u64::from(UNIT)));
             let mut flash = Flash::new(&config, Nanos(0)).unwrap();
             flash.precondition(Precondition::Sequential);
-            let mut model = Model::adopt(&mut flash);
+            let mut model = FlashModel::adopt(&mut flash);
             let mut rng = Rng::new(1);
             for i in 0..20_000u64 {
                 // Odd thousands write only what lies in the first plane's half of the numbers.
@@ -417,7 +417,7 @@ fn steady_is_where_long_running_leads() {
 fn presets_are_valid() {
     for preset in Preset::ALL {
         for quirks in [false, true] {
-            if let Err(e) = Config::preset(*preset, quirks).validate() {
+            if let Err(e) = FlashDriveConfig::preset(*preset, quirks).validate() {
                 panic!("{preset}: {e}");
             }
         }

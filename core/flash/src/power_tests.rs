@@ -1,6 +1,6 @@
 //! Power is cut at any time, and an oracle that knows what was acknowledged and flushed when judges what is left.
 
-use crate::model::{Model, configs, ops};
+use crate::model::{FlashModel, configs, ops};
 use crate::*;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ struct Oracle {
 }
 
 impl Oracle {
-    fn new(model: &Model, units: u32) -> Self {
+    fn new(model: &FlashModel, units: u32) -> Self {
         let first = |lpn: u32| vec![Change { version: model.newest[lpn as usize], durable: Nanos(0) }];
         Oracle { history: (0..units).map(first).collect() }
     }
@@ -37,7 +37,7 @@ impl Oracle {
     }
 
     /// Judges what a cut at `now` has left, and goes on from it.
-    fn judge(&mut self, now: Nanos, model: &mut Model, flash: &Flash, loss: &PowerLoss) {
+    fn judge(&mut self, now: Nanos, model: &mut FlashModel, flash: &Flash, loss: &PowerLoss) {
         for lpn in 0..flash.units() {
             let left = model.version_in_flash(flash, lpn);
             let history = &mut self.history[lpn as usize];
@@ -63,7 +63,7 @@ proptest! {
     ) {
         let mut flash = Flash::new(&config, Nanos(0)).unwrap();
         flash.precondition(if steady { Precondition::Steady } else { Precondition::Fresh });
-        let mut model = Model::adopt(&mut flash);
+        let mut model = FlashModel::adopt(&mut flash);
         let mut oracle = Oracle::new(&model, flash.units());
         let mut now = Nanos(0);
         let volatile = config.buffer.size.0 > 0 && config.buffer.early && !config.buffer.protected;

@@ -8,7 +8,9 @@ use crate::cell::{CellType, MAX_LEVELS, PageMap};
 use crate::geometry::Geometry;
 use crate::host::{Firmware, HostTiming};
 use crate::name::names;
-use crate::timing::{Arbitration, Gate, Levels, Order, Overheads, Registers, Suspend, Timing, levels, uniform};
+use crate::timing::{
+    Arbitration, FlashTiming, Levels, OperationUnit, Order, Overheads, Registers, Suspend, levels, uniform,
+};
 use crate::variability::Variability;
 use crate::wire::{Packet, Wire};
 use weir_units::{Bytes, Nanos};
@@ -43,11 +45,11 @@ names!(
 
 /// What a preset sets.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Parts {
+pub struct PresetParts {
     /// How the flash is laid out.
     pub geometry: Geometry,
     /// What its steps take.
-    pub timing: Timing,
+    pub timing: FlashTiming,
     /// Firmware and link.
     pub host: HostTiming,
     /// How chips differ: none of the models does.
@@ -139,7 +141,7 @@ impl Preset {
     }
 
     /// The model's numbers; with `quirks`, as its code has them even where no drive does so.
-    pub const fn parts(self, quirks: bool) -> Parts {
+    pub const fn parts(self, quirks: bool) -> PresetParts {
         match self {
             Preset::FemuBasic => femu_basic(quirks),
             Preset::FemuOc => femu_oc(quirks),
@@ -152,8 +154,8 @@ impl Preset {
 }
 
 /// A drive without anything: what presets start from.
-const PLAIN: Timing = Timing {
-    gate: Gate::Die,
+const PLAIN: FlashTiming = FlashTiming {
+    gate: OperationUnit::Die,
     registers: Registers::Single,
     read: uniform(0),
     read_small: None,
@@ -209,10 +211,10 @@ const OPEN_CHANNEL: Geometry = Geometry {
     page_map: PageMap::Femu,
 };
 
-const fn femu_oc(quirks: bool) -> Parts {
+const fn femu_oc(quirks: bool) -> PresetParts {
     let table = cell_times(CellType::Mlc);
-    let drive = Timing {
-        gate: Gate::Plane,
+    let drive = FlashTiming {
+        gate: OperationUnit::Plane,
         registers: Registers::Double,
         // papers/002 section 3.2.3: 48/64 us lower and upper read, 900/2400 us lower and upper write.
         read: levels([48_000, 64_000]),
@@ -223,8 +225,8 @@ const fn femu_oc(quirks: bool) -> Parts {
         ..PLAIN
     };
     // The code's channel is always free (timing-model/timing.c:38-44) and its table differs from the paper.
-    let code = Timing { registers: Registers::Unbounded, program: table.program, channel: Wire::INSTANT, ..drive };
-    Parts {
+    let code = FlashTiming { registers: Registers::Unbounded, program: table.program, channel: Wire::INSTANT, ..drive };
+    PresetParts {
         geometry: OPEN_CHANNEL,
         timing: if quirks { code } else { drive },
         host: HostTiming::INSTANT,
@@ -239,11 +241,11 @@ const fn femu_oc(quirks: bool) -> Parts {
     }
 }
 
-const fn femu_basic(quirks: bool) -> Parts {
+const fn femu_basic(quirks: bool) -> PresetParts {
     let oc = femu_oc(false);
-    Parts {
+    PresetParts {
         // The paper gives formulas, not times: the means of the advanced model's, so that the two can be compared.
-        timing: Timing {
+        timing: FlashTiming {
             // "every plane only has a single page register, hence cannot serve multiple IOs in parallel". The formulas let a plane
             // go when its array is done, before the page has left the register.
             registers: if quirks { Registers::Unbounded } else { Registers::Single },
@@ -257,8 +259,8 @@ const fn femu_basic(quirks: bool) -> Parts {
     }
 }
 
-const fn femu_bbssd(quirks: bool) -> Parts {
-    Parts {
+const fn femu_bbssd(quirks: bool) -> PresetParts {
+    PresetParts {
         // femu.c:1410-1447.
         geometry: Geometry {
             channels: 8,
@@ -272,7 +274,7 @@ const fn femu_bbssd(quirks: bool) -> Parts {
             page_map: PageMap::Modulo,
         },
         // A LUN's next free time and nothing else: the channel is compiled out (bbssd/ftl-media.c:128-129).
-        timing: Timing {
+        timing: FlashTiming {
             registers: Registers::Unbounded,
             read: uniform(40_000),
             program: uniform(200_000),
@@ -292,9 +294,9 @@ const fn femu_bbssd(quirks: bool) -> Parts {
     }
 }
 
-const fn nvmevirt_970_pro(quirks: bool) -> Parts {
+const fn nvmevirt_970_pro(quirks: bool) -> PresetParts {
     // ssd_config.h:63-109. Blocks there follow from the memory that is set aside: 64 GiB here.
-    Parts {
+    PresetParts {
         geometry: Geometry {
             channels: 8,
             ways: 2,
@@ -306,7 +308,7 @@ const fn nvmevirt_970_pro(quirks: bool) -> Parts {
             cell: CellType::Mlc,
             page_map: PageMap::Modulo,
         },
-        timing: Timing {
+        timing: FlashTiming {
             read: levels([30_013, 42_013]),
             read_small: Some(levels([29_760, 41_760])),
             program: uniform(185_000),
@@ -339,9 +341,9 @@ const fn nvmevirt_970_pro(quirks: bool) -> Parts {
     }
 }
 
-const fn nvmevirt_zn540(quirks: bool) -> Parts {
+const fn nvmevirt_zn540(quirks: bool) -> PresetParts {
     // ssd_config.h:178-. A block is a die's share of a 2 GiB zone: 682 one-shot pages of 96 KiB; 64 zones here.
-    Parts {
+    PresetParts {
         geometry: Geometry {
             channels: 8,
             ways: 4,
@@ -353,7 +355,7 @@ const fn nvmevirt_zn540(quirks: bool) -> Parts {
             cell: CellType::Tlc,
             page_map: PageMap::Modulo,
         },
-        timing: Timing {
+        timing: FlashTiming {
             read: uniform(58_000),
             read_small: Some(uniform(50_000)),
             sense_bytes: 32768,
@@ -385,9 +387,9 @@ const fn nvmevirt_zn540(quirks: bool) -> Parts {
     }
 }
 
-const fn mqsim_default(quirks: bool) -> Parts {
+const fn mqsim_default(quirks: bool) -> PresetParts {
     // exec/Flash_Parameter_Set.cpp:6-23, exec/Device_Parameter_Set.cpp:6-43. A way is a die: four chips of two.
-    Parts {
+    PresetParts {
         geometry: Geometry {
             channels: 8,
             ways: 8,
@@ -399,7 +401,7 @@ const fn mqsim_default(quirks: bool) -> Parts {
             cell: CellType::Mlc,
             page_map: PageMap::Mqsim,
         },
-        timing: Timing {
+        timing: FlashTiming {
             // 20 ns until ready/busy says so (nvm_chip/flash_memory/Flash_Chip.h:29, 101).
             read: uniform(75_020),
             program: uniform(750_000),

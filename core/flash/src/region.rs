@@ -100,7 +100,7 @@ impl core::error::Error for RegionError {}
 
 /// A word, taken apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct RegionWord {
     /// Bits 31:0: blocks from the beginning up to the last one that a completed write has written.
     pub end: u32,
     /// Bits 39:32: the state, by its number in a zone descriptor or in the chunk information; 0: nothing was ever written.
@@ -113,7 +113,7 @@ pub(crate) struct Kept {
     pub finished: bool,
 }
 
-impl Kept {
+impl RegionWord {
     pub const fn word(self) -> u64 {
         self.end as u64
             | (self.state as u64) << 32
@@ -122,8 +122,8 @@ impl Kept {
             | (self.finished as u64) << 42
     }
 
-    pub const fn of(word: u64) -> Kept {
-        Kept {
+    pub const fn of(word: u64) -> RegionWord {
+        RegionWord {
             end: word as u32,
             state: (word >> 32) as u8,
             zrwa: word >> 40 & 1 == 1,

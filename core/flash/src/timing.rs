@@ -30,16 +30,16 @@ pub const fn levels<const N: usize>(nanos: [u64; N]) -> Levels {
 
 /// What one array operation occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Gate {
+pub enum OperationUnit {
     /// The plane: planes of a die work independently (papers/002; FEMU ZNS).
     Plane,
     /// The die: one operation at a time, several planes only together (NVMeVirt, MQSim; FEMU's LUN).
     Die,
 }
 
-names!(Gate, "gate", Plane = "plane", Die = "die");
+names!(OperationUnit, "gate", Plane = "plane", Die = "die");
 
-/// The page registers of a plane (of a die, with [`Gate::Die`]): what may overlap.
+/// The page registers of a plane (of a die, with [`OperationUnit::Die`]): what may overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Registers {
     /// Not modelled: a transfer never waits for the array, nor the array for a transfer other than its own (the formulas of
@@ -84,7 +84,7 @@ pub enum Order {
     /// The one that came first; reads pass programs and erases that can be suspended.
     #[default]
     InOrder,
-    /// A read before programs and erases (MQSim's out-of-order scheduler), unless those have waited for [`Timing::age`].
+    /// A read before programs and erases (MQSim's out-of-order scheduler), unless those have waited for [`FlashTiming::age`].
     ReadsFirst,
 }
 
@@ -120,9 +120,9 @@ pub struct Suspend {
 
 /// What each step of the flash takes. Names and defaults: [`crate::Preset`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
+pub struct FlashTiming {
     /// What an array operation occupies.
-    pub gate: Gate,
+    pub gate: OperationUnit,
     /// What may overlap.
     pub registers: Registers,
     /// Array read of a page.
@@ -167,7 +167,7 @@ pub struct Timing {
 pub enum TimingError {
     /// A single operation takes longer than anything real.
     TooLong {
-        /// The field of [`Timing`].
+        /// The field of [`FlashTiming`].
         field: &'static str,
         /// Its value.
         value: Nanos,
@@ -180,7 +180,7 @@ impl fmt::Display for TimingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong { field, value } => {
-                write!(f, "timing.{field} is {value}; at most {} is supported", Timing::LONGEST)
+                write!(f, "timing.{field} is {value}; at most {} is supported", FlashTiming::LONGEST)
             }
             Self::Credits => f.write_str(
                 "timing.channel gives out credits, which an arbitrated channel has none of; leave them out, or write channel_arbitration = \"booked\"",
@@ -191,7 +191,7 @@ impl fmt::Display for TimingError {
 
 impl core::error::Error for TimingError {}
 
-impl Timing {
+impl FlashTiming {
     /// The longest single step: sums of steps stay far from the end of 64 bits.
     pub const LONGEST: Nanos = Nanos::from_secs(10);
 
@@ -201,8 +201,8 @@ impl Timing {
     }
 
     /// The same with channels that are booked.
-    pub const fn booked(self) -> Timing {
-        Timing { arbitration: Arbitration::Booked, ..self }
+    pub const fn booked(self) -> FlashTiming {
+        FlashTiming { arbitration: Arbitration::Booked, ..self }
     }
 
     /// The shortest usual booking of a channel: a command, or 4 KiB.
@@ -216,7 +216,7 @@ impl Timing {
     /// Checks the numbers.
     ///
     /// # Errors
-    /// Names the first field that is longer than [`Timing::LONGEST`], or says that channels with credits are not booked.
+    /// Names the first field that is longer than [`FlashTiming::LONGEST`], or says that channels with credits are not booked.
     pub fn validate(&self) -> Result<(), TimingError> {
         let of = |levels: &Levels| levels.iter().copied().max().unwrap_or_default();
         let o = &self.overheads;

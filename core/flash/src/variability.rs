@@ -10,7 +10,7 @@
 //! NAND flash memory", DSN 2015) and with the time since it was programmed (Cai et al., "Data retention in MLC NAND flash
 //! memory", HPCA 2015), both the faster the more worn it is. Their constants are the configuration's.
 
-use crate::geometry::{Place, Shape};
+use crate::geometry::{PageAddress, Shape};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -152,10 +152,10 @@ impl Variability {
             ("bad_chip_errors", "from 0 to 1000000", (0.0..=1e6).contains(&self.bad_chip_errors)),
             ("page_spread", "at most 999 thousandths", self.page_spread < 1000),
             ("wear_slowdown", "at most 99000 thousandths", self.wear_slowdown <= 99_000),
-            ("housekeeping", "from 1ns to 10s", (1..=crate::Timing::LONGEST.0).contains(&h.time.0)),
+            ("housekeeping", "from 1ns to 10s", (1..=crate::FlashTiming::LONGEST.0).contains(&h.time.0)),
             ("housekeeping_every", "more than housekeeping, and at most a day", h.every > h.time && h.every <= DAY),
             ("ecc_steps.cycles", "at least 1", steps.cycles > 0),
-            ("ecc_steps.step", "at most 10s", steps.step <= crate::Timing::LONGEST),
+            ("ecc_steps.step", "at most 10s", steps.step <= crate::FlashTiming::LONGEST),
             ("ecc_steps.most", "at most 1000", steps.most <= 1000),
             ("errors.rber", "a rate from 0 to 1", rate(e.rber)),
             ("errors.rber_worn", "a rate from 0 to 1", rate(e.rber_worn)),
@@ -165,7 +165,7 @@ impl Variability {
             ("errors.read_disturb", "a rate from 0 to 1", rate(e.read_disturb.unwrap_or(0.0))),
             ("errors.retention", "a rate from 0 to 1", rate(e.retention.unwrap_or(0.0))),
             ("errors.codeword_bytes", "from 1 to 1 MiB", (1..=1 << 20).contains(&e.codeword_bytes)),
-            ("errors.retry", "at most 10s", e.retry.unwrap_or_default() <= crate::Timing::LONGEST),
+            ("errors.retry", "at most 10s", e.retry.unwrap_or_default() <= crate::FlashTiming::LONGEST),
             ("errors.retry_gain", "from 0 to 1", rate(e.retry_gain)),
             ("errors.retries", "at most 1000", e.retries <= 1000),
         ];
@@ -313,7 +313,7 @@ impl Varied {
     }
 
     /// A program's time on this page, as worn as its block is.
-    pub fn program_time(&self, shape: &Shape, at: Place, time: Nanos) -> Nanos {
+    pub fn program_time(&self, shape: &Shape, at: PageAddress, time: Nanos) -> Nanos {
         let time = self.scale(shape, at, time);
         if self.config.wear_slowdown == 0 {
             return time;
@@ -325,7 +325,7 @@ impl Varied {
     }
 
     /// A time on this page's chip and this page.
-    pub fn scale(&self, shape: &Shape, at: Place, time: Nanos) -> Nanos {
+    pub fn scale(&self, shape: &Shape, at: PageAddress, time: Nanos) -> Nanos {
         let time = self.scale_chip(shape.die_of(at.plane), time);
         if self.config.page_spread == 0 {
             return time;
@@ -341,7 +341,7 @@ impl Varied {
     }
 
     /// The page is sensed until its bits can be corrected.
-    pub fn sensed(&mut self, shape: &Shape, now: Nanos, at: Place, level: u8, sense: Nanos) -> Sensed {
+    pub fn sensed(&mut self, shape: &Shape, now: Nanos, at: PageAddress, level: u8, sense: Nanos) -> Sensed {
         let sense = self.scale(shape, at, sense);
         let block = shape.block_index(at.plane, at.block) as usize;
         let mut sensed = Sensed { time: sense, retries: 0, failed: false };

@@ -1,8 +1,8 @@
 //! Where everything lies in a region, and what is checked before anything of it is believed.
 
-use crate::Words;
-use crate::nvme::{self, NvmeFound};
-use crate::recover::{self, Found};
+use crate::JournalMemory;
+use crate::nvme::{self, FoundNvme};
+use crate::recover::{self, FoundRing};
 use crate::ring::{RingKind, chain};
 use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -29,7 +29,7 @@ mod header {
     /// The medium that the requests are for; 0: any.
     pub(super) const MEDIUM: usize = 4;
     pub(super) const WORDS: usize = 5;
-    /// Of NVMe queues: [`Region::noted`](super::Region::noted); 0 before that word was there.
+    /// Of NVMe queues: [`JournalRegion::noted`](super::JournalRegion::noted); 0 before that word was there.
     pub(super) const NOTED: usize = 5;
 }
 
@@ -77,41 +77,41 @@ pub(crate) const SEQUENCE: u64 = u64::MAX >> state::BITS;
 
 /// What the queues of a region are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum QueueKind {
     /// Virtqueues, split or packed: each says which when it begins.
     Virtio,
     /// NVMe submission queues.
     Nvme,
 }
 
-impl Kind {
+impl QueueKind {
     const fn code(self) -> u64 {
         match self {
-            Kind::Virtio => 1,
-            Kind::Nvme => 2,
+            QueueKind::Virtio => 1,
+            QueueKind::Nvme => 2,
         }
     }
 }
 
 /// A region's proportions; with the version they are the whole layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct JournalShape {
     /// What the queues are.
-    pub kind: Kind,
+    pub kind: QueueKind,
     /// How many.
     pub queues: u16,
     /// Most entries of each.
     pub size: u16,
 }
 
-impl Shape {
+impl JournalShape {
     /// Words of a queue's part.
     pub(crate) const fn stride(&self) -> usize {
         let size = self.size as usize;
         let words = match self.kind {
             // Packed rings need most: an entry of four words, and two for every descriptor that is kept.
-            Kind::Virtio => 6 * size,
-            Kind::Nvme => nvme::ENTRY * size,
+            QueueKind::Virtio => 6 * size,
+            QueueKind::Nvme => nvme::ENTRY * size,
         };
         LINE + words.next_multiple_of(LINE)
     }
@@ -237,18 +237,18 @@ impl From<Damage> for OpenError {
 
 /// A connection's journal: one part for each of its queues.
 #[derive(Clone, Debug)]
-pub struct Region<W> {
+pub struct JournalRegion<W> {
     words: W,
-    shape: Shape,
+    shape: JournalShape,
     medium: u64,
 }
 
-impl<W: Words + Clone> Region<W> {
+impl<W: JournalMemory + Clone> JournalRegion<W> {
     /// Opens a region for queues of that shape. One of zeroes is new and gets its header.
     ///
     /// # Errors
     /// It is too short, or somebody else's, or of another version or shape. Then nothing in it has been changed.
-    pub fn open(words: W, shape: Shape) -> Result<Self, OpenError> {
+    pub fn open(words: W, shape: JournalShape) -> Result<Self, OpenError> {
         Self::of_medium(words, shape, 0)
     }
 
@@ -257,7 +257,7 @@ impl<W: Words + Clone> Region<W> {
     ///
     /// # Errors
     /// As [`open`](Self::open), and [`OpenError::Medium`].
-    pub fn of_medium(words: W, shape: Shape, medium: u64) -> Result<Self, OpenError> {
+    pub fn of_medium(words: W, shape: JournalShape, medium: u64) -> Result<Self, OpenError> {
         let (found, needed) = (words.count() as u64 * 8, shape.bytes());
         if found < needed {
             return Err(OpenError::Length { found, needed });
@@ -281,7 +281,7 @@ impl<W: Words + Clone> Region<W> {
     }
 
     fn written(&self) -> [u64; header::WORDS] {
-        let Shape { kind, queues, size } = self.shape;
+        let JournalShape { kind, queues, size } = self.shape;
         let mut words = [0; header::WORDS];
         words[header::MAGIC] = MAGIC;
         words[header::VERSION] = u64::from(VERSION) | kind.code() << 32;
@@ -334,7 +334,7 @@ impl<W: Words + Clone> Region<W> {
     }
 
     /// What it was made for.
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> JournalShape {
         self.shape
     }
 
@@ -347,8 +347,8 @@ impl<W: Words + Clone> Region<W> {
     ///
     /// # Errors
     /// The region has no room for it, or is damaged.
-    pub fn ring(&self, index: u16, kind: RingKind, size: u16) -> Result<Found<W>, OpenError> {
-        self.room(Kind::Virtio, index, size)?;
+    pub fn ring(&self, index: u16, kind: RingKind, size: u16) -> Result<FoundRing<W>, OpenError> {
+        self.room(QueueKind::Virtio, index, size)?;
         if kind == RingKind::Packed && size > chain::MOST {
             return Err(OpenError::Queue { index, size });
         }
@@ -359,13 +359,13 @@ impl<W: Words + Clone> Region<W> {
     /// after the other have different generations: what another one has left is not this one's.
     ///
     /// # Errors
-    /// As [`Region::ring`].
-    pub fn nvme(&self, index: u16, size: u16, generation: u32) -> Result<NvmeFound<W>, OpenError> {
-        self.room(Kind::Nvme, index, size)?;
+    /// As [`JournalRegion::ring`].
+    pub fn nvme(&self, index: u16, size: u16, generation: u32) -> Result<FoundNvme<W>, OpenError> {
+        self.room(QueueKind::Nvme, index, size)?;
         Ok(nvme::find(self.words.clone(), self.shape.part(index), size, generation)?)
     }
 
-    fn room(&self, kind: Kind, index: u16, size: u16) -> Result<(), OpenError> {
+    fn room(&self, kind: QueueKind, index: u16, size: u16) -> Result<(), OpenError> {
         if self.shape.kind != kind {
             return Err(OpenError::Kind);
         }

@@ -3,7 +3,7 @@
 //! What is in flight, and what to do with it after a crash: the journal of a queue, in memory that outlives the process.
 //!
 //! Source: Xue et al., "Spool: Reliable Virtualized NVMe Storage Pool in Public Cloud Infrastructure" (USENIX ATC 2020),
-//! sections 4.2 to 4.4, Algorithms 1 and 2. Depends on `weir-spec` for the indices of packed rings; the memory is the port [`Words`].
+//! sections 4.2 to 4.4, Algorithms 1 and 2. Depends on `weir-spec` for the indices of packed rings; the memory is the port [`JournalMemory`].
 //!
 //! ```text
 //!   Region ─ header: magic, version, length, shape
@@ -18,15 +18,15 @@
 //! word and are stored at once, so a crash cannot come between "taken" and "known to be taken": while the state is START the
 //! request of the word's head counts as in flight, whatever its entry says.
 //!
-//! | Algorithm 1 | store here | [`Step`] where a crash came after it |
+//! | Algorithm 1 | store here | [`CrashPoint`] where a crash came after it |
 //! |---|---|---|
-//! | 2 to 5 | merge word: START, `last_idx`, head | [`Step::Merged`] |
-//! | 6 | entry: INFLIGHT | [`Step::Marked`] |
-//! | 7, then 8 and 9 | merge word: FINISHED | [`Step::InFlight`] |
-//! | 10 | used word: `used_idx` | [`Step::Counted`] |
-//! | 11, then 12 | entry: DONE | [`Step::Done`] |
-//! | 13, the ring's own | | [`Step::Published`] |
-//! | 14 | entry: NONE | [`Step::Idle`] |
+//! | 2 to 5 | merge word: START, `last_idx`, head | [`CrashPoint::Merged`] |
+//! | 6 | entry: INFLIGHT | [`CrashPoint::Marked`] |
+//! | 7, then 8 and 9 | merge word: FINISHED | [`CrashPoint::InFlight`] |
+//! | 10 | used word: `used_idx` | [`CrashPoint::Counted`] |
+//! | 11, then 12 | entry: DONE | [`CrashPoint::Done`] |
+//! | 13, the ring's own | | [`CrashPoint::Published`] |
+//! | 14 | entry: NONE | [`CrashPoint::Idle`] |
 //!
 //! In Algorithm 2 `used_idx` is the ring's own and `last_used_idx` is what step 10 stored. A batch is published at once: the
 //! entries that are DONE belong to one batch, the last, since step 14 comes before the next completion's step 10.
@@ -55,13 +55,13 @@
 extern crate alloc;
 
 mod layout;
+mod memory;
 mod nvme;
 mod recover;
 mod ring;
-mod words;
 
-pub use layout::{Damage, HEADER_BYTES, Kind, MAGIC, OpenError, Region, Shape, VERSION};
-pub use nvme::{Left as NvmeLeft, NvmeFound, NvmeJournal, Owed, Recovered as NvmeRecovered};
-pub use recover::{Found, Fresh, Left, Recovered, Step};
+pub use layout::{Damage, HEADER_BYTES, JournalRegion, JournalShape, MAGIC, OpenError, QueueKind, VERSION};
+pub use memory::JournalMemory;
+pub use nvme::{FoundNvme, LeftNvme as NvmeLeft, NvmeJournal, Owed, RecoveredNvme as NvmeRecovered};
+pub use recover::{CrashPoint, FoundRing, FreshRing, LeftRing, RecoveredRing};
 pub use ring::{Descriptor, InRing, RingJournal, RingKind};
-pub use words::Words;

@@ -7,9 +7,9 @@
 //! Step 10 comes after step 11, because the entry that is DONE names its place itself: the count alone could be ahead of any
 //! completion that is known. A completion may be posted after later ones: the count never goes back. A queue that is deleted leaves its part as it is: the next one of its identifier has another generation.
 
-use crate::Words;
+use crate::JournalMemory;
 use crate::layout::{Damage, FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
-use crate::recover::Step;
+use crate::recover::CrashPoint;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
@@ -40,16 +40,16 @@ pub struct NvmeJournal<W> {
 
 /// A submission queue's part of a region.
 #[derive(Debug)]
-pub enum NvmeFound<W> {
+pub enum FoundNvme<W> {
     /// Of a queue that has not begun, was deleted, or is not this one: one of another generation or size was there.
-    Fresh(Left<W>),
+    Fresh(LeftNvme<W>),
     /// Of a queue that was served when its server died.
-    Left(Left<W>),
+    Left(LeftNvme<W>),
 }
 
 /// A submission queue's part, before it is used.
 #[derive(Debug)]
-pub struct Left<W> {
+pub struct LeftNvme<W> {
     words: W,
     part: usize,
     size: u16,
@@ -77,9 +77,9 @@ pub enum Owed {
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveredNvme {
     /// Where the server was.
-    pub step: Step,
+    pub step: CrashPoint,
     /// The submission queue's head.
     pub last_idx: u16,
     /// Completions so far: what the next one's place is, as far as this queue knows.
@@ -91,19 +91,24 @@ pub struct Recovered {
     pub commands: Vec<(u16, [u64; 8], Owed)>,
 }
 
-pub(crate) fn find<W: Words>(words: W, part: usize, size: u16, generation: u32) -> Result<NvmeFound<W>, Damage> {
+pub(crate) fn find<W: JournalMemory>(
+    words: W,
+    part: usize,
+    size: u16,
+    generation: u32,
+) -> Result<FoundNvme<W>, Damage> {
     // Acquire: what the start word, stored last, stands for.
     let start = words.load(part + head::START, Acquire);
-    let left = Left { words, part, size, generation };
+    let left = LeftNvme { words, part, size, generation };
     match start {
-        0 => Ok(NvmeFound::Fresh(left)),
-        s if s == left.start() => Ok(NvmeFound::Left(left)),
-        s if s & 0xffff == CODE => Ok(NvmeFound::Fresh(left)),
+        0 => Ok(FoundNvme::Fresh(left)),
+        s if s == left.start() => Ok(FoundNvme::Left(left)),
+        s if s & 0xffff == CODE => Ok(FoundNvme::Fresh(left)),
         _ => Err(Damage::Start),
     }
 }
 
-impl<W: Words> Left<W> {
+impl<W: JournalMemory> LeftNvme<W> {
     fn start(&self) -> u64 {
         CODE | u64::from(self.size) << 16 | u64::from(self.generation) << 32
     }
@@ -146,7 +151,7 @@ impl<W: Words> Left<W> {
     ///
     /// # Errors
     /// What is there is not what a crash leaves. Nothing has been changed.
-    pub fn recover(self) -> Result<(NvmeJournal<W>, Recovered), Damage> {
+    pub fn recover(self) -> Result<(NvmeJournal<W>, RecoveredNvme), Damage> {
         let word = self.load(head::MERGE);
         let (started, newest, last_idx) = (word as u16 == STARTED as u16, (word >> 16) as u16, (word >> 32) as u16);
         if word as u16 > STARTED as u16 || word >> 48 != 0 || newest >= self.size {
@@ -157,7 +162,7 @@ impl<W: Words> Left<W> {
             return Err(Damage::Used);
         }
         let mut commands = Vec::new();
-        let mut step = Step::Idle;
+        let mut step = CrashPoint::Idle;
         let mut redone = false;
         let mut latest: Option<u64> = None;
         for slot in 0..self.size {
@@ -185,17 +190,18 @@ impl<W: Words> Left<W> {
                     Owed::Completion { cqe: self.cqe(at), place }
                 }
             };
-            step = step.max(if matches!(owed, Owed::Completion { .. }) { Step::Done } else { Step::InFlight });
+            step =
+                step.max(if matches!(owed, Owed::Completion { .. }) { CrashPoint::Done } else { CrashPoint::InFlight });
             commands.push((entry >> state::BITS, slot, core::array::from_fn(|i| self.load(at + SQE + i)), owed));
         }
         if started {
-            step = if redone { Step::Merged } else { Step::Marked };
+            step = if redone { CrashPoint::Merged } else { CrashPoint::Marked };
             let sequence = commands.iter().find(|c| c.1 == newest).map_or(0, |c| c.0);
             self.put(Self::entry(newest), sequence << state::BITS | state::INFLIGHT);
             // After the entry, as when it was taken.
             self.put(head::MERGE, merge(FINISHED, newest, last_idx));
         } else if latest.is_some() {
-            step = Step::Counted;
+            step = CrashPoint::Counted;
         }
         if let Some(place) = latest {
             used = place + 1;
@@ -208,7 +214,7 @@ impl<W: Words> Left<W> {
         }
         journal.free.retain(|slot| commands.iter().all(|c| c.1 != *slot));
         let commands = commands.into_iter().map(|(_, slot, sqe, owed)| (slot, sqe, owed)).collect();
-        Ok((journal, Recovered { step, last_idx, used, redone, commands }))
+        Ok((journal, RecoveredNvme { step, last_idx, used, redone, commands }))
     }
 
     fn cqe(&self, at: usize) -> [u64; 2] {
@@ -216,7 +222,7 @@ impl<W: Words> Left<W> {
     }
 }
 
-impl<W: Words> NvmeJournal<W> {
+impl<W: JournalMemory> NvmeJournal<W> {
     #[inline]
     fn put(&self, at: usize, value: u64) {
         self.words.store(self.part + at, value, Release);
@@ -225,7 +231,7 @@ impl<W: Words> NvmeJournal<W> {
     /// That a slot's command is in that state.
     #[inline]
     fn state(&self, slot: u16, state: u64) -> (usize, u64) {
-        (Left::<W>::entry(slot), self.sequences[usize::from(slot)] | state)
+        (LeftNvme::<W>::entry(slot), self.sequences[usize::from(slot)] | state)
     }
 
     /// Whether a command can be taken.
@@ -241,7 +247,7 @@ impl<W: Words> NvmeJournal<W> {
         let slot = self.free.pop()?;
         self.sequences[usize::from(slot)] = self.sequence << state::BITS;
         self.sequence = (self.sequence + 1) & SEQUENCE;
-        let at = Left::<W>::entry(slot);
+        let at = LeftNvme::<W>::entry(slot);
         // Before the merge word: a redo finds sequence number and command.
         self.words.store_each(self.part, core::array::from_fn::<_, 8, _>(|i| (at + SQE + i, sqe[i])));
         self.words.store_each(
@@ -276,7 +282,7 @@ impl<W: Words> NvmeJournal<W> {
             [
                 low,
                 high,
-                (Left::<W>::entry(slot) + PLACE, place),
+                (LeftNvme::<W>::entry(slot) + PLACE, place),
                 // After completion and place: what is DONE has both, and the place is taken.
                 self.state(slot, state::DONE),
                 // After DONE: a place that is counted is known to be somebody's. Before the next completion's DONE.
@@ -286,7 +292,7 @@ impl<W: Words> NvmeJournal<W> {
     }
 
     const fn completion(slot: u16, cqe: [u64; 2]) -> [(usize, u64); 2] {
-        let at = Left::<W>::entry(slot) + CQE;
+        let at = LeftNvme::<W>::entry(slot) + CQE;
         [(at, cqe[0]), (at + 1, cqe[1])]
     }
 

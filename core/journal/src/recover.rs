@@ -1,6 +1,6 @@
 //! What a queue left, and Algorithm 2.
 
-use crate::Words;
+use crate::JournalMemory;
 use crate::layout::{CLOSED, Damage, FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
 use crate::ring::{Descriptor, END, InRing, Known, RingJournal, RingKind, batch_at, chain};
 use alloc::vec;
@@ -10,16 +10,16 @@ use weir_spec::virtqueue::PackedIndex;
 
 /// A queue's part of a region.
 #[derive(Debug)]
-pub enum Found<W> {
+pub enum FoundRing<W> {
     /// Of a queue that has not begun, or was stopped.
-    Fresh(Fresh<W>),
+    Fresh(FreshRing<W>),
     /// Of a queue that was served when its server died or was disconnected.
-    Left(Left<W>),
+    Left(LeftRing<W>),
 }
 
 /// The part of a queue that begins.
 #[derive(Debug)]
-pub struct Fresh<W> {
+pub struct FreshRing<W> {
     words: W,
     part: usize,
     kind: RingKind,
@@ -28,8 +28,8 @@ pub struct Fresh<W> {
 
 /// What a queue left.
 #[derive(Debug)]
-pub struct Left<W> {
-    fresh: Fresh<W>,
+pub struct LeftRing<W> {
+    fresh: FreshRing<W>,
     began: u16,
     used: u16,
     unsure: bool,
@@ -37,7 +37,7 @@ pub struct Left<W> {
 
 /// Where in Algorithm 1 the server was when it died: after the last store that shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Step {
+pub enum CrashPoint {
     /// Nothing was in flight.
     Idle,
     /// After step 5: a request has been taken, its entry does not say so yet.
@@ -54,30 +54,37 @@ pub enum Step {
     Published,
 }
 
-impl Step {
+impl CrashPoint {
     /// All of them.
-    pub const ALL: [Step; 7] =
-        [Step::Idle, Step::Merged, Step::Marked, Step::InFlight, Step::Counted, Step::Done, Step::Published];
+    pub const ALL: [CrashPoint; 7] = [
+        CrashPoint::Idle,
+        CrashPoint::Merged,
+        CrashPoint::Marked,
+        CrashPoint::InFlight,
+        CrashPoint::Counted,
+        CrashPoint::Done,
+        CrashPoint::Published,
+    ];
 
     /// As reports write it.
     pub const fn name(self) -> &'static str {
         match self {
-            Step::Idle => "idle",
-            Step::Merged => "merged",
-            Step::Marked => "marked",
-            Step::InFlight => "in_flight",
-            Step::Counted => "counted",
-            Step::Done => "done",
-            Step::Published => "published",
+            CrashPoint::Idle => "idle",
+            CrashPoint::Merged => "merged",
+            CrashPoint::Marked => "marked",
+            CrashPoint::InFlight => "in_flight",
+            CrashPoint::Counted => "counted",
+            CrashPoint::Done => "done",
+            CrashPoint::Published => "published",
         }
     }
 }
 
 /// What Algorithm 2 found and did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveredRing {
     /// Where the server was.
-    pub step: Step,
+    pub step: CrashPoint,
     /// The available index (packed: with its wrap counter) up to which requests had been taken.
     pub last_idx: u16,
     /// Where the next used element goes.
@@ -92,12 +99,12 @@ pub struct Recovered {
     pub heads: Vec<u16>,
 }
 
-pub(crate) fn find<W: Words>(words: W, part: usize, kind: RingKind, size: u16) -> Result<Found<W>, Damage> {
+pub(crate) fn find<W: JournalMemory>(words: W, part: usize, kind: RingKind, size: u16) -> Result<FoundRing<W>, Damage> {
     // Acquire: what the start word, stored last, stands for.
     let start = words.load(part + head::START, Acquire);
-    let fresh = Fresh { words, part, kind, size };
+    let fresh = FreshRing { words, part, kind, size };
     if start == 0 {
-        return Ok(Found::Fresh(fresh));
+        return Ok(FoundRing::Fresh(fresh));
     }
     let unsure = start & head::UNSURE != 0;
     if start & !head::UNSURE != fresh.start() || unsure && kind == RingKind::Split {
@@ -108,10 +115,10 @@ pub(crate) fn find<W: Words>(words: W, part: usize, kind: RingKind, size: u16) -
     if [used, began].into_iter().any(|at| !fresh.is_index(at) || unsure && at != 0) {
         return Err(Damage::Used);
     }
-    Ok(Found::Left(Left { fresh, began, used, unsure }))
+    Ok(FoundRing::Left(LeftRing { fresh, began, used, unsure }))
 }
 
-impl<W: Words> Fresh<W> {
+impl<W: JournalMemory> FreshRing<W> {
     /// The base at which the queue was stopped in order, if it ever was: what its server answered, or would have.
     pub fn closed(&self) -> Option<u32> {
         let word = self.load(self.part + head::CLOSED);
@@ -195,7 +202,7 @@ impl<W: Words> Fresh<W> {
 
 /// What the entries and words say, all of it checked.
 struct Survey {
-    step: Step,
+    step: CrashPoint,
     last_idx: u16,
     redo: Option<u16>,
     /// Heads with their sequence numbers.
@@ -204,7 +211,7 @@ struct Survey {
     chains: Option<Chains>,
 }
 
-impl<W: Words> Left<W> {
+impl<W: JournalMemory> LeftRing<W> {
     /// Where the batch began that was not published, or was the last to be: a packed ring's descriptor there tells which.
     pub fn began(&self) -> u16 {
         self.began
@@ -249,7 +256,7 @@ impl<W: Words> Left<W> {
     ///
     /// # Errors
     /// What is there is not what a crash leaves. Nothing has been changed.
-    pub fn recover(self, published: bool) -> Result<(RingJournal<W>, Recovered), Damage> {
+    pub fn recover(self, published: bool) -> Result<(RingJournal<W>, RecoveredRing), Damage> {
         let Survey { step, last_idx, redo, mut in_flight, done, chains } = self.survey(published)?;
         let fresh = self.fresh;
         let put = |at: usize, value: u64| fresh.words.store(at, value, Release);
@@ -296,7 +303,7 @@ impl<W: Words> Left<W> {
         }
         let heads = in_flight.iter().map(|r| r.1).collect();
         let redone = redo.is_some();
-        Ok((journal, Recovered { step, last_idx, used, redone, rolled_back, closed, heads }))
+        Ok((journal, RecoveredRing { step, last_idx, used, redone, rolled_back, closed, heads }))
     }
 
     fn survey(&self, published: bool) -> Result<Survey, Damage> {
@@ -310,7 +317,7 @@ impl<W: Words> Left<W> {
             return Err(Damage::Merge);
         }
         let (redo, in_flight, done) = (started.then_some(newest), Vec::new(), Vec::new());
-        let mut survey = Survey { step: Step::Idle, last_idx, redo, in_flight, done, chains: None };
+        let mut survey = Survey { step: CrashPoint::Idle, last_idx, redo, in_flight, done, chains: None };
         let mut marked = false;
         for head in 0..fresh.size {
             let entry = fresh.load(fresh.entry(head));
@@ -333,8 +340,8 @@ impl<W: Words> Left<W> {
         }
         self.count(&survey, published)?;
         survey.step = match (started, marked) {
-            (true, false) => Step::Merged,
-            (true, true) => Step::Marked,
+            (true, false) => CrashPoint::Merged,
+            (true, true) => CrashPoint::Marked,
             _ => self.completing(&survey, published),
         };
         let mut all = survey.in_flight.clone();
@@ -345,22 +352,22 @@ impl<W: Words> Left<W> {
     }
 
     /// Where in steps 8 to 14.
-    fn completing(&self, survey: &Survey, published: bool) -> Step {
+    fn completing(&self, survey: &Survey, published: bool) -> CrashPoint {
         let counted = self.distance(self.began, self.used);
         let done: u32 = survey.done.iter().map(|r| self.slots(r.1)).sum();
         if published {
-            if done > 0 { Step::Published } else { self.waiting(survey) }
+            if done > 0 { CrashPoint::Published } else { self.waiting(survey) }
         } else if counted > done {
-            Step::Counted
+            CrashPoint::Counted
         } else if done > 0 {
-            Step::Done
+            CrashPoint::Done
         } else {
             self.waiting(survey)
         }
     }
 
-    fn waiting(&self, survey: &Survey) -> Step {
-        if survey.in_flight.is_empty() { Step::Idle } else { Step::InFlight }
+    fn waiting(&self, survey: &Survey) -> CrashPoint {
+        if survey.in_flight.is_empty() { CrashPoint::Idle } else { CrashPoint::InFlight }
     }
 
     /// The entries in flight must be what lies between the two indices.
@@ -408,8 +415,8 @@ struct Chains {
 
 /// Checks the chains of a packed ring's requests in flight that have several slots: those in the ring lie among the `outstanding` slots from `used` on, of
 /// those that are kept each is as long as it says, and no slot and no place is used twice.
-fn chains<W: Words>(
-    fresh: &Fresh<W>,
+fn chains<W: JournalMemory>(
+    fresh: &FreshRing<W>,
     in_flight: &[(u64, u16)],
     used: u16,
     outstanding: u32,
@@ -465,7 +472,7 @@ fn chains<W: Words>(
     Ok(Some(chains))
 }
 
-impl<W: Words> RingJournal<W> {
+impl<W: JournalMemory> RingJournal<W> {
     /// Where the descriptors of a request in flight are, of a packed ring: the first here and the others in the ring, or all kept, and
     /// then in `out`, in order.
     pub fn chain(&self, head: u16, out: &mut Vec<Descriptor>) -> Option<InRing> {

@@ -1,6 +1,6 @@
 //! A virtqueue's journal while the queue runs: Algorithm 1. It only stores; what it must know is in the process.
 
-use crate::Words;
+use crate::JournalMemory;
 use crate::layout::{CLOSED, CLOSED_UNSURE, FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -185,7 +185,7 @@ pub struct RingJournal<W> {
     pub(crate) nexts: Vec<u16>,
 }
 
-impl<W: Words> RingJournal<W> {
+impl<W: JournalMemory> RingJournal<W> {
     #[inline]
     fn put(&self, at: usize, value: u64) {
         self.words.store(self.part + at, value, Release);

@@ -5,15 +5,15 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use weir_journal::{
-    Damage, Descriptor, Found, InRing, Kind, MAGIC, NvmeFound, OpenError, Owed, Region, RingKind, Shape, Step, VERSION,
-    Words,
+    CrashPoint, Damage, Descriptor, FoundNvme, FoundRing, InRing, JournalMemory, JournalRegion, JournalShape, MAGIC,
+    OpenError, Owed, QueueKind, RingKind, VERSION,
 };
 use weir_spec::virtqueue::PackedIndex;
 
 #[derive(Debug)]
 struct Plain(RefCell<Vec<u64>>);
 
-impl Words for Plain {
+impl JournalMemory for Plain {
     fn count(&self) -> usize {
         self.0.borrow().len()
     }
@@ -25,12 +25,12 @@ impl Words for Plain {
     }
 }
 
-fn zeroes(shape: Shape) -> Rc<Plain> {
+fn zeroes(shape: JournalShape) -> Rc<Plain> {
     Rc::new(Plain(RefCell::new(vec![0; shape.bytes() as usize / 8])))
 }
 
-const RINGS: Shape = Shape { kind: Kind::Virtio, queues: 2, size: 4 };
-const NVME: Shape = Shape { kind: Kind::Nvme, queues: 1, size: 2 };
+const RINGS: JournalShape = JournalShape { kind: QueueKind::Virtio, queues: 2, size: 4 };
+const NVME: JournalShape = JournalShape { kind: QueueKind::Nvme, queues: 1, size: 2 };
 
 fn line(words: &Plain, at: usize) -> [u64; 8] {
     words.0.borrow()[8 * at..8 * at + 8].try_into().unwrap()
@@ -41,11 +41,11 @@ fn golden_words_of_the_header_and_a_split_ring() {
     let words = zeroes(RINGS);
     // 64 of the header, 64 + 24 entries' words of 8 for each queue.
     assert_eq!(RINGS.bytes(), 64 + 2 * (64 + 24 * 8));
-    let region = Region::open(words.clone(), RINGS).unwrap();
+    let region = JournalRegion::open(words.clone(), RINGS).unwrap();
     assert_eq!(MAGIC.to_le_bytes(), *b"WEIRJRNL");
     assert_eq!(VERSION, 2);
     assert_eq!(line(&words, 0), [MAGIC, 0x01_0000_0002, 576, 0x0004_0002, 0, 0, 0, 0]);
-    let Ok(Found::Fresh(fresh)) = region.ring(1, RingKind::Split, 4) else { panic!("it is new") };
+    let Ok(FoundRing::Fresh(fresh)) = region.ring(1, RingKind::Split, 4) else { panic!("it is new") };
     let mut journal = fresh.begin(0xffff, 0xffff);
     // Queue 1 begins behind queue 0: lines 1 to 4 and 5 to 8.
     assert_eq!(line(&words, 5), [0x0000_ffff_0000_0000, 0xffff_ffff, 0x0004_0001, 0, 0, 0, 0, 0]);
@@ -59,7 +59,7 @@ fn golden_words_of_the_header_and_a_split_ring() {
     assert_eq!(line(&words, 6)[3], 0);
     journal.close(0xffff);
     assert_eq!(line(&words, 5)[2..4], [0, 0x0000_0001_0000_ffff], "stopped at 0xffff");
-    let Ok(Found::Fresh(fresh)) = region.ring(1, RingKind::Split, 4) else { panic!("it was stopped") };
+    let Ok(FoundRing::Fresh(fresh)) = region.ring(1, RingKind::Split, 4) else { panic!("it was stopped") };
     assert_eq!(fresh.closed(), Some(0xffff));
     fresh.begin(2, 1);
     assert_eq!(line(&words, 5)[2..4], [0x0004_0001, 0], "it has begun again");
@@ -68,8 +68,8 @@ fn golden_words_of_the_header_and_a_split_ring() {
 #[test]
 fn golden_words_of_a_packed_ring() {
     let words = zeroes(RINGS);
-    let region = Region::open(words.clone(), RINGS).unwrap();
-    let Ok(Found::Fresh(fresh)) = region.ring(0, RingKind::Packed, 4) else { panic!("it is new") };
+    let region = JournalRegion::open(words.clone(), RINGS).unwrap();
+    let Ok(FoundRing::Fresh(fresh)) = region.ring(0, RingKind::Packed, 4) else { panic!("it is new") };
     let mut journal = fresh.begin(0x8000, 0x8000);
     let first = InRing { at: 0, slots: 3, address: 0x1000, len: 16, flags: 1 };
     journal.take_packed(2, PackedIndex { offset: 3, wrap: true }, first);
@@ -94,11 +94,14 @@ fn golden_words_of_a_packed_ring() {
     journal.done(1, 1);
     assert_eq!((line(&words, 1)[1], line(&words, 2)[4]), (0x8000_8001, 1 << 2 | 2), "DONE");
     for published in [true, false] {
-        let Ok(Found::Left(left)) = region.ring(0, RingKind::Packed, 4) else { panic!("it has begun") };
+        let Ok(FoundRing::Left(left)) = region.ring(0, RingKind::Packed, 4) else { panic!("it has begun") };
         let before = words.0.borrow().clone();
         let (journal, found) = left.recover(published).unwrap();
         let heads = if published { vec![2] } else { vec![2, 1] };
-        assert_eq!((found.heads, found.step), (heads, if published { Step::Published } else { Step::Done }));
+        assert_eq!(
+            (found.heads, found.step),
+            (heads, if published { CrashPoint::Published } else { CrashPoint::Done })
+        );
         let mut kept = Vec::new();
         assert_eq!((journal.chain(2, &mut kept), &kept[..]), (None, &chain[..]));
         if !published {
@@ -111,13 +114,13 @@ fn golden_words_of_a_packed_ring() {
 #[test]
 fn golden_words_of_a_packed_ring_whose_base_may_mean_a_new_one() {
     let words = zeroes(RINGS);
-    let region = Region::open(words.clone(), RINGS).unwrap();
+    let region = JournalRegion::open(words.clone(), RINGS).unwrap();
     let fresh = || match region.ring(0, RingKind::Packed, 4) {
-        Ok(Found::Fresh(fresh)) => fresh,
+        Ok(FoundRing::Fresh(fresh)) => fresh,
         found => panic!("{found:?}"),
     };
     let left = || match region.ring(0, RingKind::Packed, 4) {
-        Ok(Found::Left(left)) => left,
+        Ok(FoundRing::Left(left)) => left,
         found => panic!("{found:?}"),
     };
     let journal = fresh().begin_unsure();
@@ -151,8 +154,8 @@ fn golden_words_of_a_packed_ring_whose_base_may_mean_a_new_one() {
 #[test]
 fn a_chain_that_goes_on_behind_what_is_used_is_kept_though_it_is_done() {
     let words = zeroes(RINGS);
-    let region = Region::open(words.clone(), RINGS).unwrap();
-    let Ok(Found::Fresh(fresh)) = region.ring(0, RingKind::Packed, 4) else { panic!("it is new") };
+    let region = JournalRegion::open(words.clone(), RINGS).unwrap();
+    let Ok(FoundRing::Fresh(fresh)) = region.ring(0, RingKind::Packed, 4) else { panic!("it is new") };
     let mut journal = fresh.begin(0x8000, 0x8000);
     let chain = |at: u16, slots: u16| InRing { at, slots, address: 0x1000, len: 16, flags: u16::from(slots > 1) };
     journal.take_packed(0, PackedIndex { offset: 1, wrap: true }, chain(0, 1));
@@ -182,15 +185,15 @@ fn a_chain_that_goes_on_behind_what_is_used_is_kept_though_it_is_done() {
 #[test]
 fn golden_words_of_an_nvme_queue() {
     let words = zeroes(NVME);
-    let region = Region::open(words.clone(), NVME).unwrap();
+    let region = JournalRegion::open(words.clone(), NVME).unwrap();
     assert_eq!(line(&words, 0)[..4], [MAGIC, 0x02_0000_0002, 64 + 64 + 2 * 128, 0x0002_0001]);
     assert_eq!((region.noted(), line(&words, 0)[5]), (0, 0));
     region.note(0x1_0000_0007);
     assert_eq!(
-        (Region::open(words.clone(), NVME).unwrap().noted(), line(&words, 0)[5]),
+        (JournalRegion::open(words.clone(), NVME).unwrap().noted(), line(&words, 0)[5]),
         (0x1_0000_0007, 0x1_0000_0007)
     );
-    let Ok(NvmeFound::Fresh(fresh)) = region.nvme(0, 2, 5) else { panic!("it is new") };
+    let Ok(FoundNvme::Fresh(fresh)) = region.nvme(0, 2, 5) else { panic!("it is new") };
     let mut journal = fresh.begin(7, 9);
     assert_eq!(line(&words, 1)[..3], [0x0007_0000_0000, 9, 0x0005_0002_0003]);
     assert_eq!(journal.take(&[11, 12, 13, 14, 15, 16, 17, 18], 8), Some(0));
@@ -200,16 +203,16 @@ fn golden_words_of_an_nvme_queue() {
     assert_eq!(line(&words, 2)[..4], [3, 0, 0x51, 0x52], "DECIDED");
     journal.done(0, [0x61, 0x62], 9);
     assert_eq!((line(&words, 2)[..4].to_vec(), line(&words, 1)[1]), (vec![2, 9, 0x61, 0x62], 10));
-    let Ok(NvmeFound::Left(left)) = region.nvme(0, 2, 5) else { panic!("it has begun") };
+    let Ok(FoundNvme::Left(left)) = region.nvme(0, 2, 5) else { panic!("it has begun") };
     let (_, found) = left.recover().unwrap();
     let owed = Owed::Completion { cqe: [0x61, 0x62], place: 9 };
     assert_eq!((found.used, found.last_idx, found.commands[0].2), (10, 8, owed));
     // Another queue of that identifier begins where it is, whatever the one before has left.
-    let Ok(NvmeFound::Fresh(fresh)) = region.nvme(0, 2, 6) else { panic!("it is another one") };
+    let Ok(FoundNvme::Fresh(fresh)) = region.nvme(0, 2, 6) else { panic!("it is another one") };
     fresh.begin(0, 1 << 40);
     assert_eq!(line(&words, 1)[..3], [0, 1 << 40, 0x0006_0002_0003]);
     assert_eq!(line(&words, 2)[0], 0);
-    assert!(matches!(region.nvme(0, 1, 6), Ok(NvmeFound::Fresh(_))), "of another size");
+    assert!(matches!(region.nvme(0, 1, 6), Ok(FoundNvme::Fresh(_))), "of another size");
     words.store(10, 0x0006_0002_0001, Ordering::Relaxed);
     assert!(matches!(region.nvme(0, 2, 6), Err(OpenError::Damaged(_))), "of another kind");
 }
@@ -219,14 +222,14 @@ fn golden_words_of_an_nvme_queue() {
 fn a_region_is_for_one_medium() {
     for (before, after, opens) in [(7, 7, true), (0, 7, true), (0, 0, true), (7, 8, false), (7, 0, false)] {
         let words = zeroes(RINGS);
-        Region::of_medium(words.clone(), RINGS, before).unwrap();
+        JournalRegion::of_medium(words.clone(), RINGS, before).unwrap();
         assert_eq!(line(&words, 0)[4..], [before, 0, 0, 0]);
         let mut expected = words.0.borrow().clone();
         expected[4] = if opens { after } else { before };
-        let again = Region::of_medium(words.clone(), RINGS, after).map(|_| ());
+        let again = JournalRegion::of_medium(words.clone(), RINGS, after).map(|_| ());
         assert_eq!(again, if opens { Ok(()) } else { Err(OpenError::Medium) }, "{before} {after}");
         assert_eq!(*words.0.borrow(), expected);
-        let other = Region::of_medium(words.clone(), RINGS, 9).map(|_| ());
+        let other = JournalRegion::of_medium(words.clone(), RINGS, 9).map(|_| ());
         assert_eq!(other, if expected[4] == 0 { Ok(()) } else { Err(OpenError::Medium) }, "{before} {after}");
     }
 }
@@ -234,12 +237,12 @@ fn a_region_is_for_one_medium() {
 #[test]
 fn a_region_for_others_is_refused_and_left_alone() {
     let words = zeroes(RINGS);
-    Region::open(words.clone(), RINGS).unwrap();
+    JournalRegion::open(words.clone(), RINGS).unwrap();
     let with = |at: usize, word: u64| {
         let words = Rc::new(Plain(RefCell::new(words.0.borrow().clone())));
         words.store(at, word, Ordering::Relaxed);
         let before = words.0.borrow().clone();
-        let result = Region::open(words.clone(), RINGS).map(|_| ());
+        let result = JournalRegion::open(words.clone(), RINGS).map(|_| ());
         assert_eq!(*words.0.borrow(), before);
         result.unwrap_err()
     };
@@ -250,12 +253,12 @@ fn a_region_for_others_is_refused_and_left_alone() {
     assert_eq!(with(2, 64), OpenError::Length { found: 64, needed: 576 });
     assert_eq!(with(3, 0x0008_0002), OpenError::Shape { found: (2, 8), wanted: (2, 4) });
     let short = Rc::new(Plain(RefCell::new(vec![0; 71])));
-    assert_eq!(Region::open(short, RINGS).unwrap_err(), OpenError::Length { found: 568, needed: 576 });
-    let region = Region::open(words, RINGS).unwrap();
+    assert_eq!(JournalRegion::open(short, RINGS).unwrap_err(), OpenError::Length { found: 568, needed: 576 });
+    let region = JournalRegion::open(words, RINGS).unwrap();
     assert!(matches!(region.ring(2, RingKind::Split, 4), Err(OpenError::Queue { index: 2, size: 4 })));
     assert!(matches!(region.ring(0, RingKind::Split, 8), Err(OpenError::Queue { .. })));
     assert!(matches!(region.nvme(0, 4, 1), Err(OpenError::Kind)));
-    let Ok(Found::Fresh(fresh)) = region.ring(0, RingKind::Split, 4) else { panic!("it is new") };
+    let Ok(FoundRing::Fresh(fresh)) = region.ring(0, RingKind::Split, 4) else { panic!("it is new") };
     fresh.begin(0, 0);
     assert!(matches!(region.ring(0, RingKind::Packed, 4), Err(OpenError::Damaged(Damage::Start))));
     assert!(matches!(region.ring(0, RingKind::Split, 2), Err(OpenError::Damaged(Damage::Start))));
@@ -284,13 +287,13 @@ proptest! {
     ) {
         let kind = if packed { RingKind::Packed } else { RingKind::Split };
         let words = zeroes(RINGS);
-        let region = Region::open(words.clone(), RINGS).unwrap();
+        let region = JournalRegion::open(words.clone(), RINGS).unwrap();
         words.0.borrow_mut()[8..72].copy_from_slice(&body);
         words.store(10, if packed { 2 } else { 1 } | u64::from(size) << 16, Ordering::Relaxed);
         let before = words.0.borrow().clone();
         let left = match region.ring(0, kind, size) {
-            Ok(Found::Left(left)) => left,
-            Ok(Found::Fresh(_)) => panic!("it says that it has begun"),
+            Ok(FoundRing::Left(left)) => left,
+            Ok(FoundRing::Fresh(_)) => panic!("it says that it has begun"),
             Err(_) => return Ok(()),
         };
         match left.recover(published) {
@@ -317,9 +320,9 @@ proptest! {
                 }
                 journal.published();
                 // The same again says that nothing is in flight.
-                let Ok(Found::Left(left)) = region.ring(0, kind, size) else { panic!("it has begun") };
+                let Ok(FoundRing::Left(left)) = region.ring(0, kind, size) else { panic!("it has begun") };
                 let (_, again) = left.recover(true).unwrap();
-                prop_assert_eq!((again.heads, again.step), (vec![], Step::Idle));
+                prop_assert_eq!((again.heads, again.step), (vec![], CrashPoint::Idle));
             }
         }
     }
@@ -328,10 +331,10 @@ proptest! {
     #[test]
     fn any_nvme_region_is_recovered_or_refused(body in proptest::collection::vec(word(), 40), size in 1u16..3) {
         let words = zeroes(NVME);
-        let region = Region::open(words.clone(), NVME).unwrap();
+        let region = JournalRegion::open(words.clone(), NVME).unwrap();
         words.0.borrow_mut()[8..48].copy_from_slice(&body);
         words.store(10, 3 | u64::from(size) << 16 | 1 << 32, Ordering::Relaxed);
-        let Ok(NvmeFound::Left(left)) = region.nvme(0, size, 1) else { return Ok(()) };
+        let Ok(FoundNvme::Left(left)) = region.nvme(0, size, 1) else { return Ok(()) };
         let Ok((mut journal, found)) = left.recover() else { return Ok(()) };
         let mut slots: Vec<_> = found.commands.iter().map(|c| c.0).collect();
         slots.sort_unstable();

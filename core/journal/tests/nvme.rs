@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use weir_journal::{Kind, NvmeFound, NvmeJournal, Owed, Region, Shape, Step, Words};
+use weir_journal::{CrashPoint, FoundNvme, JournalMemory, JournalRegion, JournalShape, NvmeJournal, Owed, QueueKind};
 
 /// Memory that survives, of one whose stores may end.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Memory {
     }
 }
 
-impl Words for Memory {
+impl JournalMemory for Memory {
     fn count(&self) -> usize {
         self.words.borrow().len()
     }
@@ -46,7 +46,7 @@ impl Words for Memory {
 const COMMANDS: u16 = 5;
 /// Entries of the completion queue.
 const CQ: u64 = 3;
-const SHAPE: Shape = Shape { kind: Kind::Nvme, queues: 1, size: 3 };
+const SHAPE: JournalShape = JournalShape { kind: QueueKind::Nvme, queues: 1, size: 3 };
 
 fn is_append(number: u64) -> bool {
     number % 2 == 0
@@ -95,19 +95,19 @@ struct Controller {
 
 impl Controller {
     fn new(memory: &Rc<Memory>) -> Self {
-        let region = Region::open(memory.clone(), SHAPE).unwrap();
-        let NvmeFound::Fresh(fresh) = region.nvme(0, SHAPE.size, 1).unwrap() else { panic!("it is new") };
+        let region = JournalRegion::open(memory.clone(), SHAPE).unwrap();
+        let FoundNvme::Fresh(fresh) = region.nvme(0, SHAPE.size, 1).unwrap() else { panic!("it is new") };
         let journal = fresh.begin(0, 0);
         Self { memory: memory.clone(), journal, fetched: 0, used: 0, held: Vec::new(), done: Vec::new() }
     }
 
     /// After a death: what is owed is paid, completions first and in the order of their places.
-    fn recover(memory: &Rc<Memory>, world: &mut World) -> (Self, Step) {
-        let region = Region::open(memory.clone(), SHAPE).unwrap();
+    fn recover(memory: &Rc<Memory>, world: &mut World) -> (Self, CrashPoint) {
+        let region = JournalRegion::open(memory.clone(), SHAPE).unwrap();
         let left = match region.nvme(0, SHAPE.size, 1).unwrap() {
-            NvmeFound::Left(left) => left,
+            FoundNvme::Left(left) => left,
             // Killed before the queue had begun.
-            NvmeFound::Fresh(_) => return (Self::new(memory), Step::Idle),
+            FoundNvme::Fresh(_) => return (Self::new(memory), CrashPoint::Idle),
         };
         let (journal, found) = left.recover().unwrap();
         let (fetched, used) = (found.last_idx, found.used);
@@ -304,7 +304,14 @@ fn nothing_is_lost_or_executed_twice_wherever_it_is_killed() {
         }
     }
     println!("{} states, {recoveries} recoveries", states.len());
-    for step in [Step::Idle, Step::Merged, Step::Marked, Step::InFlight, Step::Counted, Step::Done] {
+    for step in [
+        CrashPoint::Idle,
+        CrashPoint::Merged,
+        CrashPoint::Marked,
+        CrashPoint::InFlight,
+        CrashPoint::Counted,
+        CrashPoint::Done,
+    ] {
         assert!(steps.contains(&step), "{step:?} is never found");
     }
 }
@@ -323,8 +330,8 @@ fn a_completion_that_is_posted_late_does_not_take_the_count_back() {
         journal.posted(slots[0]);
         let died = memory.dead.replace(false);
         memory.left.set(u64::MAX);
-        let region = Region::open(memory.clone(), SHAPE).unwrap();
-        let NvmeFound::Left(left) = region.nvme(0, SHAPE.size, 1).unwrap() else { panic!("it has begun") };
+        let region = JournalRegion::open(memory.clone(), SHAPE).unwrap();
+        let FoundNvme::Left(left) = region.nvme(0, SHAPE.size, 1).unwrap() else { panic!("it has begun") };
         let (_, found) = left.recover().unwrap();
         assert_eq!(found.used, 2, "killed after {stores} stores");
         if !died {

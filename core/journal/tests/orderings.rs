@@ -4,9 +4,9 @@
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
-use weir_journal::{Found, Kind, Region, RingKind, Shape, Words};
+use weir_journal::{FoundRing, JournalMemory, JournalRegion, JournalShape, QueueKind, RingKind};
 
-const SHAPE: Shape = Shape { kind: Kind::Virtio, queues: 1, size: 1 };
+const SHAPE: JournalShape = JournalShape { kind: QueueKind::Virtio, queues: 1, size: 1 };
 const MERGE: usize = 8;
 const USED: usize = 9;
 const START: usize = 10;
@@ -15,7 +15,7 @@ const ENTRY: usize = 16;
 #[derive(Debug)]
 struct Shared(Vec<AtomicU64>);
 
-impl Words for Shared {
+impl JournalMemory for Shared {
     fn count(&self) -> usize {
         self.0.len()
     }
@@ -35,7 +35,7 @@ fn shared() -> Arc<Shared> {
 #[derive(Clone, Debug)]
 struct Handle(Arc<Shared>);
 
-impl Words for Handle {
+impl JournalMemory for Handle {
     fn count(&self) -> usize {
         self.0.count()
     }
@@ -54,8 +54,8 @@ fn who_looks_sees_causes_before_effects() {
         let worker = {
             let handle = Handle(words.clone());
             loom::thread::spawn(move || {
-                let region = Region::open(handle, SHAPE).unwrap();
-                let Ok(Found::Fresh(fresh)) = region.ring(0, RingKind::Split, 1) else { panic!("it is new") };
+                let region = JournalRegion::open(handle, SHAPE).unwrap();
+                let Ok(FoundRing::Fresh(fresh)) = region.ring(0, RingKind::Split, 1) else { panic!("it is new") };
                 let mut journal = fresh.begin(4, 4);
                 journal.take(0, 5);
                 journal.done(0, 1);
@@ -93,8 +93,8 @@ fn a_successor_recovers_what_the_dead_one_stored() {
         let worker = {
             let (handle, died) = (Handle(words.clone()), died.clone());
             loom::thread::spawn(move || {
-                let region = Region::open(handle, SHAPE).unwrap();
-                let Ok(Found::Fresh(fresh)) = region.ring(0, RingKind::Split, 1) else { panic!("it is new") };
+                let region = JournalRegion::open(handle, SHAPE).unwrap();
+                let Ok(FoundRing::Fresh(fresh)) = region.ring(0, RingKind::Split, 1) else { panic!("it is new") };
                 let mut journal = fresh.begin(0, 0);
                 journal.take(0, 1);
                 journal.done(0, 1);
@@ -102,8 +102,8 @@ fn a_successor_recovers_what_the_dead_one_stored() {
             })
         };
         if died.load(Ordering::Acquire) {
-            let region = Region::open(Handle(words.clone()), SHAPE).unwrap();
-            let Ok(Found::Left(left)) = region.ring(0, RingKind::Split, 1) else { panic!("it has begun") };
+            let region = JournalRegion::open(Handle(words.clone()), SHAPE).unwrap();
+            let Ok(FoundRing::Left(left)) = region.ring(0, RingKind::Split, 1) else { panic!("it has begun") };
             let (_, found) = left.recover(false).unwrap();
             assert_eq!((found.heads, found.rolled_back), (vec![0], 1));
         }

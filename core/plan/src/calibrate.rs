@@ -7,7 +7,7 @@
 //! Source: the paper on quality of service for NVMe, IV.B: γ and a/p "by running a simple multi-client benchmark". p follows from
 //! Little's law at the knee: commands in flight that are served, not waiting. Who carries the tests out is the caller's matter.
 
-use crate::between::{self, Towards};
+use crate::interpolate::{self, Towards};
 use alloc::vec::Vec;
 use core::fmt;
 use weir_workload::{ByKind, Latency, Summary};
@@ -146,7 +146,7 @@ impl core::error::Error for PointError {}
 
 /// A drive at one request size and one mix of reads and writes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Point {
+pub struct LoadCurve {
     size: u32,
     read_percent: u8,
     /// By depth; the first is at depth 1.
@@ -156,12 +156,12 @@ pub struct Point {
     derived: bool,
 }
 
-impl Point {
+impl LoadCurve {
     /// Of requests of `size` bytes, of which `read_percent` of 100 read.
     ///
     /// # Errors
     /// No test at depth 1, two of one depth, or figures that cannot be.
-    pub fn new(size: u32, read_percent: u8, mut tests: Vec<Test>) -> Result<Point, PointError> {
+    pub fn new(size: u32, read_percent: u8, mut tests: Vec<Test>) -> Result<LoadCurve, PointError> {
         if size == 0 || read_percent > 100 {
             return Err(PointError::Request);
         }
@@ -179,12 +179,12 @@ impl Point {
         }
         let depth = knee(&tests).map_or(1, |t| t.depth);
         let knee = tests.iter().position(|t| t.depth == depth).unwrap_or(0);
-        Ok(Point { size, read_percent, tests, knee, derived: false })
+        Ok(LoadCurve { size, read_percent, tests, knee, derived: false })
     }
 
     /// The same, which follows from other points and was not measured.
-    pub(crate) fn derived(self) -> Point {
-        Point { derived: true, ..self }
+    pub(crate) fn derived(self) -> LoadCurve {
+        LoadCurve { derived: true, ..self }
     }
 
     /// Whether it was not measured.
@@ -304,7 +304,7 @@ impl Point {
 
     /// A figure at a depth from those of the tests; outside of them the nearest.
     fn between<T: Towards>(&self, depth: f64, of: impl Fn(&Test) -> T) -> T {
-        between::on_curve(&self.tests, |test| f64::from(test.depth), depth, of)
+        interpolate::on_curve(&self.tests, |test| f64::from(test.depth), depth, of)
     }
 }
 
@@ -333,19 +333,19 @@ mod tests {
         Test { depth, iops, latency, ..Test::default() }
     }
 
-    fn climb(mut ladder: Ladder, drive: impl Fn(u32) -> Test) -> Point {
+    fn climb(mut ladder: Ladder, drive: impl Fn(u32) -> Test) -> LoadCurve {
         let mut count = 0;
         while let Some(depth) = ladder.next_depth() {
             ladder.record(drive(depth));
             count += 1;
             assert!(count < 40);
         }
-        Point::new(4096, 100, ladder.into_tests()).unwrap()
+        LoadCurve::new(4096, 100, ladder.into_tests()).unwrap()
     }
 
     #[test]
     fn the_fewest_that_give_a_part() {
-        let point = Point::new(4096, 100, [1, 2, 4, 8, 16, 32].map(fixed(16, 80e3)).to_vec()).unwrap();
+        let point = LoadCurve::new(4096, 100, [1, 2, 4, 8, 16, 32].map(fixed(16, 80e3)).to_vec()).unwrap();
         let depths = [0.01, 0.25, 0.5, 0.6, 0.99, 1.0].map(|part| point.depth_for(part));
         assert_eq!(depths, [1, 4, 8, 10, 16, 16]);
         assert_eq!(point.depth_for(2.0), 16, "never more than where throughput ends");
@@ -376,22 +376,22 @@ mod tests {
         while let Some(depth) = ladder.next_depth() {
             if depth > 20 { ladder.refuse(depth) } else { ladder.record(drive(depth)) }
         }
-        let point = Point::new(512, 0, ladder.into_tests()).unwrap();
+        let point = LoadCurve::new(512, 0, ladder.into_tests()).unwrap();
         assert_eq!((point.knee().depth, point.tests().last().unwrap().depth), (16, 16));
     }
 
     #[test]
     fn what_makes_no_point() {
         let one = fixed(4, 10.0);
-        assert_eq!(Point::new(4096, 50, alloc::vec![one(2)]), Err(PointError::NoIdle));
-        assert_eq!(Point::new(4096, 50, alloc::vec![]), Err(PointError::NoIdle));
-        assert_eq!(Point::new(4096, 50, alloc::vec![one(1), one(2), one(2)]), Err(PointError::Twice(2)));
+        assert_eq!(LoadCurve::new(4096, 50, alloc::vec![one(2)]), Err(PointError::NoIdle));
+        assert_eq!(LoadCurve::new(4096, 50, alloc::vec![]), Err(PointError::NoIdle));
+        assert_eq!(LoadCurve::new(4096, 50, alloc::vec![one(1), one(2), one(2)]), Err(PointError::Twice(2)));
         assert_eq!(
-            Point::new(4096, 50, alloc::vec![one(1), Test { iops: f64::NAN, ..one(2) }]),
+            LoadCurve::new(4096, 50, alloc::vec![one(1), Test { iops: f64::NAN, ..one(2) }]),
             Err(PointError::Bad(2))
         );
-        assert_eq!(Point::new(0, 50, alloc::vec![one(1)]), Err(PointError::Request));
-        assert_eq!(Point::new(1, 101, alloc::vec![one(1)]), Err(PointError::Request));
+        assert_eq!(LoadCurve::new(0, 50, alloc::vec![one(1)]), Err(PointError::Request));
+        assert_eq!(LoadCurve::new(1, 101, alloc::vec![one(1)]), Err(PointError::Request));
     }
 
     proptest! {

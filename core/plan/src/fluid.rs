@@ -15,8 +15,8 @@
 //! after its turn has ended waits for the next. On a drive of fixed latency a loop of fewer commands than there are slots is handed out
 //! command by command (`windows.rs`).
 
-use crate::drive::{Drive, reads};
-use crate::tenant::{Demand, Setting, Tenant, ceiling, floor};
+use crate::drive::{DriveModel, reads};
+use crate::tenant::{Demand, PlanTenant, Setting, ceiling, floor};
 use crate::windows::{self, Question, Windows};
 use alloc::vec::Vec;
 use weir_arbiter::{CHILD_QUANTUM, Mechanism};
@@ -54,7 +54,7 @@ impl Flow {
 }
 
 /// What everybody gets.
-pub fn shares(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Flow {
+pub fn shares(drive: &DriveModel, setting: &Setting, tenants: &[PlanTenant]) -> Flow {
     Fluid::new(drive, setting, tenants).shares()
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    fn new(drive: &Drive, setting: &Setting, tenant: &Tenant) -> Asker {
+    fn new(drive: &DriveModel, setting: &Setting, tenant: &PlanTenant) -> Asker {
         let demand = &tenant.demand;
         let mechanism = setting.arbiter.mechanism;
         let weighted = tenant.class != Class::Urgent;
@@ -148,7 +148,7 @@ impl Asker {
 }
 
 /// Mean seconds that commands of a demand take, by the number in flight, if `mix` of 100 commands in the drive read.
-fn curve(drive: &Drive, demand: &Demand, mix: f64) -> Vec<(f64, f64)> {
+fn curve(drive: &DriveModel, demand: &Demand, mix: f64) -> Vec<(f64, f64)> {
     let at = |depth: u32| {
         let (n, mixed) = (f64::from(depth), (reads(demand), mix));
         (n, demand.parts().map(|(size, part)| part * drive.cycle_beside(size, mixed, n)).sum())
@@ -170,16 +170,16 @@ fn on_curve(curve: &[(f64, f64)], n: f64) -> f64 {
 }
 
 /// Mean cost in bytes where commands that do not move data (of 100 `moving` do) cost the least.
-fn data_cost(tenant: &Tenant, moving: f64) -> f64 {
+fn data_cost(tenant: &PlanTenant, moving: f64) -> f64 {
     let least = crate::tenant::LEAST_COST;
     let moved: f64 = tenant.demand.parts().map(|(size, part)| part * size.max(least)).sum();
     (moved * moving + least * (100.0 - moving)) / 100.0
 }
 
 pub(crate) struct Fluid<'a> {
-    pub drive: &'a Drive,
+    pub drive: &'a DriveModel,
     pub setting: &'a Setting,
-    pub tenants: &'a [Tenant],
+    pub tenants: &'a [PlanTenant],
     pub askers: Vec<Asker>,
     pub credits: [f64; 3],
     /// Commands in flight at the most.
@@ -187,7 +187,7 @@ pub(crate) struct Fluid<'a> {
 }
 
 impl<'a> Fluid<'a> {
-    pub fn new(drive: &'a Drive, setting: &'a Setting, tenants: &'a [Tenant]) -> Fluid<'a> {
+    pub fn new(drive: &'a DriveModel, setting: &'a Setting, tenants: &'a [PlanTenant]) -> Fluid<'a> {
         let askers = tenants.iter().map(|t| Asker::new(drive, setting, t)).collect();
         let places = f64::from(drive.slots());
         Fluid { drive, setting, tenants, askers, credits: setting.credits(), places }

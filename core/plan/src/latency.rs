@@ -1,10 +1,10 @@
 //! How long commands take, by tenant.
 
-use crate::drive::{Drive, reads};
+use crate::drive::{DriveModel, reads};
 use crate::fluid::{Flow, Fluid, shares};
 use crate::margin::Margin;
 use crate::mixture::mixture;
-use crate::tenant::{Setting, Tenant};
+use crate::tenant::{PlanTenant, Setting};
 use crate::wait::Wait;
 use alloc::vec::Vec;
 use weir_units::Class;
@@ -41,7 +41,7 @@ pub struct Forecast {
 }
 
 /// What everybody gets, and how long it takes.
-pub fn forecast(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Forecast {
+pub fn forecast(drive: &DriveModel, setting: &Setting, tenants: &[PlanTenant]) -> Forecast {
     let mut model = Fluid::new(drive, setting, tenants);
     let flow = model.shares();
     let tenants = expected(&model, &flow, (drive, tenants), |i| guaranteed(drive, setting, tenants, i));
@@ -50,7 +50,7 @@ pub fn forecast(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Forecas
 
 /// The same in microseconds rather than milliseconds: no windows are handed out, so that loops which keep in step are taken for
 /// such that do not. `guaranteed` is left out.
-pub(crate) fn sketch(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Vec<Expected> {
+pub(crate) fn sketch(drive: &DriveModel, setting: &Setting, tenants: &[PlanTenant]) -> Vec<Expected> {
     let mut model = Fluid::new(drive, setting, tenants);
     let flow = Flow { in_step: false, ..model.solve() };
     expected(&model, &flow, (drive, tenants), |_| 0.0)
@@ -59,7 +59,7 @@ pub(crate) fn sketch(drive: &Drive, setting: &Setting, tenants: &[Tenant]) -> Ve
 fn expected(
     model: &Fluid<'_>,
     flow: &Flow,
-    (drive, tenants): (&Drive, &[Tenant]),
+    (drive, tenants): (&DriveModel, &[PlanTenant]),
     guaranteed: impl Fn(usize) -> f64,
 ) -> Vec<Expected> {
     let limited = limited(model, flow);
@@ -88,9 +88,9 @@ fn limited(model: &Fluid<'_>, flow: &Flow) -> Vec<bool> {
 
 fn latencies(
     model: &Fluid<'_>,
-    drive: &Drive,
+    drive: &DriveModel,
     flow: &Flow,
-    tenants: &[Tenant],
+    tenants: &[PlanTenant],
     limited: &[bool],
 ) -> Vec<Option<Latency>> {
     // An open loop that offers more than its ceiling or its share lets through waits ever longer.
@@ -125,7 +125,7 @@ fn latencies(
 }
 
 /// Latency in the drive of a tenant's commands whose mean is so many nanoseconds, where `mix` of 100 commands read.
-fn inside(drive: &Drive, tenant: &Tenant, (flow, mix): (&Flow, f64), mean: f64) -> Latency {
+fn inside(drive: &DriveModel, tenant: &PlanTenant, (flow, mix): (&Flow, f64), mean: f64) -> Latency {
     let reads = reads(&tenant.demand);
     let one = |(size, part)| (part, drive.latency_beside(size, (reads, mix), flow.in_flight));
     let parts: Vec<(f64, Latency)> = tenant.demand.parts().map(one).collect();
@@ -169,8 +169,8 @@ fn of(h: &Histogram) -> Latency {
 }
 
 /// What a tenant gets when everybody asks for as much as he can; urgent ones, who are the operator's own, for what they say.
-fn guaranteed(drive: &Drive, setting: &Setting, tenants: &[Tenant], own: usize) -> f64 {
-    let greedy = |tenant: &Tenant| {
+fn guaranteed(drive: &DriveModel, setting: &Setting, tenants: &[PlanTenant], own: usize) -> f64 {
+    let greedy = |tenant: &PlanTenant| {
         let mut tenant = tenant.clone();
         if tenant.class == Class::Urgent && tenant.demand.rate.is_some() {
             return tenant;
@@ -179,7 +179,7 @@ fn guaranteed(drive: &Drive, setting: &Setting, tenants: &[Tenant], own: usize) 
         tenant.demand.depth = tenant.demand.depth.max(GREEDY);
         tenant
     };
-    let tenants: Vec<Tenant> = tenants.iter().map(greedy).collect();
+    let tenants: Vec<PlanTenant> = tenants.iter().map(greedy).collect();
     shares(drive, setting, &tenants).rates[own]
 }
 

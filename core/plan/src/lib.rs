@@ -19,11 +19,11 @@
 
 extern crate alloc;
 
-mod between;
 pub mod calibrate;
 mod drive;
 pub mod equations;
 mod fluid;
+mod interpolate;
 mod latency;
 mod margin;
 mod mixed;
@@ -36,8 +36,8 @@ mod tests;
 mod wait;
 mod windows;
 
-pub use drive::{Drive, DriveError};
+pub use drive::{DriveError, DriveModel};
 pub use fluid::{Flow, shares};
 pub use latency::{Expected, Forecast, forecast};
 pub use margin::Margin;
-pub use tenant::{Demand, Setting, Tenant};
+pub use tenant::{Demand, PlanTenant, Setting};

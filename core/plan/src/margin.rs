@@ -6,9 +6,9 @@
 //! ```
 //! `docs/reference/plan-model.md` has the errors that were measured, and how many of the answers lie within these margins.
 
-use crate::drive::{Drive, reads};
+use crate::drive::{DriveModel, reads};
 use crate::fluid::Flow;
-use crate::tenant::Tenant;
+use crate::tenant::PlanTenant;
 use weir_workload::Latency;
 
 /// By how much a figure may be off: 0.03 where what comes out lies between the figure over 1.03 and 1.03 times the figure.
@@ -59,9 +59,9 @@ impl Rests {
 impl Margin {
     /// Of what is said of a tenant whose commands take that long inside, beside the others.
     pub(crate) fn of(
-        drive: &Drive,
-        tenants: &[Tenant],
-        own: &Tenant,
+        drive: &DriveModel,
+        tenants: &[PlanTenant],
+        own: &PlanTenant,
         (flow, mix): (&Flow, f64),
         inside: &Latency,
     ) -> Self {
@@ -102,7 +102,7 @@ fn apart(a: f64, b: f64) -> f64 {
     a.max(b) / a.min(b).max(1.0) - 1.0
 }
 
-fn rests(drive: &Drive, tenants: &[Tenant], (depth, mix_made): (f64, f64)) -> Rests {
+fn rests(drive: &DriveModel, tenants: &[PlanTenant], (depth, mix_made): (f64, f64)) -> Rests {
     let demands = || tenants.iter().map(|t| &t.demand);
     let kinds = || demands().flat_map(|d| d.sizes.parts().iter().map(|(size, _)| (*size, d.pattern.read_percent)));
     let (sizes, mixes) = (|| kinds().map(|k| k.0), || kinds().map(|k| k.1));

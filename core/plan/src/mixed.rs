@@ -14,9 +14,9 @@
 //!
 //! **Limits**: at least one measured mix must have both reads and writes; all tests must have told them apart.
 
-use crate::between::monotone;
-use crate::calibrate::{Point, Test};
+use crate::calibrate::{LoadCurve, Test};
 use crate::fluid::bisect;
+use crate::interpolate::monotone;
 use alloc::vec::Vec;
 use weir_workload::{ByKind, Latency, PARTS, Quantiles, quantile};
 
@@ -32,38 +32,38 @@ const KNEE: u32 = 16;
 const FULL: u32 = 24;
 
 /// The points, and of each size those between its mixes that follow from them.
-pub(crate) fn filled(mut points: Vec<Point>) -> Vec<Point> {
-    let mut sizes: Vec<u32> = points.iter().map(Point::size).collect();
+pub(crate) fn filled(mut points: Vec<LoadCurve>) -> Vec<LoadCurve> {
+    let mut sizes: Vec<u32> = points.iter().map(LoadCurve::size).collect();
     sizes.sort_unstable();
     sizes.dedup();
     for size in sizes {
-        let own: Vec<&Point> = points.iter().filter(|p| p.size() == size).collect();
+        let own: Vec<&LoadCurve> = points.iter().filter(|p| p.size() == size).collect();
         let both = own.iter().any(|p| (1..100).contains(&p.read_percent()));
         let apart = own.iter().flat_map(|p| p.tests()).all(|t| t.kinds != ByKind::default());
         if own.len() < 2 || !both || !apart {
             continue;
         }
-        let between: Vec<Point> = missing(&own).filter_map(|mix| between(&own, size, mix)).collect();
+        let between: Vec<LoadCurve> = missing(&own).filter_map(|mix| between(&own, size, mix)).collect();
         points.extend(between);
     }
     points
 }
 
 /// The mixes between the measured ones.
-fn missing(own: &[&Point]) -> impl Iterator<Item = u8> {
+fn missing(own: &[&LoadCurve]) -> impl Iterator<Item = u8> {
     let mixes: Vec<u8> = own.iter().map(|p| p.read_percent()).collect();
     let (least, most) = (mixes.iter().copied().min().unwrap_or(0), mixes.iter().copied().max().unwrap_or(0));
     (least..most).filter(move |mix| mix % STEP == 0 && !mixes.contains(mix))
 }
 
-fn between(own: &[&Point], size: u32, mix: u8) -> Option<Point> {
+fn between(own: &[&LoadCurve], size: u32, mix: u8) -> Option<LoadCurve> {
     let deepest = own.iter().filter_map(|p| p.tests().last()).map(|t| t.depth).min()?;
     let mut depths: Vec<u32> = own.iter().flat_map(|p| p.tests()).map(|t| t.depth).collect();
     depths.sort_unstable();
     depths.dedup();
     let tests =
         depths.into_iter().filter(|d| *d <= deepest).map(|depth| Some(Levels::at(own, depth)?.test(mix, depth)));
-    Point::new(size, mix, tests.collect::<Option<_>>()?).ok().map(Point::derived)
+    LoadCurve::new(size, mix, tests.collect::<Option<_>>()?).ok().map(LoadCurve::derived)
 }
 
 /// Latencies of one kind at a rate of writes.
@@ -84,7 +84,7 @@ struct Levels {
 
 impl Levels {
     /// `None` where one of the kinds is in no test.
-    fn at(own: &[&Point], depth: u32) -> Option<Levels> {
+    fn at(own: &[&LoadCurve], depth: u32) -> Option<Levels> {
         let depth = f64::from(depth);
         let (mut reads, mut writes, mut alone) = (Vec::new(), Vec::new(), f64::INFINITY);
         for point in own {
@@ -203,8 +203,8 @@ mod tests {
 
     const DRAINS: f64 = 40_000.0;
 
-    fn points(mixes: &[u8]) -> Vec<Point> {
-        let point = |mix: &u8| Point::new(4096, *mix, [1, 8, 32].map(|d| measured(*mix, d)).to_vec()).unwrap();
+    fn points(mixes: &[u8]) -> Vec<LoadCurve> {
+        let point = |mix: &u8| LoadCurve::new(4096, *mix, [1, 8, 32].map(|d| measured(*mix, d)).to_vec()).unwrap();
         mixes.iter().map(point).collect()
     }
 
@@ -249,7 +249,7 @@ mod tests {
     fn nothing_is_filled_in_where_kinds_were_not_told_apart() {
         let mut tests = [1, 8].map(|d| measured(50, d)).to_vec();
         tests.iter_mut().for_each(|t| t.kinds = ByKind::default());
-        let own = [points(&[0, 100]), alloc::vec![Point::new(4096, 50, tests).unwrap()]].concat();
+        let own = [points(&[0, 100]), alloc::vec![LoadCurve::new(4096, 50, tests).unwrap()]].concat();
         assert_eq!(filled(own).len(), 3);
         assert_eq!(filled(points(&[0, 100])).len(), 2, "nothing is known of both together");
     }

@@ -7,7 +7,7 @@
 //!   Point ─▶ doubt: p over what was outstanding, less latency at more depth, less throughput, more bytes in less time
 //! ```
 
-use crate::calibrate::{Point, Test};
+use crate::calibrate::{LoadCurve, Test};
 use alloc::vec::Vec;
 use core::fmt;
 use weir_units::Bytes;
@@ -37,7 +37,7 @@ struct Run {
 
 /// What the runs so far say.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Verdict {
+pub enum SteadyVerdict {
     /// One more.
     Again,
     /// The run of that number, the first being 0, stands for all.
@@ -89,17 +89,17 @@ impl fmt::Display for Unsteady {
 
 impl Runs {
     /// Another run gave `iops`; its thread had no core for so many percent of its time.
-    pub fn add(&mut self, iops: f64, waited_pct: f64) -> Verdict {
+    pub fn add(&mut self, iops: f64, waited_pct: f64) -> SteadyVerdict {
         self.0.push(Run { iops, waited_pct });
         let calm = self.by_iops(|run| run.waited_pct <= DISTURBED_PCT);
         if let Some(median) = self.agreed(&calm) {
-            return Verdict::Take(median);
+            return SteadyVerdict::Take(median);
         }
         if self.0.len() < MOST {
-            return Verdict::Again;
+            return SteadyVerdict::Again;
         }
         let all = self.by_iops(|_| true);
-        Verdict::Refuse(self.fault(&calm), all[all.len() / 2])
+        SteadyVerdict::Refuse(self.fault(&calm), all[all.len() / 2])
     }
 
     /// The numbers of the runs that `counts`, the slowest first.
@@ -191,7 +191,7 @@ impl fmt::Display for Doubt {
     }
 }
 
-impl Point {
+impl LoadCurve {
     /// What contradicts itself in it; `slots`: commands that the drive carries out at once, where that is known.
     pub fn doubt(&self, slots: Option<u32>) -> Option<Doubt> {
         let most = self.knee().depth.min(slots.unwrap_or(u32::MAX));
@@ -214,7 +214,7 @@ impl Point {
 
     /// What contradicts another point of the same drive: of reads alone, the larger are not faster. (Small writes may be slower than larger
     /// ones, where a drive has to read the rest of a page first.)
-    pub fn doubt_beside(&self, other: &Point) -> Option<Doubt> {
+    pub fn doubt_beside(&self, other: &LoadCurve) -> Option<Doubt> {
         if (self.read_percent(), other.read_percent()) != (100, 100) || self.size() == other.size() {
             return None;
         }
@@ -235,11 +235,11 @@ mod tests {
     use alloc::format;
     use weir_workload::Latency;
 
-    fn verdict(runs: &[(f64, f64)]) -> Verdict {
+    fn verdict(runs: &[(f64, f64)]) -> SteadyVerdict {
         let mut all = Runs::default();
-        let mut last = Verdict::Again;
+        let mut last = SteadyVerdict::Again;
         for (i, (iops, waited)) in runs.iter().enumerate() {
-            assert_eq!(last, Verdict::Again, "before run {i}");
+            assert_eq!(last, SteadyVerdict::Again, "before run {i}");
             last = all.add(*iops, *waited);
         }
         last
@@ -247,46 +247,46 @@ mod tests {
 
     #[test]
     fn three_that_agree_are_enough() {
-        assert_eq!(verdict(&[(100.0, 0.0), (104.0, 0.0)]), Verdict::Again);
-        assert_eq!(verdict(&[(104.0, 0.0), (100.0, 0.0), (102.0, 4.9)]), Verdict::Take(2));
+        assert_eq!(verdict(&[(100.0, 0.0), (104.0, 0.0)]), SteadyVerdict::Again);
+        assert_eq!(verdict(&[(104.0, 0.0), (100.0, 0.0), (102.0, 4.9)]), SteadyVerdict::Take(2));
     }
 
     #[test]
     fn a_run_without_a_core_does_not_count() {
         let all = [(100.0, 0.0), (20.0, 60.0), (101.0, 0.0), (99.0, 0.0)];
-        assert_eq!(verdict(&all), Verdict::Take(0));
-        assert_eq!(verdict(&all[..3]), Verdict::Again);
+        assert_eq!(verdict(&all), SteadyVerdict::Take(0));
+        assert_eq!(verdict(&all[..3]), SteadyVerdict::Again);
     }
 
     #[test]
     fn one_run_that_is_far_off_is_outvoted_by_more() {
         let all = [(100.0, 0.0), (50.0, 0.0), (101.0, 0.0), (99.0, 0.0)];
-        assert_eq!(verdict(&all[..3]), Verdict::Again);
-        assert!(matches!(verdict(&all), Verdict::Take(0 | 3)));
+        assert_eq!(verdict(&all[..3]), SteadyVerdict::Again);
+        assert!(matches!(verdict(&all), SteadyVerdict::Take(0 | 3)));
     }
 
     #[test]
     fn nine_that_do_not_agree_are_refused() {
         let wide: Vec<(f64, f64)> = (1..=9).map(|i| (f64::from(i) * 100.0, 0.0)).collect();
-        let Verdict::Refuse(why, median) = verdict(&wide) else { panic!("taken") };
+        let SteadyVerdict::Refuse(why, median) = verdict(&wide) else { panic!("taken") };
         assert_eq!(
             (format!("{why}"), median),
             ("the figures are unstable: 9 runs of the same gave 100 to 900 IOPS".into(), 4)
         );
         let busy: Vec<(f64, f64)> = (0..9).map(|i| (100.0, 40.0 + f64::from(i))).collect();
-        let Verdict::Refuse(why, _) = verdict(&busy) else { panic!("taken") };
+        let SteadyVerdict::Refuse(why, _) = verdict(&busy) else { panic!("taken") };
         let text = "the machine is disturbed: 9 of 9 runs waited 40 to 48 % of their time for a core";
         assert_eq!(format!("{why}"), text);
     }
 
-    fn point(size: u32, reads: u8, tests: &[(u32, f64, f64)]) -> Point {
+    fn point(size: u32, reads: u8, tests: &[(u32, f64, f64)]) -> LoadCurve {
         let test = |(depth, iops, us): &(u32, f64, f64)| Test {
             depth: *depth,
             iops: *iops,
             latency: Latency { mean: us * 1e3, ..Latency::default() },
             ..Test::default()
         };
-        Point::new(size, reads, tests.iter().map(test).collect()).unwrap()
+        LoadCurve::new(size, reads, tests.iter().map(test).collect()).unwrap()
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Who shares the drive, and what they ask for.
 
 use alloc::string::String;
-use weir_arbiter::{Burst, Mechanism, Settings};
+use weir_arbiter::{ArbiterSettings, Burst, Mechanism};
 use weir_controller::Cost;
 use weir_units::{Class, Rates};
 use weir_workload::{Arrival, Job, Mix, Pattern, Rate};
@@ -13,7 +13,7 @@ pub(crate) const LEAST_COST: f64 = 4096.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Mechanism, weights or quanta.
-    pub arbiter: Settings,
+    pub arbiter: ArbiterSettings,
     /// What a command costs under DRR.
     pub cost: Cost,
 }
@@ -21,7 +21,7 @@ pub struct Setting {
 impl Setting {
     /// The mechanism with its defaults, charged by bytes.
     pub const fn new(mechanism: Mechanism) -> Setting {
-        Setting { arbiter: Settings::new(mechanism), cost: Cost::Bytes }
+        Setting { arbiter: ArbiterSettings::new(mechanism), cost: Cost::Bytes }
     }
 
     /// What high, medium and low may spend a round: bytes under DRR, commands under WRR; all the same where classes do not count.
@@ -113,7 +113,7 @@ impl Demand {
 
 /// Somebody who shares the drive.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tenant {
+pub struct PlanTenant {
     /// For people.
     pub name: String,
     /// Of all its queues.
@@ -128,10 +128,10 @@ pub struct Tenant {
     pub ceiling: Rates,
 }
 
-impl Tenant {
+impl PlanTenant {
     /// Of weight 1, without floor and ceiling.
-    pub fn new(name: &str, class: Class, demand: Demand) -> Tenant {
-        Tenant {
+    pub fn new(name: &str, class: Class, demand: Demand) -> PlanTenant {
+        PlanTenant {
             name: String::from(name),
             class,
             weight: 1,

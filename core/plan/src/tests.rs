@@ -1,24 +1,24 @@
 //! The model against what is known.
 
-use crate::calibrate::{Point, Test};
+use crate::calibrate::{LoadCurve, Test};
 use crate::equations::{Round, of_rate, of_share};
-use crate::{Demand, Drive, Setting, Tenant, forecast, shares};
+use crate::{Demand, DriveModel, PlanTenant, Setting, forecast, shares};
 use alloc::vec::Vec;
 use weir_arbiter::Mechanism;
 use weir_units::{Class, Nanos};
 use weir_workload::{Job, Latency};
 
-fn tenant(text: &str) -> Tenant {
+fn tenant(text: &str) -> PlanTenant {
     let job = Job::parse(text, &Job::default()).expect("a job");
-    Tenant::new(&job.name, job.class.unwrap_or(Class::Medium), Demand::of(&job))
+    PlanTenant::new(&job.name, job.class.unwrap_or(Class::Medium), Demand::of(&job))
 }
 
-fn tenants(texts: &[&str]) -> Vec<Tenant> {
+fn tenants(texts: &[&str]) -> Vec<PlanTenant> {
     texts.iter().map(|t| tenant(t)).collect()
 }
 
-fn drive() -> Drive {
-    Drive::fixed(Nanos::from_micros(100), 64, 4 << 20)
+fn drive() -> DriveModel {
+    DriveModel::fixed(Nanos::from_micros(100), 64, 4 << 20)
 }
 
 fn near(got: f64, want: f64, within: f64) {
@@ -92,7 +92,7 @@ fn bytes_are_shared_whatever_the_sizes() {
 fn floors_and_ceilings() {
     let mut jobs = tenants(&["name=h,class=high,qd=256", "name=l,class=low,qd=256", "name=k,class=low,qd=256"]);
     let setting = Setting::new(Mechanism::Wrr);
-    let rates = |jobs: &[Tenant]| shares(&drive(), &setting, jobs).rates;
+    let rates = |jobs: &[PlanTenant]| shares(&drive(), &setting, jobs).rates;
     near(rates(&jobs)[2], 64e3, 1e-6);
     // Beside its share, not out of its class's.
     jobs[2].floor.iops = Some(100_000);
@@ -107,14 +107,14 @@ fn floors_and_ceilings() {
     near(got[0] / got[1], 4.0, 1e-6);
 }
 
-fn measured(size: u32, read_percent: u8, iops: f64, idle_us: u64, depth: u32) -> Point {
+fn measured(size: u32, read_percent: u8, iops: f64, idle_us: u64, depth: u32) -> LoadCurve {
     let test = |depth: u32, iops: f64| {
         let mean = f64::from(depth) / iops * 1e9;
         let ns = mean as u64;
         Test { depth, iops, latency: Latency { mean, p50: ns, p99: ns, p999: ns, max: ns }, ..Test::default() }
     };
     let tests = alloc::vec![test(1, 1e6 / idle_us as f64), test(depth, iops)];
-    Point::new(size, read_percent, tests).expect("a point")
+    LoadCurve::new(size, read_percent, tests).expect("a point")
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_measured_fixed_latency_is_a_fixed_latency() {
     let fixed = shares(&drive(), &setting, &jobs);
     for slots in [64, 128] {
         // More slots in front of it do not make it faster.
-        let drive = Drive::measured(points.to_vec(), slots, 64 << 20).expect("a drive");
+        let drive = DriveModel::measured(points.to_vec(), slots, 64 << 20).expect("a drive");
         let flow = shares(&drive, &setting, &jobs);
         near(flow.rates[0], fixed.rates[0], 1e-3);
         near(flow.rates[1], fixed.rates[1], 1e-3);
@@ -140,7 +140,7 @@ fn measured_points_are_met_and_joined() {
         measured(4096, 0, 100e3, 20, 64),
         measured(65536, 0, 20e3, 60, 64),
     ];
-    let drive = Drive::measured(points, 64, 64 << 20).expect("a drive");
+    let drive = DriveModel::measured(points, 64, 64 << 20).expect("a drive");
     near(drive.seconds_per_command(4096.0, 100.0), 1.0 / 400e3, 1e-9);
     near(drive.seconds_per_command(131_072.0, 0.0), 2.0 / 20e3, 1e-9);
     near(drive.seconds_per_command(4096.0, 50.0), (1.0 / 400e3 + 1.0 / 100e3) / 2.0, 1e-9);
@@ -154,7 +154,7 @@ fn measured_points_are_met_and_joined() {
 #[test]
 fn points_that_make_no_drive_are_refused() {
     let good = measured(4096, 100, 1e5, 80, 8);
-    let refused = |points: &[Point]| Drive::measured(points.to_vec(), 64, 1 << 20).unwrap_err();
+    let refused = |points: &[LoadCurve]| DriveModel::measured(points.to_vec(), 64, 1 << 20).unwrap_err();
     assert_eq!(refused(&[]), crate::DriveError::Empty);
     assert_eq!(refused(&[good.clone(), good]), crate::DriveError::Twice(1));
 }
@@ -168,8 +168,8 @@ fn a_depth_that_was_measured_is_met() {
         let latency = Latency { mean, p50: ns, p99: ns, p999: ns, max: ns };
         Test { depth, iops: f64::from(depth) / mean * 1e9, latency, ..Test::default() }
     };
-    let point = Point::new(4096, 100, [1, 2, 4, 8, 12, 16, 32, 64].map(test).to_vec()).expect("a point");
-    let drive = Drive::measured(alloc::vec![point], 64, 4 << 20).expect("a drive");
+    let point = LoadCurve::new(4096, 100, [1, 2, 4, 8, 12, 16, 32, 64].map(test).to_vec()).expect("a point");
+    let drive = DriveModel::measured(alloc::vec![point], 64, 4 << 20).expect("a drive");
     for depth in [1, 3, 8, 16, 40, 64] {
         let jobs = tenants(&[&alloc::format!("name=a,class=high,qd={depth}")]);
         let got = forecast(&drive, &Setting::new(Mechanism::Drr), &jobs).tenants[0];
@@ -190,7 +190,7 @@ fn a_mix_that_was_measured_is_met_by_tenants_that_make_it() {
         measured(4096, 50, 100e3, 80, 64),
         measured(4096, 0, 100e3, 80, 64)
     ];
-    let drive = Drive::measured(points, 64, 64 << 20).expect("a drive");
+    let drive = DriveModel::measured(points, 64, 64 << 20).expect("a drive");
     let jobs = tenants(&["name=r,class=high,rw=randread,qd=128", "name=w,class=medium,rw=randwrite,qd=128"]);
     let mut setting = Setting::new(Mechanism::Wrr);
     setting.arbiter.weights.medium = setting.arbiter.weights.high;

@@ -7,10 +7,10 @@
 //! also where the drive is not full on average. So the arbiter is asked, for some hundred or thousand times the latency, with queues
 //! that hold nothing but times.
 
-use crate::tenant::{LEAST_COST, Setting, Tenant};
+use crate::tenant::{LEAST_COST, PlanTenant, Setting};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use weir_arbiter::{Arbiter, QueueKey, Settings};
+use weir_arbiter::{Arbiter, ArbiterSettings, QueueKey};
 use weir_controller::Cost;
 use weir_units::{Ceiling, Floor, Nanos};
 use weir_workload::{Arrival, Histogram, Mix, Pacer, Rate, Rng};
@@ -39,7 +39,7 @@ pub(crate) struct Windows {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
     pub setting: &'a Setting,
-    pub tenants: &'a [Tenant],
+    pub tenants: &'a [PlanTenant],
     /// Commands a second that each offers; infinite in a closed loop.
     pub offered: &'a [f64],
     /// Which of them never run out: closed loops, and open ones that ask for more than they get.
@@ -295,7 +295,7 @@ fn lines<'a>(question: &Question<'a>, arbiter: &mut Arbiter) -> Vec<Line<'a>> {
             // A ceiling is in what it offers.
             arbiter.set_limits(key, &Floor::new(tenant.floor), &Ceiling::default());
         }
-        let group = arbiter.add_group(key, Settings::default());
+        let group = arbiter.add_group(key, ArbiterSettings::default());
         let queues = demand.queues.max(1);
         let rate = (!question.greedy[at]).then(|| (question.offered[at] / f64::from(queues)) as u64);
         // What a ceiling lets through comes evenly.

@@ -2,10 +2,10 @@
 
 use crate::block::LAYOUT;
 use crate::buddy::Buddy;
-use crate::drive::{Copy, Drive, copy_blocks};
-use crate::error::Fault;
-use crate::extent::{CHUNK, Chunks, Run};
-use crate::record::{Header, Home, Member, NEEDS_KNOWN, Phase, Reach};
+use crate::drive::{Copy, PoolDrive, copy_blocks};
+use crate::error::PoolOpenError;
+use crate::extent::{CHUNK, ChunkRun, Chunks};
+use crate::record::{EntryHeader, Home, LogEnd, Member, NEEDS_KNOWN, Phase};
 use crate::volume::{Part, Uuid, Volume, VolumeId};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -20,11 +20,11 @@ pub(crate) struct Look {
     pub chunks: u32,
     /// It was named for this pool.
     pub named: bool,
-    pub found: Found,
+    pub found: DriveContents,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Found {
+pub(crate) enum DriveContents {
     /// Nothing, or what an interrupted making of a pool left.
     Empty,
     /// Something that is none of this pool's.
@@ -45,7 +45,7 @@ pub(crate) enum Assembled {
 #[derive(Clone, Debug)]
 pub(crate) struct Whole {
     pub uuid: Uuid,
-    pub drives: Vec<Drive>,
+    pub drives: Vec<PoolDrive>,
     pub volumes: BTreeMap<VolumeId, Volume>,
     pub counter: u64,
     /// Each drive, how often it knows the pool was opened, and which copy to write first.
@@ -59,8 +59,9 @@ pub(crate) struct Whole {
 /// Drives by their number in the pool: the place in the list, and the copy. Nothing where one has left.
 type Members<'a> = Vec<Option<(usize, &'a Copy, u8)>>;
 
-pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, Fault> {
-    let stranger = |look: &Look, h: &Header| Err(Fault::Stranger(look.name.clone(), h.name.clone(), h.pool));
+pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, PoolOpenError> {
+    let stranger =
+        |look: &Look, h: &EntryHeader| Err(PoolOpenError::Stranger(look.name.clone(), h.name.clone(), h.pool));
     let all = || looks.iter().filter_map(|l| Some((l, &l.copy()?.0.header)));
     if let Some((look, other)) = all().find(|(l, h)| l.named && h.name != pool) {
         return stranger(look, other);
@@ -70,7 +71,7 @@ pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, Fault> {
     let Some((_, first)) = named else {
         // It was never made whole, perhaps more than once; or whatever is named has left it.
         return match all().find(|(l, h)| !l.named && h.opens > 0 && h.name == pool) {
-            Some((look, h)) => Err(Fault::Elsewhere(look.name.clone(), h.name.clone(), h.pool)),
+            Some((look, h)) => Err(PoolOpenError::Elsewhere(look.name.clone(), h.name.clone(), h.pool)),
             None => Ok(Assembled::Fresh),
         };
     };
@@ -80,7 +81,7 @@ pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, Fault> {
     let ours = || all().filter(|(_, h)| h.pool == first.pool);
     let newest = ours().map(|(_, h)| h).max_by_key(|h| h.opens).unwrap_or(first).clone();
     if let Some((look, h)) = all().find(|(_, h)| h.pool == first.pool && h.needs & !NEEDS_KNOWN != 0) {
-        return Err(Fault::Needs(look.name.clone(), h.needs & !NEEDS_KNOWN));
+        return Err(PoolOpenError::Needs(look.name.clone(), h.needs & !NEEDS_KNOWN));
     }
     let members = sort(&newest, looks)?;
     for (position, copy, _) in members.iter().flatten() {
@@ -88,14 +89,14 @@ pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, Fault> {
         let size = copy.header.members[usize::from(copy.header.drive)].chunks;
         if size > look.chunks {
             let bytes = |chunks: u32| u64::from(chunks) * CHUNK;
-            return Err(Fault::Truncated(look.name.clone(), bytes(size), bytes(look.chunks)));
+            return Err(PoolOpenError::Truncated(look.name.clone(), bytes(size), bytes(look.chunks)));
         }
     }
     are_of_one_time(&newest, &members, looks)?;
     let volumes = resolve(&members, looks)?;
     let build = |(i, m): (usize, &Option<(usize, &Copy, u8)>)| match m {
         Some(member) => drive(i as u16, member, looks, &volumes),
-        None => Ok(Drive::gone()),
+        None => Ok(PoolDrive::gone()),
     };
     let drives = members.iter().enumerate().map(build).collect::<Result<_, _>>()?;
     let counter = members.iter().flatten().map(|(_, copy, _)| copy.counter).max().unwrap_or(0);
@@ -109,7 +110,7 @@ pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, Fault> {
 
 /// Refuses a drive whose entries do not go as far as another one knows that they went: an old copy. Every crash leaves drives that go as far
 /// as any of them knows, since a drive is told of another one's entries when these are durable.
-fn are_of_one_time(newest: &Header, members: &Members<'_>, looks: &[Look]) -> Result<(), Fault> {
+fn are_of_one_time(newest: &EntryHeader, members: &Members<'_>, looks: &[Look]) -> Result<(), PoolOpenError> {
     let there = || members.iter().enumerate().filter_map(|(i, m)| m.as_ref().map(|m| (i, m)));
     for (number, (position, copy, _)) in there() {
         let knows_more = |(of, (_, other, _)): (usize, &(usize, &Copy, u8))| {
@@ -121,7 +122,7 @@ fn are_of_one_time(newest: &Header, members: &Members<'_>, looks: &[Look]) -> Re
         // What the oldest layout has instead: one that is about to join, or whose pool is being made, was never told.
         let is_behind = copy.header.opens + 1 < newest.opens && copy.header.opens > 0;
         if is_behind || there().any(knows_more) {
-            return Err(Fault::Stale(looks[*position].name.clone()));
+            return Err(PoolOpenError::Stale(looks[*position].name.clone()));
         }
     }
     Ok(())
@@ -130,19 +131,19 @@ fn are_of_one_time(newest: &Header, members: &Members<'_>, looks: &[Look]) -> Re
 impl Look {
     pub fn copy(&self) -> Option<(&Copy, u8)> {
         match &self.found {
-            Found::Copy(copy, first) => Some((copy, *first)),
-            Found::Empty | Found::Other => None,
+            DriveContents::Copy(copy, first) => Some((copy, *first)),
+            DriveContents::Empty | DriveContents::Other => None,
         }
     }
 }
 
 /// The drives in the pool's order; every one of them, once. Others of this pool have left it, or have not joined.
-fn sort<'a>(newest: &Header, looks: &'a [Look]) -> Result<Members<'a>, Fault> {
+fn sort<'a>(newest: &EntryHeader, looks: &'a [Look]) -> Result<Members<'a>, PoolOpenError> {
     let mut places: Members<'a> = alloc::vec![None; newest.members.len()];
     for (position, look) in looks.iter().enumerate() {
         let Some((copy, first)) = look.copy().filter(|(copy, _)| copy.header.pool == newest.pool) else { continue };
         let header = &copy.header;
-        let wrong = |why| Err(Fault::Inconsistent(look.name.clone(), why));
+        let wrong = |why| Err(PoolOpenError::Inconsistent(look.name.clone(), why));
         let Some(number) = newest.members.iter().position(|m| m.uuid == copy.drive) else {
             match header.opens < newest.opens {
                 true => continue,
@@ -160,7 +161,7 @@ fn sort<'a>(newest: &Header, looks: &'a [Look]) -> Result<Members<'a>, Fault> {
         }
         let place = &mut places[number];
         if let Some((other, _, _)) = place {
-            return Err(Fault::Duplicate(looks[*other].name.clone(), look.name.clone()));
+            return Err(PoolOpenError::Duplicate(looks[*other].name.clone(), look.name.clone()));
         }
         *place = Some((position, copy, first));
     }
@@ -173,18 +174,18 @@ fn sort<'a>(newest: &Header, looks: &'a [Look]) -> Result<Members<'a>, Fault> {
             l.named && copy.is_some_and(|copy| newest.members.iter().all(|m| m.uuid != copy.drive))
         };
         if let Some(look) = looks.iter().find(was) {
-            return Err(Fault::Stale(look.name.clone()));
+            return Err(PoolOpenError::Stale(look.name.clone()));
         }
-        let empty = looks.iter().find(|l| l.named && matches!(l.found, Found::Empty)).map(|l| l.name.clone());
+        let empty = looks.iter().find(|l| l.named && matches!(l.found, DriveContents::Empty)).map(|l| l.name.clone());
         let member = newest.members[index];
         let bytes = u64::from(member.chunks) * CHUNK;
-        return Err(Fault::Missing(missing.len(), index as u16, member.uuid, bytes, empty));
+        return Err(PoolOpenError::Missing(missing.len(), index as u16, member.uuid, bytes, empty));
     }
     Ok(places)
 }
 
 /// The records that count: of each home the newest, of the others what that one names.
-fn resolve(members: &Members<'_>, looks: &[Look]) -> Result<BTreeMap<VolumeId, Volume>, Fault> {
+fn resolve(members: &Members<'_>, looks: &[Look]) -> Result<BTreeMap<VolumeId, Volume>, PoolOpenError> {
     let mut homes: BTreeMap<VolumeId, (u16, u64, &Home)> = BTreeMap::new();
     let there = || members.iter().enumerate().filter_map(|(i, m)| m.as_ref().map(|m| (i, m)));
     for (drive, (position, copy, _)) in there() {
@@ -192,7 +193,10 @@ fn resolve(members: &Members<'_>, looks: &[Look]) -> Result<BTreeMap<VolumeId, V
             let Some(home) = &candidate.home else { continue };
             let before = homes.insert(*id, (drive as u16, *version, home));
             if before.is_some_and(|(other, _, _)| other != drive as u16) {
-                return Err(Fault::Inconsistent(looks[*position].name.clone(), "two drives are home of one volume"));
+                return Err(PoolOpenError::Inconsistent(
+                    looks[*position].name.clone(),
+                    "two drives are home of one volume",
+                ));
             }
         }
     }
@@ -202,7 +206,7 @@ fn resolve(members: &Members<'_>, looks: &[Look]) -> Result<BTreeMap<VolumeId, V
         let member = |drive: u16| members.get(usize::from(drive)).and_then(Option::as_ref);
         let wrong = |drive: u16, why| {
             let name = member(drive).map_or_else(String::new, |(position, _, _)| looks[*position].name.clone());
-            Fault::Inconsistent(name, why)
+            PoolOpenError::Inconsistent(name, why)
         };
         let mut parts = BTreeMap::new();
         for (drive, version) in home.others.iter().copied().chain([(at, version)]) {
@@ -210,7 +214,7 @@ fn resolve(members: &Members<'_>, looks: &[Look]) -> Result<BTreeMap<VolumeId, V
                 return Err(wrong(at, "a volume has chunks of a drive that the pool has not"));
             };
             let Some(candidate) = copy.candidates.get(&(id, version)) else {
-                return Err(Fault::Stale(looks[*position].name.clone()));
+                return Err(PoolOpenError::Stale(looks[*position].name.clone()));
             };
             parts.insert(drive, Part { version, extents: candidate.extents.clone() });
         }
@@ -233,14 +237,14 @@ fn drive(
     (position, copy, _): &(usize, &Copy, u8),
     looks: &[Look],
     volumes: &BTreeMap<VolumeId, Volume>,
-) -> Result<Drive, Fault> {
+) -> Result<PoolDrive, PoolOpenError> {
     let (header, name) = (&copy.header, &looks[*position].name);
     let member = header.members[usize::from(index)];
-    let inside = |run: &Run| run.start >= header.area && run.end() <= u64::from(member.chunks);
+    let inside = |run: &ChunkRun| run.start >= header.area && run.end() <= u64::from(member.chunks);
     let mut taken = Chunks::new(member.chunks);
     for run in volumes.values().filter_map(|v| v.parts.get(&index)).flat_map(|p| &p.extents).map(|e| e.run) {
         if !inside(&run) || !taken.mark(run) {
-            return Err(Fault::Inconsistent(name.clone(), "a chunk is not there, or belongs to two volumes"));
+            return Err(PoolOpenError::Inconsistent(name.clone(), "a chunk is not there, or belongs to two volumes"));
         }
     }
     let mut was = Chunks::new(member.chunks);
@@ -249,20 +253,20 @@ fn drive(
         let _ = was.mark(*run);
     }
     let touched = was.runs(member.chunks, true);
-    let mut dirty: Vec<Run> = Vec::new();
+    let mut dirty: Vec<ChunkRun> = Vec::new();
     for chunk in touched.iter().flat_map(|run| run.start..run.end() as u32).filter(|c| !taken.has(*c)) {
         match dirty.last_mut() {
             Some(run) if run.end() == u64::from(chunk) => run.len += 1,
-            _ => dirty.push(Run { start: chunk, len: 1 }),
+            _ => dirty.push(ChunkRun { start: chunk, len: 1 }),
         }
     }
-    let of_nobody = dirty.iter().all(|run| taken.mark(*run)) && taken.mark(Run { start: 0, len: header.area });
+    let of_nobody = dirty.iter().all(|run| taken.mark(*run)) && taken.mark(ChunkRun { start: 0, len: header.area });
     debug_assert!(of_nobody);
     let mut buddy = Buddy::new(member.chunks);
     taken.runs(member.chunks, false).into_iter().for_each(|run| buddy.give(run));
     let reach = copy.reach();
-    let Reach { generation, entry } = reach;
-    Ok(Drive {
+    let LogEnd { generation, entry } = reach;
+    Ok(PoolDrive {
         member,
         position: *position,
         area: header.area,

@@ -103,7 +103,7 @@ pub(crate) struct Block<'a> {
 
 /// What is at the place of a block.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Found<'a> {
+pub(crate) enum BlockContents<'a> {
     Whole(Block<'a>),
     /// Whole, of a layout that this release does not know.
     Version(u32),
@@ -111,20 +111,20 @@ pub(crate) enum Found<'a> {
 }
 
 /// Looks at the bytes of the place of a block.
-pub(crate) fn decode(bytes: &[u8], copy: u8, block: u32, crc: Crc32c) -> Found<'_> {
+pub(crate) fn decode(bytes: &[u8], copy: u8, block: u32, crc: Crc32c) -> BlockContents<'_> {
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     if bytes.len() != BLOCK || bytes[..8] != MAGIC || word(CRC_AT) != crc(&bytes[..CRC_AT]) {
-        return Found::Nothing;
+        return BlockContents::Nothing;
     }
     let layout = word(8);
     if !(OLDEST..=LAYOUT).contains(&layout) {
-        return Found::Version(layout);
+        return BlockContents::Version(layout);
     }
     let (length, entry, part, parts) = (word(12) as usize, word(40), word(44), word(48));
     if length > PAYLOAD || part >= parts || (word(52), word(56)) != (block, u32::from(copy)) {
-        return Found::Nothing;
+        return BlockContents::Nothing;
     }
-    Found::Whole(Block {
+    BlockContents::Whole(Block {
         layout,
         drive: Uuid(bytes[16..32].try_into().expect("sixteen bytes")),
         generation: u64::from_le_bytes(bytes[32..40].try_into().expect("eight bytes")),

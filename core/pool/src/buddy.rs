@@ -1,7 +1,7 @@
 //! The buddy system over the chunks of one drive: free blocks of 2^order chunks, each at a multiple of its size, in a bitmap an order.
 //! A block that comes back is joined with its buddy, so what is free is always in the largest blocks that there are.
 
-use crate::extent::{Chunks, Run};
+use crate::extent::{ChunkRun, Chunks};
 use alloc::vec::Vec;
 
 /// Free blocks of one order.
@@ -75,7 +75,7 @@ impl Buddy {
     }
 
     /// Takes back chunks that are not free.
-    pub fn give(&mut self, run: Run) {
+    pub fn give(&mut self, run: ChunkRun) {
         self.free += run.len;
         let (mut start, end) = (run.start, run.end() as u32);
         while start < end {
@@ -107,12 +107,12 @@ impl Buddy {
 
     /// So many chunks in as few runs as there are: the largest powers of two first. `None`, and nothing has changed, if
     /// not so many are free.
-    pub fn take(&mut self, chunks: u32) -> Option<Vec<Run>> {
+    pub fn take(&mut self, chunks: u32) -> Option<Vec<ChunkRun>> {
         if chunks > self.free {
             return None;
         }
         self.free -= chunks;
-        let (mut runs, mut left): (Vec<Run>, u32) = (Vec::new(), chunks);
+        let (mut runs, mut left): (Vec<ChunkRun>, u32) = (Vec::new(), chunks);
         while left > 0 {
             let mut order = (left.ilog2() as usize).min(self.orders.len() - 1);
             let start = loop {
@@ -124,7 +124,7 @@ impl Buddy {
             left -= 1 << order;
             match runs.last_mut() {
                 Some(run) if run.end() == u64::from(start) => run.len += 1 << order,
-                _ => runs.push(Run { start, len: 1 << order }),
+                _ => runs.push(ChunkRun { start, len: 1 << order }),
             }
         }
         Some(runs)
@@ -141,7 +141,10 @@ impl Buddy {
             for block in blocks {
                 let joined = o + 1 == self.orders.len() || !order.has(block ^ 1);
                 assert!(joined, "block {block} of order {o} and its buddy are both free");
-                assert!(free.mark(Run { start: block << o, len: 1 << o }), "block {block} of order {o} is free once");
+                assert!(
+                    free.mark(ChunkRun { start: block << o, len: 1 << o }),
+                    "block {block} of order {o} is free once"
+                );
                 sum += 1 << o;
             }
         }
@@ -159,19 +162,19 @@ mod tests {
     fn blocks_are_cut_and_joined() {
         let mut buddy = Buddy::new(11);
         assert_eq!((buddy.take(1), buddy.largest()), (None, 0));
-        buddy.give(Run { start: 1, len: 10 });
+        buddy.give(ChunkRun { start: 1, len: 10 });
         // 1, 2-3, 4-7, 8-9, 10
         assert_eq!((buddy.free(), buddy.largest()), (10, 4));
-        assert_eq!(buddy.take(5), Some(alloc::vec![Run { start: 4, len: 4 }, Run { start: 1, len: 1 }]));
-        assert_eq!(buddy.take(4), Some(alloc::vec![Run { start: 2, len: 2 }, Run { start: 8, len: 2 }]));
+        assert_eq!(buddy.take(5), Some(alloc::vec![ChunkRun { start: 4, len: 4 }, ChunkRun { start: 1, len: 1 }]));
+        assert_eq!(buddy.take(4), Some(alloc::vec![ChunkRun { start: 2, len: 2 }, ChunkRun { start: 8, len: 2 }]));
         assert_eq!((buddy.take(2), buddy.free()), (None, 1));
         for run in [(4, 4), (1, 1), (2, 2), (8, 2)] {
-            buddy.give(Run { start: run.0, len: run.1 });
+            buddy.give(ChunkRun { start: run.0, len: run.1 });
             buddy.check();
         }
-        buddy.give(Run { start: 0, len: 1 });
+        buddy.give(ChunkRun { start: 0, len: 1 });
         assert_eq!((buddy.free(), buddy.largest()), (11, 8));
-        assert_eq!(buddy.take(11), Some(alloc::vec![Run { start: 0, len: 11 }]));
+        assert_eq!(buddy.take(11), Some(alloc::vec![ChunkRun { start: 0, len: 11 }]));
     }
 
     proptest! {
@@ -182,9 +185,9 @@ mod tests {
             ops in proptest::collection::vec((any::<bool>(), any::<u32>()), 1..200),
         ) {
             let mut buddy = Buddy::new(chunks);
-            buddy.give(Run { start: 0, len: chunks });
+            buddy.give(ChunkRun { start: 0, len: chunks });
             let mut owned = alloc::vec![false; chunks as usize];
-            let mut held: Vec<Run> = Vec::new();
+            let mut held: Vec<ChunkRun> = Vec::new();
             for (take, n) in ops {
                 if take {
                     let want = n % chunks + 1;

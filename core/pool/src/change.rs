@@ -1,18 +1,18 @@
 //! What a request comes to: volumes before and after, the chunks that it takes, and the steps from one to the other.
 
-use crate::error::Error;
-use crate::event::Request;
-use crate::extent::{Extent, Run};
+use crate::change_plan::{Change, ChangePlan, ChangeStep, part_of};
+use crate::error::PoolError;
+use crate::event::PoolRequest;
+use crate::extent::{ChunkRun, Extent};
 use crate::pool::Books;
 use crate::record::{Phase, Record};
-use crate::steps::{Change, Plan, Step, part_of};
 use crate::volume::{Part, Volume, VolumeId, check_name};
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
 /// A volume before a change, after it, and the chunks that nobody has then.
-pub(crate) type Prepared = (Option<Volume>, Option<Volume>, Vec<(u16, Run)>);
+pub(crate) type Prepared = (Option<Volume>, Option<Volume>, Vec<(u16, ChunkRun)>);
 
 impl Books {
     pub fn commit(&mut self, change: Change) {
@@ -28,7 +28,7 @@ impl Books {
         }
     }
 
-    pub fn free(&mut self, drive: u16, runs: &[Run]) {
+    pub fn free(&mut self, drive: u16, runs: &[ChunkRun]) {
         let drive = &mut self.drives[usize::from(drive)];
         drive.dirty.retain(|run| !runs.contains(run));
         runs.iter().for_each(|run| drive.buddy.give(*run));
@@ -43,26 +43,26 @@ impl Books {
         }
     }
 
-    fn named(&self, name: &str) -> Result<Volume, Error> {
+    fn named(&self, name: &str) -> Result<Volume, PoolError> {
         let volume = self.names.get(name).and_then(|id| self.volumes.get(id));
-        volume.cloned().ok_or_else(|| Error::Unknown(name.to_string()))
+        volume.cloned().ok_or_else(|| PoolError::Unknown(name.to_string()))
     }
 
-    fn may_be_called(&self, name: &str) -> Result<(), Error> {
-        check_name(name).map_err(|why| Error::Name(name.to_string(), why))?;
+    fn may_be_called(&self, name: &str) -> Result<(), PoolError> {
+        check_name(name).map_err(|why| PoolError::Name(name.to_string(), why))?;
         match self.names.contains_key(name) {
-            true => Err(Error::Exists(name.to_string())),
+            true => Err(PoolError::Exists(name.to_string())),
             false => Ok(()),
         }
     }
 
     /// What a request comes to; chunks are taken already, nothing else has changed.
-    pub fn prepare(&mut self, request: &Request) -> Result<Prepared, Error> {
+    pub fn prepare(&mut self, request: &PoolRequest) -> Result<Prepared, PoolError> {
         let version = self.counter + 1;
         match request {
-            Request::Create { name, tenant, uuid, chunks } => {
+            PoolRequest::Create { name, tenant, uuid, chunks } => {
                 self.may_be_called(name)?;
-                check_name(tenant).map_err(|why| Error::Name(tenant.clone(), why))?;
+                check_name(tenant).map_err(|why| PoolError::Name(tenant.clone(), why))?;
                 let parts = self.grow(BTreeMap::new(), 0, *chunks, version)?;
                 let first = |part: &Part| part.extents.iter().any(|e| e.logical == 0);
                 let home = parts.iter().find(|(_, part)| first(part)).map_or(0, |(drive, _)| *drive);
@@ -71,7 +71,7 @@ impl Books {
                 let volume = Volume { id, name, tenant, uuid: *uuid, chunks: *chunks, home, parts };
                 Ok((None, Some(volume), Vec::new()))
             }
-            Request::Resize { name, chunks } => {
+            PoolRequest::Resize { name, chunks } => {
                 let before = self.named(name)?;
                 let (parts, dirty) = if *chunks > before.chunks {
                     (self.grow(before.parts.clone(), before.chunks, *chunks, version)?, Vec::new())
@@ -82,20 +82,22 @@ impl Books {
                 after.touch(version);
                 Ok((Some(before), Some(after), dirty))
             }
-            Request::Rename { name, to } => {
+            PoolRequest::Rename { name, to } => {
                 let before = self.named(name)?;
                 self.may_be_called(to)?;
                 let mut after = Volume { name: to.clone(), ..before.clone() };
                 after.touch(version);
                 Ok((Some(before), Some(after), Vec::new()))
             }
-            Request::Delete { name } => {
+            PoolRequest::Delete { name } => {
                 let before = self.named(name)?;
                 let all = before.parts.iter().flat_map(|(d, part)| part.extents.iter().map(|e| (*d, e.run))).collect();
                 Ok((Some(before), None, all))
             }
             // They change no volume: see `crate::pool`.
-            Request::Join { .. } | Request::Leave { .. } | Request::Recover | Request::Close => Err(Error::Busy),
+            PoolRequest::Join { .. } | PoolRequest::Leave { .. } | PoolRequest::Recover | PoolRequest::Close => {
+                Err(PoolError::Busy)
+            }
         }
     }
 
@@ -107,14 +109,14 @@ impl Books {
         have: u32,
         want: u32,
         version: u64,
-    ) -> Result<BTreeMap<u16, Part>, Error> {
+    ) -> Result<BTreeMap<u16, Part>, PoolError> {
         if want == 0 {
-            return Err(Error::Empty);
+            return Err(PoolError::Empty);
         }
         let mut left = want - have;
         let free: u64 = self.drives.iter().map(|d| u64::from(d.buddy.free())).sum();
         if u64::from(left) > free {
-            return Err(Error::Space(left.into(), free));
+            return Err(PoolError::Space(left.into(), free));
         }
         let mut order: Vec<u16> = (0..self.drives.len() as u16).collect();
         let room = |drive: &u16| self.drives[usize::from(*drive)].buddy.free();
@@ -153,11 +155,11 @@ impl Volume {
 }
 
 /// Parts without what lies behind `chunks`, and that.
-type Shrunk = (BTreeMap<u16, Part>, Vec<(u16, Run)>);
+type Shrunk = (BTreeMap<u16, Part>, Vec<(u16, ChunkRun)>);
 
-fn shrink(parts: &BTreeMap<u16, Part>, chunks: u32, version: u64) -> Result<Shrunk, Error> {
+fn shrink(parts: &BTreeMap<u16, Part>, chunks: u32, version: u64) -> Result<Shrunk, PoolError> {
     if chunks == 0 {
-        return Err(Error::Empty);
+        return Err(PoolError::Empty);
     }
     let (mut kept, mut dirty) = (BTreeMap::new(), Vec::new());
     for (drive, part) in parts {
@@ -166,10 +168,10 @@ fn shrink(parts: &BTreeMap<u16, Part>, chunks: u32, version: u64) -> Result<Shru
         for e in &part.extents {
             let stays = chunks.saturating_sub(e.logical).min(e.run.len);
             if stays > 0 {
-                extents.push(Extent { run: Run { len: stays, ..e.run }, ..*e });
+                extents.push(Extent { run: ChunkRun { len: stays, ..e.run }, ..*e });
             }
             if stays < e.run.len {
-                dirty.push((*drive, Run { start: e.run.start + stays, len: e.run.len - stays }));
+                dirty.push((*drive, ChunkRun { start: e.run.start + stays, len: e.run.len - stays }));
             }
         }
         let version = if dirty.len() > before { version } else { part.version };
@@ -180,10 +182,16 @@ fn shrink(parts: &BTreeMap<u16, Part>, chunks: u32, version: u64) -> Result<Shru
     Ok((kept, dirty))
 }
 
-impl Plan<'_> {
+impl ChangePlan<'_> {
     /// The steps from a volume as it is to what it is to be: the other drives' parts, home (which is the commit), parts that are no more,
     /// and what nobody has any more. Home is told of the parts, and another drive of home.
-    pub fn change(&mut self, id: VolumeId, before: Option<&Volume>, after: Option<Volume>, dirty: Vec<(u16, Run)>) {
+    pub fn change(
+        &mut self,
+        id: VolumeId,
+        before: Option<&Volume>,
+        after: Option<Volume>,
+        dirty: Vec<(u16, ChunkRun)>,
+    ) {
         let part = |volume: Option<&Volume>, drive: u16| volume.and_then(|v| v.parts.get(&drive)).cloned();
         let home = before.or(after.as_ref()).map_or(0, |v| v.home);
         let others = self.books.others(home);
@@ -201,7 +209,7 @@ impl Plan<'_> {
             records.push(self.state(Phase::Open, written.iter().copied()));
         }
         let change = Change { id, volume: after.clone(), dirty: dirty.clone() };
-        self.entry(home, &records, Some(Step::Commit(change)));
+        self.entry(home, &records, Some(ChangeStep::Commit(change)));
         written.push(home);
         let is_over = |drive: &&u16| part(before, **drive).is_some() && part(after.as_ref(), **drive).is_none();
         let mut over: Vec<u16> = others.iter().filter(is_over).copied().collect();

@@ -1,9 +1,9 @@
 //! A drive of the pool: what a copy of its metadata says, and where the next entry goes.
 
-use crate::block::{self, Address, BLOCK, Crc32c, Found};
+use crate::block::{self, Address, BLOCK, BlockContents, Crc32c};
 use crate::buddy::Buddy;
-use crate::extent::{CHUNK, Extent, Run};
-use crate::record::{COUNTED, Header, Home, Known, Member, Phase, Reach, Record};
+use crate::extent::{CHUNK, ChunkRun, Extent};
+use crate::record::{COUNTED, EntryHeader, Home, Known, LogEnd, Member, Phase, Record};
 use crate::volume::{Uuid, VolumeId};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 /// A drive of a pool that is up.
 #[derive(Clone, Debug)]
-pub(crate) struct Drive {
+pub(crate) struct PoolDrive {
     pub member: Member,
     /// Its place in the caller's list.
     pub position: usize,
@@ -23,14 +23,14 @@ pub(crate) struct Drive {
     pub generation: u64,
     pub entry: u32,
     /// How far its entries go when what is planned has been carried out: other drives are told.
-    pub reach: Reach,
+    pub reach: LogEnd,
     /// How far they go for sure.
-    pub durable: Reach,
+    pub durable: LogEnd,
     /// Blocks that are written.
     pub used: u32,
     pub buddy: Buddy,
     /// Were somebody's and are not unmapped yet.
-    pub dirty: Vec<Run>,
+    pub dirty: Vec<ChunkRun>,
 }
 
 /// Chunks of metadata of a drive of so many.
@@ -64,14 +64,14 @@ pub(crate) struct Copy {
     pub layout: u32,
     pub generation: u64,
     pub entry: u32,
-    pub header: Header,
+    pub header: EntryHeader,
     /// What the pool was at, and how far other drives' entries went, when this drive was told last.
     pub phase: Phase,
     pub known: Vec<Known>,
     /// What may count, by volume and version.
     pub candidates: BTreeMap<(VolumeId, u64), Candidate>,
     /// Everything that was anybody's since entry 0, or was not unmapped then.
-    pub touched: Vec<Run>,
+    pub touched: Vec<ChunkRun>,
     pub counter: u64,
 }
 
@@ -140,9 +140,9 @@ fn read_entry(bytes: &[u8], copy: u8, at: u32, before: Option<&Copy>, crc: Crc32
         let from = (at + part) as usize * BLOCK;
         let Some(bytes) = bytes.get(from..from + BLOCK) else { return Entry::Missing };
         let block = match block::decode(bytes, copy, at + part, crc) {
-            Found::Whole(block) => block,
-            Found::Version(version) => return Entry::Version(version),
-            Found::Nothing => return Entry::Broken,
+            BlockContents::Whole(block) => block,
+            BlockContents::Version(version) => return Entry::Version(version),
+            BlockContents::Nothing => return Entry::Broken,
         };
         let fits = match (&read, before) {
             (Some(r), _) => {
@@ -213,18 +213,18 @@ impl Copy {
                     }
                 }
             }
-            // Of pools that this release refuses: see `Header::needs`.
+            // Of pools that this release refuses: see `EntryHeader::needs`.
             Record::Stale { .. } | Record::References(_) => {}
         }
     }
 
     /// How far it reaches.
-    pub fn reach(&self) -> Reach {
-        Reach { generation: self.generation, entry: self.entry }
+    pub fn reach(&self) -> LogEnd {
+        LogEnd { generation: self.generation, entry: self.entry }
     }
 }
 
-impl Drive {
+impl PoolDrive {
     /// One that joins: nothing of it is free before it was emptied.
     pub fn new(position: usize, uuid: Uuid, bytes: u64) -> Self {
         let chunks = (bytes / CHUNK).min(u32::MAX.into()) as u32;
@@ -236,11 +236,11 @@ impl Drive {
             copy_blocks: copy_blocks(area),
             generation: 0,
             entry: 0,
-            reach: Reach::default(),
-            durable: Reach::default(),
+            reach: LogEnd::default(),
+            durable: LogEnd::default(),
             used: 0,
             buddy: Buddy::new(chunks),
-            dirty: alloc::vec![Run { start: area, len: chunks - area }],
+            dirty: alloc::vec![ChunkRun { start: area, len: chunks - area }],
         }
     }
 
@@ -253,8 +253,8 @@ impl Drive {
             copy_blocks: 0,
             generation: 0,
             entry: 0,
-            reach: Reach::default(),
-            durable: Reach::default(),
+            reach: LogEnd::default(),
+            durable: LogEnd::default(),
             used: 0,
             buddy: Buddy::new(0),
             dirty: Vec::new(),
@@ -272,7 +272,7 @@ impl Drive {
         }
         let at = self.used;
         (self.used, self.entry) = (self.used + blocks, self.entry + 1);
-        self.reach = Reach { generation: self.generation, entry: self.entry };
+        self.reach = LogEnd { generation: self.generation, entry: self.entry };
         let (drive, generation, entry) = (self.member.uuid, self.generation, self.entry);
         Some(Address { drive, layout, generation, entry, block: at, copy: 0 })
     }
@@ -280,7 +280,7 @@ impl Drive {
     /// Where a new entry 0 goes.
     pub fn begin_anew(&mut self, blocks: u32, layout: u32) -> Address {
         (self.generation, self.entry, self.used) = (self.generation + 1, 0, blocks);
-        self.reach = Reach { generation: self.generation, entry: 0 };
+        self.reach = LogEnd { generation: self.generation, entry: 0 };
         Address { drive: self.member.uuid, layout, generation: self.generation, entry: 0, block: 0, copy: 0 }
     }
 }

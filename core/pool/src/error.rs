@@ -6,11 +6,11 @@ use core::fmt;
 
 /// What became of an effect that did not succeed, in the words of whoever carried it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure(pub String);
+pub struct EffectFailure(pub String);
 
 /// Why a pool does not come up. Drives are called as in [`Setup`](crate::Setup).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum PoolOpenError {
     /// No drives, too many, or the same name twice.
     Setup(&'static str),
     /// A drive is too small: what it has and what it takes, in bytes.
@@ -42,46 +42,46 @@ pub enum Fault {
     Inconsistent(String, &'static str),
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for PoolOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Setup(why) => f.write_str(why),
-            Fault::Small(drive, has, least) => {
+            PoolOpenError::Setup(why) => f.write_str(why),
+            PoolOpenError::Small(drive, has, least) => {
                 write!(f, "drive {drive} has {has} bytes; a drive of a pool has at least {least}")
             }
-            Fault::Foreign(drive) => write!(
+            PoolOpenError::Foreign(drive) => write!(
                 f,
                 "drive {drive} is not empty, and what it begins with is no pool's metadata, or both copies of it are damaged; nothing was \
                  written: restore it from a backup, take another drive, or clear its first 128 KiB if nobody needs what is on it"
             ),
-            Fault::Damaged(drive) => write!(
+            PoolOpenError::Damaged(drive) => write!(
                 f,
                 "both copies of the metadata on drive {drive} are damaged; nothing was written: restore the drive from a backup, \
                  or clear its first 128 KiB to give up what is on it"
             ),
-            Fault::Unreadable(drive, why) => write!(f, "the metadata on drive {drive} cannot be read: {why}"),
-            Fault::Version(drive, version) => {
+            PoolOpenError::Unreadable(drive, why) => write!(f, "the metadata on drive {drive} cannot be read: {why}"),
+            PoolOpenError::Version(drive, version) => {
                 write!(f, "the metadata on drive {drive} has layout {version}, and this release reads layouts 1 and 2")
             }
-            Fault::Needs(drive, needs) => write!(
+            PoolOpenError::Needs(drive, needs) => write!(
                 f,
                 "the pool on drive {drive} uses what this release has not (needs {needs:#x}); nothing was written: start the release that wrote it"
             ),
-            Fault::Stranger(drive, pool, uuid) => {
+            PoolOpenError::Stranger(drive, pool, uuid) => {
                 write!(f, "drive {drive} belongs to pool {pool} ({uuid}); take it out of this pool's drives")
             }
-            Fault::Elsewhere(drive, pool, uuid) => write!(
+            PoolOpenError::Elsewhere(drive, pool, uuid) => write!(
                 f,
                 "none of the drives that are named is pool {pool}'s, and drive {drive} is, which is not named; nothing was written: name \
                  {drive} in the pool's drives; if another pool is to be made, give it another name (there is {pool} with {uuid})"
             ),
-            Fault::Duplicate(one, other) => {
+            PoolOpenError::Duplicate(one, other) => {
                 write!(
                     f,
                     "drives {one} and {other} are the same drive of the pool, or one is a copy of the other; name one"
                 )
             }
-            Fault::Missing(count, index, uuid, bytes, empty) => {
+            PoolOpenError::Missing(count, index, uuid, bytes, empty) => {
                 write!(f, "{count} of the pool's drives missing: drive {index} ({uuid}, {bytes} bytes)")?;
                 match empty {
                     Some(empty) => {
@@ -90,28 +90,28 @@ impl fmt::Display for Fault {
                     None => f.write_str("; name it in the pool's drives"),
                 }
             }
-            Fault::Truncated(drive, then, now) => {
+            PoolOpenError::Truncated(drive, then, now) => {
                 write!(f, "drive {drive} has {now} bytes and had {then} when the pool was made: it was cut short")
             }
-            Fault::Stale(drive) => write!(
+            PoolOpenError::Stale(drive) => write!(
                 f,
                 "drive {drive} has missed what the pool's other drives have been through: it is an old copy, or was away; nothing was written: \
                  name the drive that took part, or put back copies of all drives of one time"
             ),
-            Fault::Inconsistent(drive, why) => {
+            PoolOpenError::Inconsistent(drive, why) => {
                 write!(f, "the metadata on drive {drive} contradicts the other drives: {why}")
             }
         }
     }
 }
 
-impl core::error::Error for Fault {}
+impl core::error::Error for PoolOpenError {}
 
 /// Why a request was refused or came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum PoolError {
     /// The pool did not come up.
-    Fault(Fault),
+    Fault(PoolOpenError),
     /// An effect failed, now or before; nothing is changed before the pool has [recovered](crate::Request::Recover).
     Broken(String),
     /// A drive that was to join and could not be written, and why.
@@ -138,37 +138,39 @@ pub enum Error {
     Busy,
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for PoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Fault(fault) => fault.fmt(f),
-            Error::Broken(why) => write!(
+            PoolError::Fault(fault) => fault.fmt(f),
+            PoolError::Broken(why) => write!(
                 f,
                 "the pool's metadata could not be written ({why}); volumes go on, and the next change of the pool tries it again first"
             ),
-            Error::NotWritten(drive, why) => {
+            PoolError::NotWritten(drive, why) => {
                 write!(f, "drive {drive} cannot be written ({why}); it has not joined the pool")
             }
-            Error::Name(name, why) => write!(f, "\"{name}\": {why}"),
-            Error::Exists(name) => write!(f, "there is a volume \"{name}\" already; choose another name"),
-            Error::Unknown(name) => write!(f, "there is no volume \"{name}\""),
-            Error::Space(wanted, free) => {
+            PoolError::Name(name, why) => write!(f, "\"{name}\": {why}"),
+            PoolError::Exists(name) => write!(f, "there is a volume \"{name}\" already; choose another name"),
+            PoolError::Unknown(name) => write!(f, "there is no volume \"{name}\""),
+            PoolError::Space(wanted, free) => {
                 write!(f, "{wanted} MiB are wanted and {free} MiB are free; nothing was changed")
             }
-            Error::Full(drive) => write!(f, "the metadata of drive {drive} have no room for more; nothing was changed"),
-            Error::Empty => f.write_str("a volume has a size of at least 1 MiB"),
-            Error::NoMember(drive) => write!(f, "{drive} is no drive of this pool"),
-            Error::InUse(drive, count, one) => {
+            PoolError::Full(drive) => {
+                write!(f, "the metadata of drive {drive} have no room for more; nothing was changed")
+            }
+            PoolError::Empty => f.write_str("a volume has a size of at least 1 MiB"),
+            PoolError::NoMember(drive) => write!(f, "{drive} is no drive of this pool"),
+            PoolError::InUse(drive, count, one) => {
                 let volumes = if *count == 1 { "volume has" } else { "volumes have" };
                 write!(
                     f,
                     "{count} {volumes} chunks on drive {drive} (\"{one}\"); nothing was changed: delete or shrink what lies there first"
                 )
             }
-            Error::Last(drive) => write!(f, "{drive} is the pool's only drive; nothing was changed"),
-            Error::Busy => f.write_str("the pool is being opened or changed; try again"),
+            PoolError::Last(drive) => write!(f, "{drive} is the pool's only drive; nothing was changed"),
+            PoolError::Busy => f.write_str("the pool is being opened or changed; try again"),
         }
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for PoolError {}

@@ -1,7 +1,7 @@
 //! What goes into the machine and what comes out of it.
 
 use crate::block::Crc32c;
-use crate::error::{Error, Failure};
+use crate::error::{EffectFailure, PoolError};
 use crate::volume::{Uuid, VolumeId};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -34,18 +34,18 @@ pub struct Setup {
 
 /// What happens to a pool.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum PoolEvent {
     /// First of all: find or make the pool.
     Open,
     /// Change something.
-    Request(Request),
+    Request(PoolRequest),
     /// The effect before this was carried out: the bytes of a read, nothing else otherwise.
-    Done(Result<Vec<u8>, Failure>),
+    Done(Result<Vec<u8>, EffectFailure>),
 }
 
 /// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum PoolRequest {
     /// A new volume, which reads as zeroes.
     Create {
         /// Its name.
@@ -96,7 +96,7 @@ pub enum Request {
 
 /// What a pool wants done before anything else happens to it; offsets and lengths in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum PoolEffect {
     /// Read, and give the bytes back.
     Read {
         /// Place of the drive.
@@ -130,17 +130,17 @@ pub enum Effect {
         len: u64,
     },
     /// The last request is over.
-    Finished(Result<Answer, Error>),
+    Finished(Result<PoolAnswer, PoolError>),
 }
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum PoolAnswer {
     /// The pool is up; whether it was made.
     Open {
         /// It is new.
         fresh: bool,
-        /// It was [closed](Request::Close) and is as it was then.
+        /// It was [closed](PoolRequest::Close) and is as it was then.
         clean: bool,
     },
     /// The volume, as it is or, deleted, as it was.

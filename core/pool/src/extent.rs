@@ -7,14 +7,14 @@ pub const CHUNK: u64 = 1 << 20;
 
 /// A run of chunks of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Run {
+pub(crate) struct ChunkRun {
     /// The first chunk.
     pub start: u32,
     /// How many.
     pub len: u32,
 }
 
-impl Run {
+impl ChunkRun {
     /// The chunk behind the last; as wide as no sum overflows.
     pub fn end(self) -> u64 {
         u64::from(self.start) + u64::from(self.len)
@@ -27,12 +27,12 @@ pub(crate) struct Extent {
     /// Chunk of the volume.
     pub logical: u32,
     /// Chunks of the drive.
-    pub run: Run,
+    pub run: ChunkRun,
 }
 
 /// A run of chunks of a volume that lie one behind the other on one drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct VolumeSegment {
     /// First chunk of the volume.
     pub logical: u32,
     /// Place of the drive in the list that the pool was set up with.
@@ -58,7 +58,7 @@ impl Chunks {
 
     /// Marks a run that the drive has; `false` if one of it was marked.
     #[must_use]
-    pub fn mark(&mut self, run: Run) -> bool {
+    pub fn mark(&mut self, run: ChunkRun) -> bool {
         let mut fresh = true;
         for chunk in run.start..run.start + run.len {
             let (word, bit) = (&mut self.0[(chunk / 64) as usize], 1 << (chunk % 64));
@@ -69,12 +69,12 @@ impl Chunks {
     }
 
     /// The runs of chunks below `end` that are marked, or of those that are not.
-    pub fn runs(&self, end: u32, marked: bool) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    pub fn runs(&self, end: u32, marked: bool) -> Vec<ChunkRun> {
+        let mut runs: Vec<ChunkRun> = Vec::new();
         for chunk in (0..end).filter(|c| self.has(*c) == marked) {
             match runs.last_mut() {
                 Some(run) if run.end() == u64::from(chunk) => run.len += 1,
-                _ => runs.push(Run { start: chunk, len: 1 }),
+                _ => runs.push(ChunkRun { start: chunk, len: 1 }),
             }
         }
         runs

@@ -45,6 +45,7 @@ mod assemble;
 mod block;
 mod buddy;
 mod change;
+mod change_plan;
 mod drive;
 mod error;
 mod event;
@@ -53,7 +54,6 @@ mod members;
 mod opening;
 mod pool;
 mod record;
-mod steps;
 mod volume;
 
 #[cfg(test)]
@@ -63,8 +63,8 @@ mod tests;
 
 pub use block::{BLOCK, Crc32c, MAGIC, STRIPE};
 pub use drive::usable;
-pub use error::{Error, Failure, Fault};
-pub use event::{Answer, Effect, Event, Request, Setup, SetupDrive};
-pub use extent::{CHUNK, Segment};
+pub use error::{EffectFailure, PoolError, PoolOpenError};
+pub use event::{PoolAnswer, PoolEffect, PoolEvent, PoolRequest, Setup, SetupDrive};
+pub use extent::{CHUNK, VolumeSegment};
 pub use pool::Pool;
 pub use volume::{NAME_MAX, Uuid, Volume, VolumeId, check_name};

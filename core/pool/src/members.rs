@@ -1,14 +1,14 @@
 //! Drives that join a pool that is up, and that leave it.
 
 use crate::assemble::Look;
-use crate::drive::Drive;
-use crate::error::{Error, Fault};
-use crate::event::{Answer, Effect, SetupDrive};
-use crate::extent::Run;
+use crate::change_plan::{ChangePlan, ChangeStep};
+use crate::drive::PoolDrive;
+use crate::error::{PoolError, PoolOpenError};
+use crate::event::{PoolAnswer, PoolEffect, SetupDrive};
+use crate::extent::ChunkRun;
 use crate::opening::{Next, Reading};
-use crate::pool::{Books, DRIVES_MAX, LEAST, Pool, Retreat, State};
+use crate::pool::{Books, DRIVES_MAX, LEAST, Pool, PoolState, Retreat};
 use crate::record::{Member, Phase};
-use crate::steps::{Plan, Step};
 use crate::volume::Uuid;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -16,49 +16,52 @@ use alloc::vec::Vec;
 
 impl Pool {
     /// Begins to look at what is on a drive that is to join.
-    pub(crate) fn join(&mut self, drive: &SetupDrive, uuid: Uuid) -> Result<Effect, Error> {
+    pub(crate) fn join(&mut self, drive: &SetupDrive, uuid: Uuid) -> Result<PoolEffect, PoolError> {
         let position = self.place_for(&drive.name);
         match self.setup.drives.get_mut(position) {
             Some(place) => *place = drive.clone(),
             None => self.setup.drives.push(drive.clone()),
         }
         if self.drive(position).is_some() {
-            return Err(Error::Fault(Fault::Setup("it is a drive of this pool already")));
+            return Err(PoolError::Fault(PoolOpenError::Setup("it is a drive of this pool already")));
         }
         let members = self.books.drives.iter().filter(|d| !d.is_gone());
         if members.count() >= DRIVES_MAX {
-            return Err(Error::Fault(Fault::Setup("a pool has 1 to 256 drives")));
+            return Err(PoolError::Fault(PoolOpenError::Setup("a pool has 1 to 256 drives")));
         }
         if drive.bytes < LEAST {
-            return Err(Error::Fault(Fault::Small(drive.name.clone(), drive.bytes, LEAST)));
+            return Err(PoolError::Fault(PoolOpenError::Small(drive.name.clone(), drive.bytes, LEAST)));
         }
-        self.state = State::Looking(Reading::new(alloc::vec![drive.clone()]), position, uuid);
-        self.answer = Some(Answer::Drive(position));
+        self.state = PoolState::Looking(Reading::new(alloc::vec![drive.clone()]), position, uuid);
+        self.answer = Some(PoolAnswer::Drive(position));
         Ok(self.look())
     }
 
-    pub(crate) fn look(&mut self) -> Effect {
-        let State::Looking(reading, position, uuid) = &mut self.state else {
-            return Effect::Finished(Err(Error::Busy));
+    pub(crate) fn look(&mut self) -> PoolEffect {
+        let PoolState::Looking(reading, position, uuid) = &mut self.state else {
+            return PoolEffect::Finished(Err(PoolError::Busy));
         };
         let (position, uuid) = (*position, *uuid);
         let looks = match reading.next(self.setup.crc) {
-            Ok(Next::Read(_, offset)) => return Effect::Read { drive: position, offset, len: crate::STRIPE as u32 },
+            Ok(Next::Read(_, offset)) => {
+                return PoolEffect::Read { drive: position, offset, len: crate::STRIPE as u32 };
+            }
             Ok(Next::Looks(looks)) => looks,
             Err(fault) => return self.not_joined(fault),
         };
-        self.state = State::Up;
+        self.state = PoolState::Up;
         match looks.first().and_then(Look::copy).map(|(copy, _)| (copy, copy.header.clone())) {
             // What has left the pool, or never was in one, is nobody's.
             Some((_, h)) if h.opens > 0 && h.pool != self.books.uuid => {
                 let drive = self.setup.drives[position].name.clone();
-                self.not_joined(Fault::Stranger(drive, h.name, h.pool))
+                self.not_joined(PoolOpenError::Stranger(drive, h.name, h.pool))
             }
             Some((copy, h)) if h.opens > 0 && self.books.drives.iter().any(|d| d.member.uuid == copy.drive) => {
                 let member = self.books.drives.iter().find(|d| d.member.uuid == copy.drive);
                 let name =
                     |position: usize| self.setup.drives.get(position).map_or_else(String::new, |d| d.name.clone());
-                let fault = Fault::Duplicate(member.map_or_else(String::new, |d| name(d.position)), name(position));
+                let fault =
+                    PoolOpenError::Duplicate(member.map_or_else(String::new, |d| name(d.position)), name(position));
                 self.not_joined(fault)
             }
             Some((copy, h)) if h.opens > 0 => {
@@ -69,26 +72,26 @@ impl Pool {
         }
     }
 
-    fn not_joined(&mut self, fault: Fault) -> Effect {
-        (self.state, self.answer) = (State::Up, None);
-        Effect::Finished(Err(Error::Fault(fault)))
+    fn not_joined(&mut self, fault: PoolOpenError) -> PoolEffect {
+        (self.state, self.answer) = (PoolState::Up, None);
+        PoolEffect::Finished(Err(PoolError::Fault(fault)))
     }
 
     /// The steps by which an empty drive joins. First it is told that it is a drive of a pool that was never opened, which counts for
     /// nothing; from the first of the others on that has heard of it, it is one.
-    fn take_in(&mut self, position: usize, uuid: Uuid, left: Option<(Member, u64)>) -> Effect {
+    fn take_in(&mut self, position: usize, uuid: Uuid, left: Option<(Member, u64)>) -> PoolEffect {
         let before = self.books.clone();
-        let drive = Drive::new(position, uuid, self.setup.drives[position].bytes);
+        let drive = PoolDrive::new(position, uuid, self.setup.drives[position].bytes);
         let dirty = drive.dirty.clone();
         let drives = &mut self.books.drives;
-        let index = drives.iter().position(Drive::is_gone).unwrap_or(drives.len());
+        let index = drives.iter().position(PoolDrive::is_gone).unwrap_or(drives.len());
         match drives.get_mut(index) {
             Some(gone) => *gone = drive,
             None => drives.push(drive),
         }
         let (index, opens) = (index as u16, self.books.opens + 1);
         let others = self.books.others(index);
-        let mut plan = Plan::new(&mut self.books, self.setup.crc);
+        let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         if let Some((was, generation)) = left {
             plan.dismiss(position, was, generation);
         }
@@ -96,7 +99,7 @@ impl Pool {
         others.iter().for_each(|other| plan.anew(*other, opens, 1, &[], None));
         plan.anew(index, opens, 1, &[], None);
         plan.tell_first(Phase::Open);
-        let dirty: Vec<(u16, Run)> = dirty.into_iter().map(|run| (index, run)).collect();
+        let dirty: Vec<(u16, ChunkRun)> = dirty.into_iter().map(|run| (index, run)).collect();
         plan.unmap(&dirty);
         let (steps, full) = (plan.steps, plan.full);
         if full.is_none() {
@@ -106,23 +109,23 @@ impl Pool {
     }
 
     /// The steps by which a drive leaves: from the first of the others on that has heard of it, it is none of the pool's.
-    pub(crate) fn leave(&mut self, position: usize) -> Result<Effect, Error> {
+    pub(crate) fn leave(&mut self, position: usize) -> Result<PoolEffect, PoolError> {
         let name = || self.setup.drives.get(position).map_or_else(String::new, |d| d.name.clone());
         let Some(index) = self.books.drives.iter().position(|d| d.position == position) else {
-            return Err(Error::NoMember(name()));
+            return Err(PoolError::NoMember(name()));
         };
         let (index, opens) = (index as u16, self.books.opens + 1);
         let volumes = self.books.volumes.values().filter(|v| v.parts.contains_key(&index));
         if let Some(one) = volumes.clone().next() {
-            return Err(Error::InUse(name(), volumes.count(), one.name.clone()));
+            return Err(PoolError::InUse(name(), volumes.count(), one.name.clone()));
         }
         let others = self.books.others(index);
         if others.is_empty() {
-            return Err(Error::Last(name()));
+            return Err(PoolError::Last(name()));
         }
         let before = self.books.clone();
-        let left = core::mem::replace(&mut self.books.drives[usize::from(index)], Drive::gone());
-        let mut plan = Plan::new(&mut self.books, self.setup.crc);
+        let left = core::mem::replace(&mut self.books.drives[usize::from(index)], PoolDrive::gone());
+        let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         others.iter().for_each(|other| plan.anew(*other, opens, 1, &[], None));
         plan.tell_first(Phase::Open);
         plan.dismiss(position, left.member, left.generation);
@@ -130,16 +133,23 @@ impl Pool {
         Ok(self.decide(before, steps, full, opens, position))
     }
 
-    fn decide(&mut self, before: Books, steps: Vec<Step>, full: Option<u16>, opens: u64, position: usize) -> Effect {
+    fn decide(
+        &mut self,
+        before: Books,
+        steps: Vec<ChangeStep>,
+        full: Option<u16>,
+        opens: u64,
+        position: usize,
+    ) -> PoolEffect {
         if let Some(full) = full {
             let position = self.books.drives[usize::from(full)].position;
             self.books = before;
             self.answer = None;
-            return Effect::Finished(Err(Error::Full(self.setup.drives[position].name.clone())));
+            return PoolEffect::Finished(Err(PoolError::Full(self.setup.drives[position].name.clone())));
         }
         self.books.opens = opens;
         self.work = steps.into();
-        self.answer = Some(Answer::Drive(position));
+        self.answer = Some(PoolAnswer::Drive(position));
         self.go_on()
     }
 }

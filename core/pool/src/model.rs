@@ -1,6 +1,8 @@
 //! Drives for tests, with a volatile and a durable half, and a caller that carries effects out and may stop anywhere.
 
-use crate::{BLOCK, CHUNK, Effect, Error, Event, Failure, Pool, Request, STRIPE, Setup, SetupDrive, Uuid};
+use crate::{
+    BLOCK, CHUNK, EffectFailure, Pool, PoolEffect, PoolError, PoolEvent, PoolRequest, STRIPE, Setup, SetupDrive, Uuid,
+};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -43,14 +45,14 @@ pub(crate) enum Pending {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Drive {
+pub(crate) struct ModelDrive {
     pub bytes: u64,
     pub now: Disk,
     pub durable: Disk,
     pub pending: Vec<Pending>,
 }
 
-impl Drive {
+impl ModelDrive {
     pub fn new(mib: u64) -> Self {
         Self { bytes: mib * CHUNK, ..Self::default() }
     }
@@ -62,7 +64,7 @@ impl Drive {
 
     /// What a crash leaves: `fate` says of each thing that is not durable whether it is lost (0), kept (1), or the first
     /// (2) or the second (3) half of it.
-    pub fn crash(&self, mut fate: impl FnMut(usize) -> u8) -> Drive {
+    pub fn crash(&self, mut fate: impl FnMut(usize) -> u8) -> ModelDrive {
         let mut disk = self.durable.clone();
         for (i, pending) in self.pending.iter().enumerate() {
             match (pending, fate(i)) {
@@ -82,16 +84,16 @@ impl Drive {
                 }
             }
         }
-        Drive { bytes: self.bytes, now: disk.clone(), durable: disk, pending: Vec::new() }
+        ModelDrive { bytes: self.bytes, now: disk.clone(), durable: disk, pending: Vec::new() }
     }
 }
 
 /// A pool and its drives.
 #[derive(Clone, Debug)]
-pub(crate) struct World {
+pub(crate) struct ModelWorld {
     pub pool: Pool,
-    pub drives: Vec<Drive>,
-    pub next: Option<Effect>,
+    pub drives: Vec<ModelDrive>,
+    pub next: Option<PoolEffect>,
 }
 
 /// A UUID that no other call gives with another number.
@@ -101,8 +103,8 @@ pub(crate) fn uuid(n: u64) -> Uuid {
     Uuid(bytes)
 }
 
-pub(crate) fn setup(drives: &[Drive], seed: u64) -> Setup {
-    let named = |(i, d): (usize, &Drive)| SetupDrive { name: alloc::format!("d{i}"), bytes: d.bytes, named: true };
+pub(crate) fn setup(drives: &[ModelDrive], seed: u64) -> Setup {
+    let named = |(i, d): (usize, &ModelDrive)| SetupDrive { name: alloc::format!("d{i}"), bytes: d.bytes, named: true };
     Setup {
         name: "p".into(),
         drives: drives.iter().enumerate().map(named).collect(),
@@ -112,24 +114,24 @@ pub(crate) fn setup(drives: &[Drive], seed: u64) -> Setup {
     }
 }
 
-impl World {
+impl ModelWorld {
     /// A pool that is about to be opened.
-    pub fn opening(drives: Vec<Drive>, seed: u64) -> World {
+    pub fn opening(drives: Vec<ModelDrive>, seed: u64) -> ModelWorld {
         let mut pool = Pool::new(setup(&drives, seed));
-        let next = Some(pool.apply(Event::Open));
-        World { pool, drives, next }
+        let next = Some(pool.apply(PoolEvent::Open));
+        ModelWorld { pool, drives, next }
     }
 
     /// Carries out one effect; the outcome once it was the last.
-    pub fn step(&mut self) -> Option<Result<crate::Answer, Error>> {
+    pub fn step(&mut self) -> Option<Result<crate::PoolAnswer, PoolError>> {
         let mut bytes = Vec::new();
         match self.next.take().expect("there is something to do") {
-            Effect::Finished(result) => return Some(result),
-            Effect::Read { drive, offset, len } => {
+            PoolEffect::Finished(result) => return Some(result),
+            PoolEffect::Read { drive, offset, len } => {
                 assert!(offset + u64::from(len) <= self.drives[drive].bytes && len as usize <= STRIPE);
                 bytes = self.drives[drive].read(offset, len);
             }
-            Effect::Write { drive, offset, bytes } => {
+            PoolEffect::Write { drive, offset, bytes } => {
                 assert!(offset % BLOCK as u64 == 0 && bytes.len() % BLOCK == 0 && bytes.len() <= STRIPE);
                 let drive = &mut self.drives[drive];
                 for (i, block) in bytes.chunks(BLOCK).enumerate() {
@@ -138,12 +140,12 @@ impl World {
                     drive.pending.push(Pending::Block(at, block.to_vec()));
                 }
             }
-            Effect::Flush { drive } => {
+            PoolEffect::Flush { drive } => {
                 let drive = &mut self.drives[drive];
                 drive.durable = drive.now.clone();
                 drive.pending.clear();
             }
-            Effect::Unmap { drive, offset, len } => {
+            PoolEffect::Unmap { drive, offset, len } => {
                 let drive = &mut self.drives[drive];
                 assert!(offset + len <= drive.bytes && offset % CHUNK == 0 && len % CHUNK == 0 && len > 0);
                 for chunk in offset / CHUNK..(offset + len) / CHUNK {
@@ -152,12 +154,12 @@ impl World {
                 }
             }
         }
-        self.next = Some(self.pool.apply(Event::Done(Ok(bytes))));
+        self.next = Some(self.pool.apply(PoolEvent::Done(Ok(bytes))));
         None
     }
 
     /// Carries out everything.
-    pub fn finish(&mut self) -> Result<crate::Answer, Error> {
+    pub fn finish(&mut self) -> Result<crate::PoolAnswer, PoolError> {
         loop {
             if let Some(result) = self.step() {
                 self.pool.check();
@@ -166,18 +168,18 @@ impl World {
         }
     }
 
-    pub fn begin(&mut self, request: &Request) {
-        self.next = Some(self.pool.apply(Event::Request(request.clone())));
+    pub fn begin(&mut self, request: &PoolRequest) {
+        self.next = Some(self.pool.apply(PoolEvent::Request(request.clone())));
     }
 
-    pub fn request(&mut self, request: &Request) -> Result<crate::Answer, Error> {
+    pub fn request(&mut self, request: &PoolRequest) -> Result<crate::PoolAnswer, PoolError> {
         self.begin(request);
         self.finish()
     }
 
     /// A pool on these drives, open.
-    pub fn open(drives: Vec<Drive>, seed: u64) -> Result<World, Error> {
-        let mut world = World::opening(drives, seed);
+    pub fn open(drives: Vec<ModelDrive>, seed: u64) -> Result<ModelWorld, PoolError> {
+        let mut world = ModelWorld::opening(drives, seed);
         world.finish().map(|_| world)
     }
 
@@ -194,13 +196,13 @@ impl World {
         }
     }
 
-    pub fn segments(&self, name: &str) -> Vec<crate::Segment> {
+    pub fn segments(&self, name: &str) -> Vec<crate::VolumeSegment> {
         self.pool.segments(self.pool.volume(name).unwrap().id)
     }
 
     /// The words of a volume's chunks, in its order.
     pub fn words(&self, name: &str) -> Vec<u64> {
-        let word = |s: &crate::Segment, i: u32| {
+        let word = |s: &crate::VolumeSegment, i: u32| {
             self.drives[s.drive].now.chunks.get(&u64::from(s.start + i)).copied().unwrap_or(0)
         };
         self.segments(name).iter().flat_map(|s| (0..s.len).map(|i| word(s, i)).collect::<Vec<_>>()).collect()
@@ -212,29 +214,29 @@ impl World {
     }
 }
 
-pub(crate) fn create(name: &str, chunks: u32) -> Request {
+pub(crate) fn create(name: &str, chunks: u32) -> PoolRequest {
     let n = name.bytes().fold(0u64, |n, b| n << 8 | u64::from(b));
-    Request::Create { name: name.into(), tenant: "gold".into(), uuid: uuid(n | 1 << 62), chunks }
+    PoolRequest::Create { name: name.into(), tenant: "gold".into(), uuid: uuid(n | 1 << 62), chunks }
 }
 
-pub(crate) fn resize(name: &str, chunks: u32) -> Request {
-    Request::Resize { name: name.into(), chunks }
+pub(crate) fn resize(name: &str, chunks: u32) -> PoolRequest {
+    PoolRequest::Resize { name: name.into(), chunks }
 }
 
-pub(crate) fn rename(name: &str, to: &str) -> Request {
-    Request::Rename { name: name.into(), to: to.into() }
+pub(crate) fn rename(name: &str, to: &str) -> PoolRequest {
+    PoolRequest::Rename { name: name.into(), to: to.into() }
 }
 
-pub(crate) fn delete(name: &str) -> Request {
-    Request::Delete { name: name.into() }
+pub(crate) fn delete(name: &str) -> PoolRequest {
+    PoolRequest::Delete { name: name.into() }
 }
 
 /// The drive of that place of a world joins.
-pub(crate) fn join(world: &World, place: usize, seed: u64) -> Request {
+pub(crate) fn join(world: &ModelWorld, place: usize, seed: u64) -> PoolRequest {
     let drive = SetupDrive { name: alloc::format!("d{place}"), bytes: world.drives[place].bytes, named: true };
-    Request::Join { drive, uuid: uuid(seed << 32 | 1 << 61) }
+    PoolRequest::Join { drive, uuid: uuid(seed << 32 | 1 << 61) }
 }
 
-pub(crate) fn failure() -> Event {
-    Event::Done(Err(Failure("Write Fault".into())))
+pub(crate) fn failure() -> PoolEvent {
+    PoolEvent::Done(Err(EffectFailure("Write Fault".into())))
 }

@@ -1,9 +1,9 @@
 //! Reads the drives' metadata, stripe by stripe.
 
-use crate::assemble::{Found, Look};
+use crate::assemble::{DriveContents, Look};
 use crate::block::{Crc32c, STRIPE, is_half_made};
 use crate::drive::{Copy, Scan, area_of, scan};
-use crate::error::Fault;
+use crate::error::PoolOpenError;
 use crate::event::SetupDrive;
 use crate::extent::CHUNK;
 use alloc::boxed::Box;
@@ -49,7 +49,7 @@ impl Reading {
         }
     }
 
-    pub fn next(&mut self, crc: Crc32c) -> Result<Next, Fault> {
+    pub fn next(&mut self, crc: Crc32c) -> Result<Next, PoolOpenError> {
         while let Some(SetupDrive { name, bytes, named }) = self.drives.get(self.looks.len()) {
             let chunks = (*bytes / CHUNK).min(u32::MAX.into()) as u32;
             let stripes = (u64::from(metadata(chunks)) * CHUNK) as usize / STRIPE / 2;
@@ -64,7 +64,7 @@ impl Reading {
                 continue;
             }
             let found = match judge(name, scans, &self.copies, self.failed.take()) {
-                Err(_) if !*named => Found::Other,
+                Err(_) if !*named => DriveContents::Other,
                 found => found?,
             };
             self.looks.push(Look { name: name.clone(), named: *named, chunks, found });
@@ -81,43 +81,52 @@ fn metadata(chunks: u32) -> u32 {
 }
 
 /// Which copy of a drive counts.
-fn judge(name: &str, scans: [Scan; 2], copies: &[Vec<u8>; 2], failed: Option<String>) -> Result<Found, Fault> {
+fn judge(
+    name: &str,
+    scans: [Scan; 2],
+    copies: &[Vec<u8>; 2],
+    failed: Option<String>,
+) -> Result<DriveContents, PoolOpenError> {
     let version = scans.iter().find_map(|s| match s {
         Scan::Version(version) => Some(*version),
         _ => None,
     });
     if let Some(version) = version {
-        return Err(Fault::Version(name.into(), version));
+        return Err(PoolOpenError::Version(name.into(), version));
     }
     let whole = |scan: Scan| match scan {
         Scan::Whole(copy) => Some(copy),
         _ => None,
     };
     let [first, second] = scans.map(whole);
-    let found = |copy: Box<Copy>, behind: u8| Ok(Found::Copy(copy, behind));
+    let found = |copy: Box<Copy>, behind: u8| Ok(DriveContents::Copy(copy, behind));
     match (first, second) {
         (Some(first), Some(second)) if first.drive != second.drive => match (first.header.opens, second.header.opens) {
             // Its making was interrupted, and so was the next.
-            (0, 0) => Ok(Found::Empty),
-            _ => Err(Fault::Damaged(name.into())),
+            (0, 0) => Ok(DriveContents::Empty),
+            _ => Err(PoolOpenError::Damaged(name.into())),
         },
         (Some(first), Some(second)) if first.reach() > second.reach() => found(first, 1),
         (Some(_), Some(second)) => found(second, 0),
         (Some(first), None) => found(first, 1),
         (None, Some(second)) => found(second, 0),
         (None, None) => match failed {
-            Some(why) => Err(Fault::Unreadable(name.into(), why)),
+            Some(why) => Err(PoolOpenError::Unreadable(name.into(), why)),
             None => nothing(name, copies),
         },
     }
 }
 
 /// Neither copy is whole: what is there instead.
-fn nothing(name: &str, copies: &[Vec<u8>; 2]) -> Result<Found, Fault> {
+fn nothing(name: &str, copies: &[Vec<u8>; 2]) -> Result<DriveContents, PoolOpenError> {
     let [first, second] = copies.each_ref().map(|copy| &copy[..STRIPE.min(copy.len())]);
     if is_half_made(first) && is_half_made(second) {
-        return Ok(Found::Empty);
+        return Ok(DriveContents::Empty);
     }
     let ours = |copy: &[u8]| copy.chunks_exact(crate::BLOCK).any(|block| block.starts_with(b"WEIRPOOL"));
-    Err(if ours(first) || ours(second) { Fault::Damaged(name.into()) } else { Fault::Foreign(name.into()) })
+    Err(if ours(first) || ours(second) {
+        PoolOpenError::Damaged(name.into())
+    } else {
+        PoolOpenError::Foreign(name.into())
+    })
 }

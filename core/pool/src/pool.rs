@@ -2,13 +2,13 @@
 
 use crate::assemble::{Assembled, Whole, assemble};
 use crate::block::{LAYOUT, copy_at};
-use crate::drive::Drive;
-use crate::error::{Error, Fault};
-use crate::event::{Answer, Effect, Event, Request, Setup};
-use crate::extent::{CHUNK, Run, Segment};
+use crate::change_plan::{ChangePlan, ChangeStep};
+use crate::drive::PoolDrive;
+use crate::error::{PoolError, PoolOpenError};
+use crate::event::{PoolAnswer, PoolEffect, PoolEvent, PoolRequest, Setup};
+use crate::extent::{CHUNK, ChunkRun, VolumeSegment};
 use crate::opening::{Next, Reading};
 use crate::record::Phase;
-use crate::steps::{Plan, Step};
 use crate::volume::{Uuid, Volume, VolumeId, check_name};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -27,20 +27,20 @@ pub(crate) struct Books {
     /// Identifiers and versions up to here were given out.
     pub counter: u64,
     /// By number in the pool.
-    pub drives: Vec<Drive>,
+    pub drives: Vec<PoolDrive>,
     pub volumes: BTreeMap<VolumeId, Volume>,
     pub names: BTreeMap<String, VolumeId>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum State {
+pub(crate) enum PoolState {
     New,
     Reading(Reading),
     /// What is on a drive that is to join: its place, and its UUID.
     Looking(Reading, usize, Uuid),
     Up,
     /// Why nothing is changed.
-    Broken(Error),
+    Broken(PoolError),
     /// It was closed.
     Closed,
 }
@@ -52,11 +52,11 @@ pub(crate) type WrittenCopy = (u16, u8);
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub(crate) setup: Setup,
-    pub(crate) state: State,
+    pub(crate) state: PoolState,
     pub(crate) books: Books,
-    pub(crate) work: VecDeque<Step>,
+    pub(crate) work: VecDeque<ChangeStep>,
     /// Of the request that is worked on.
-    pub(crate) answer: Option<Answer>,
+    pub(crate) answer: Option<PoolAnswer>,
     pub(crate) retreat: Retreat,
     /// The drive whose chunks of nobody are being unmapped, up to the flush of that.
     pub(crate) empties: Option<u16>,
@@ -88,7 +88,7 @@ impl Pool {
     /// A pool that was not opened yet.
     pub fn new(setup: Setup) -> Self {
         let books = Books { name: setup.name.clone(), layout: LAYOUT, ..Books::default() };
-        let (state, work, retreat) = (State::New, VecDeque::new(), Retreat::None);
+        let (state, work, retreat) = (PoolState::New, VecDeque::new(), Retreat::None);
         let (answer, empties, uncommitted, writes, torn) = (None, None, None, None, BTreeMap::new());
         Self { setup, state, books, work, answer, retreat, empties, uncommitted, writes, torn }
     }
@@ -105,13 +105,13 @@ impl Pool {
 
     /// It is open, and has nothing to do.
     pub fn is_ready(&self) -> bool {
-        matches!(self.state, State::Up) && self.answer.is_none()
+        matches!(self.state, PoolState::Up) && self.answer.is_none()
     }
 
     /// What keeps it from being changed, if something does.
-    pub fn fault(&self) -> Option<&Error> {
+    pub fn fault(&self) -> Option<&PoolError> {
         match &self.state {
-            State::Broken(why) => Some(why),
+            PoolState::Broken(why) => Some(why),
             _ => None,
         }
     }
@@ -132,7 +132,7 @@ impl Pool {
     }
 
     /// Where the chunks of a volume lie, in its order.
-    pub fn segments(&self, id: VolumeId) -> Vec<Segment> {
+    pub fn segments(&self, id: VolumeId) -> Vec<VolumeSegment> {
         let volume = self.books.volumes.get(&id);
         volume.and_then(|v| v.segments(|d| self.books.drives[usize::from(d)].position)).unwrap_or_default()
     }
@@ -175,50 +175,50 @@ impl Pool {
     }
 
     /// One event, and what it wants done.
-    pub fn apply(&mut self, event: Event) -> Effect {
+    pub fn apply(&mut self, event: PoolEvent) -> PoolEffect {
         match event {
-            Event::Open => self.open(),
-            Event::Request(request) => match self.request(&request) {
+            PoolEvent::Open => self.open(),
+            PoolEvent::Request(request) => match self.request(&request) {
                 Ok(effect) => effect,
-                Err(why) => Effect::Finished(Err(why)),
+                Err(why) => PoolEffect::Finished(Err(why)),
             },
-            Event::Done(result) => match &mut self.state {
-                State::Reading(reading) => {
+            PoolEvent::Done(result) => match &mut self.state {
+                PoolState::Reading(reading) => {
                     reading.take(result.as_deref().map_err(|why| why.0.as_str()));
                     self.read()
                 }
-                State::Looking(reading, _, _) => {
+                PoolState::Looking(reading, _, _) => {
                     reading.take(result.as_deref().map_err(|why| why.0.as_str()));
                     self.look()
                 }
-                State::Up => match result {
+                PoolState::Up => match result {
                     Ok(_) => self.go_on(),
                     Err(why) => self.fall_back(why.0),
                 },
-                State::New | State::Broken(_) | State::Closed => Effect::Finished(Err(Error::Busy)),
+                PoolState::New | PoolState::Broken(_) | PoolState::Closed => PoolEffect::Finished(Err(PoolError::Busy)),
             },
         }
     }
 
-    fn fall_back(&mut self, why: String) -> Effect {
+    fn fall_back(&mut self, why: String) -> PoolEffect {
         match core::mem::take(&mut self.retreat) {
             Retreat::None => match self.empties.take() {
                 // They stay nobody's, and are unmapped at the next opening: nobody gets them before.
                 Some(drive) => {
-                    let is = |step: &Step| matches!(step, Step::Unmap(d, _) | Step::Flush(d) | Step::Free(d, _) if *d == drive);
+                    let is = |step: &ChangeStep| matches!(step, ChangeStep::Unmap(d, _) | ChangeStep::Flush(d) | ChangeStep::Free(d, _) if *d == drive);
                     while self.work.front().is_some_and(is) {
                         self.work.pop_front();
                     }
                     self.go_on()
                 }
-                None => self.fail(Error::Broken(why)),
+                None => self.fail(PoolError::Broken(why)),
             },
             Retreat::Back(index, before) => {
                 let position = self.books.drives[usize::from(index)].position;
                 self.books = *before;
                 self.work.clear();
                 (self.answer, self.writes) = (None, None);
-                Effect::Finished(Err(Error::NotWritten(self.setup.drives[position].name.clone(), why)))
+                PoolEffect::Finished(Err(PoolError::NotWritten(self.setup.drives[position].name.clone(), why)))
             }
             Retreat::On => {
                 self.work.clear();
@@ -227,8 +227,8 @@ impl Pool {
         }
     }
 
-    fn fail(&mut self, why: Error) -> Effect {
-        self.state = State::Broken(why.clone());
+    fn fail(&mut self, why: PoolError) -> PoolEffect {
+        self.state = PoolState::Broken(why.clone());
         self.work.clear();
         self.answer = None;
         self.torn.extend(self.writes.take());
@@ -236,12 +236,12 @@ impl Pool {
         if let Some((before, after)) = self.uncommitted.take() {
             self.books.give_back(before.as_ref(), after.as_ref());
         }
-        Effect::Finished(Err(why))
+        PoolEffect::Finished(Err(why))
     }
 
-    fn open(&mut self) -> Effect {
-        if !matches!(self.state, State::New) {
-            return Effect::Finished(Err(Error::Busy));
+    fn open(&mut self) -> PoolEffect {
+        if !matches!(self.state, PoolState::New) {
+            return PoolEffect::Finished(Err(PoolError::Busy));
         }
         let drives = &self.setup.drives;
         let twice = |i: usize| drives[..i].iter().any(|d| d.name == drives[i].name);
@@ -259,32 +259,32 @@ impl Pool {
             None
         };
         if let Some(why) = wrong {
-            return self.fail(Error::Fault(Fault::Setup(why)));
+            return self.fail(PoolError::Fault(PoolOpenError::Setup(why)));
         }
         if let Some(small) = drives.iter().find(|d| d.named && d.bytes < LEAST) {
-            let why = Fault::Small(small.name.clone(), small.bytes, LEAST);
-            return self.fail(Error::Fault(why));
+            let why = PoolOpenError::Small(small.name.clone(), small.bytes, LEAST);
+            return self.fail(PoolError::Fault(why));
         }
-        self.state = State::Reading(Reading::new(drives.clone()));
+        self.state = PoolState::Reading(Reading::new(drives.clone()));
         self.read()
     }
 
-    fn read(&mut self) -> Effect {
-        let State::Reading(reading) = &mut self.state else { return Effect::Finished(Err(Error::Busy)) };
+    fn read(&mut self) -> PoolEffect {
+        let PoolState::Reading(reading) = &mut self.state else { return PoolEffect::Finished(Err(PoolError::Busy)) };
         let next = match reading.next(self.setup.crc) {
             Ok(next) => next,
-            Err(fault) => return self.fail(Error::Fault(fault)),
+            Err(fault) => return self.fail(PoolError::Fault(fault)),
         };
         let looks = match next {
-            Next::Read(drive, offset) => return Effect::Read { drive, offset, len: crate::STRIPE as u32 },
+            Next::Read(drive, offset) => return PoolEffect::Read { drive, offset, len: crate::STRIPE as u32 },
             Next::Looks(looks) => looks,
         };
         match assemble(&self.setup.name, &looks) {
             Ok(Assembled::Fresh) => self.make(),
             Ok(Assembled::Whole(whole)) => self.bring_up(whole),
-            Err(fault) => return self.fail(Error::Fault(fault)),
+            Err(fault) => return self.fail(PoolError::Fault(fault)),
         }
-        self.state = State::Up;
+        self.state = PoolState::Up;
         self.go_on()
     }
 
@@ -294,12 +294,12 @@ impl Pool {
         self.books.uuid = setup.fresh[0];
         for (position, (drive, uuid)) in setup.drives.iter().zip(&setup.fresh[1..]).enumerate() {
             if drive.named {
-                self.books.drives.push(Drive::new(position, *uuid, drive.bytes));
+                self.books.drives.push(PoolDrive::new(position, *uuid, drive.bytes));
             }
         }
         self.books.opens = 1;
         let all: Vec<u16> = (0..self.books.drives.len() as u16).collect();
-        let mut plan = Plan::new(&mut self.books, setup.crc);
+        let mut plan = ChangePlan::new(&mut self.books, setup.crc);
         for opens in [0, 1] {
             // Copy 1 first: so what an interruption leaves is told from what is damaged.
             all.iter().for_each(|drive| plan.anew(*drive, opens, 1, &[], None));
@@ -307,7 +307,7 @@ impl Pool {
         plan.tell_first(Phase::Open);
         let steps = plan.steps;
         self.work.extend(steps);
-        self.settle(Answer::Open { fresh: true, clean: true });
+        self.settle(PoolAnswer::Open { fresh: true, clean: true });
     }
 
     /// The pool as it was found. All drives are first told the same number of openings, and then one more: so no two ever differ
@@ -320,7 +320,7 @@ impl Pool {
         let layout = if self.setup.keeps_layout { layout } else { LAYOUT };
         let (name, phase) = (self.setup.name.clone(), Phase::Opening);
         self.books = Books { uuid, name, opens: before + 1, phase, layout, counter, drives, volumes, names };
-        let mut plan = Plan::new(&mut self.books, self.setup.crc);
+        let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         for (drive, _, first) in told.iter().filter(|(_, opens, _)| *opens < before) {
             plan.anew(*drive, before, *first, &[], None);
         }
@@ -330,14 +330,14 @@ impl Pool {
         plan.tell_first(Phase::Open);
         let steps = plan.steps;
         self.work.extend(steps);
-        self.settle(Answer::Open { fresh: false, clean });
+        self.settle(PoolAnswer::Open { fresh: false, clean });
     }
 
     /// Sends off the steps of an opening, and behind them those that empty what is nobody's.
-    fn settle(&mut self, answer: Answer) {
-        let dirty = |(i, d): (usize, &Drive)| d.dirty.iter().map(|run| (i as u16, *run)).collect::<Vec<_>>();
-        let dirty: Vec<(u16, Run)> = self.books.drives.iter().enumerate().flat_map(dirty).collect();
-        let mut plan = Plan::new(&mut self.books, self.setup.crc);
+    fn settle(&mut self, answer: PoolAnswer) {
+        let dirty = |(i, d): (usize, &PoolDrive)| d.dirty.iter().map(|run| (i as u16, *run)).collect::<Vec<_>>();
+        let dirty: Vec<(u16, ChunkRun)> = self.books.drives.iter().enumerate().flat_map(dirty).collect();
+        let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         plan.unmap(&dirty);
         self.work.extend(plan.steps);
         self.answer = Some(answer);
@@ -346,33 +346,33 @@ impl Pool {
 
     /// Has every drive say what memory knows. Of a drive with a copy that may be in pieces that one is written first: the other one counts
     /// until it is whole.
-    fn recover(&mut self) -> Result<Effect, Error> {
+    fn recover(&mut self) -> Result<PoolEffect, PoolError> {
         match &self.state {
-            State::Broken(Error::Broken(_)) if self.books.phase == Phase::Open => self.state = State::Up,
-            State::Broken(why) => return Err(why.clone()),
-            State::Up if self.answer.is_none() => {}
-            _ => return Err(Error::Busy),
+            PoolState::Broken(PoolError::Broken(_)) if self.books.phase == Phase::Open => self.state = PoolState::Up,
+            PoolState::Broken(why) => return Err(why.clone()),
+            PoolState::Up if self.answer.is_none() => {}
+            _ => return Err(PoolError::Busy),
         }
         let opens = self.books.opens;
         let all = self.books.drives.iter().zip(0u16..).filter(|(d, _)| !d.is_gone());
         let all: Vec<u16> = all.map(|(_, i)| i).collect();
-        let mut plan = Plan::new(&mut self.books, self.setup.crc);
+        let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         for drive in all {
             plan.anew(drive, opens, self.torn.get(&drive).copied().unwrap_or(1), &[], None);
         }
         plan.tell_first(Phase::Open);
         let steps = plan.steps;
         self.work = steps.into();
-        self.settle(Answer::Recovered);
+        self.settle(PoolAnswer::Recovered);
         Ok(self.go_on())
     }
 
     /// Tells all drives that the pool is closed, and the first one in the end how far they go.
-    fn close(&mut self) -> Effect {
+    fn close(&mut self) -> PoolEffect {
         let all = self.books.drives.iter().zip(0u16..).filter(|(d, _)| !d.is_gone());
         let all: Vec<u16> = all.map(|(_, i)| i).collect();
         self.books.phase = Phase::Closed;
-        let mut plan = Plan::new(&mut self.books, self.setup.crc);
+        let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         for drive in &all {
             let state = plan.state(Phase::Closed, all.iter().copied().filter(|other| other != drive));
             plan.entry(*drive, &[state], None);
@@ -380,76 +380,82 @@ impl Pool {
         plan.tell_first(Phase::Closed);
         let steps = plan.steps;
         self.work = steps.into();
-        self.answer = Some(Answer::Closed);
+        self.answer = Some(PoolAnswer::Closed);
         self.go_on()
     }
 
     /// The next effect of the work.
-    pub(crate) fn go_on(&mut self) -> Effect {
+    pub(crate) fn go_on(&mut self) -> PoolEffect {
         while let Some(step) = self.work.pop_front() {
             match (&step, &self.retreat) {
                 // Of a drive that joins these come first, of one that leaves last.
-                (Step::Dismiss(..) | Step::Settle(_), Retreat::None) => self.retreat = Retreat::On,
-                (Step::Write { drive, .. }, Retreat::Back(joins, _)) if drive != joins => self.retreat = Retreat::None,
+                (ChangeStep::Dismiss(..) | ChangeStep::Settle(_), Retreat::None) => self.retreat = Retreat::On,
+                (ChangeStep::Write { drive, .. }, Retreat::Back(joins, _)) if drive != joins => {
+                    self.retreat = Retreat::None
+                }
                 _ => {}
             }
             match step {
-                Step::Unmap(drive, _) => self.empties = Some(drive),
-                Step::Flush(_) => {}
+                ChangeStep::Unmap(drive, _) => self.empties = Some(drive),
+                ChangeStep::Flush(_) => {}
                 _ => self.empties = None,
             }
             match step {
-                Step::Write { drive, offset, .. } => self.writes = Some((drive, copy_at(offset))),
-                Step::Flush(_) => {}
+                ChangeStep::Write { drive, offset, .. } => self.writes = Some((drive, copy_at(offset))),
+                ChangeStep::Flush(_) => {}
                 _ => self.writes = None,
             }
             if let Some(effect) = step.effect(&self.books.drives) {
                 return effect;
             }
             match step {
-                Step::Reached(drive, reach) => self.books.drives[usize::from(drive)].durable = reach,
-                Step::Free(drive, runs) => self.books.free(drive, &runs),
-                Step::Commit(change) => {
+                ChangeStep::Reached(drive, reach) => self.books.drives[usize::from(drive)].durable = reach,
+                ChangeStep::Free(drive, runs) => self.books.free(drive, &runs),
+                ChangeStep::Commit(change) => {
                     self.uncommitted = None;
                     self.books.commit(change);
                 }
-                Step::Write { .. } | Step::Flush(_) | Step::Unmap(..) | Step::Dismiss(..) | Step::Settle(_) => {}
+                ChangeStep::Write { .. }
+                | ChangeStep::Flush(_)
+                | ChangeStep::Unmap(..)
+                | ChangeStep::Dismiss(..)
+                | ChangeStep::Settle(_) => {}
             }
         }
         (self.retreat, self.empties, self.writes) = (Retreat::None, None, None);
         match self.answer.take() {
             Some(answer) => {
                 match answer {
-                    Answer::Recovered => self.torn.clear(),
-                    Answer::Closed => self.state = State::Closed,
+                    PoolAnswer::Recovered => self.torn.clear(),
+                    PoolAnswer::Closed => self.state = PoolState::Closed,
                     _ => {}
                 }
-                Effect::Finished(Ok(answer))
+                PoolEffect::Finished(Ok(answer))
             }
-            None => Effect::Finished(Err(Error::Busy)),
+            None => PoolEffect::Finished(Err(PoolError::Busy)),
         }
     }
 
-    fn request(&mut self, request: &Request) -> Result<Effect, Error> {
-        if *request == Request::Recover {
+    fn request(&mut self, request: &PoolRequest) -> Result<PoolEffect, PoolError> {
+        if *request == PoolRequest::Recover {
             return self.recover();
         }
         match &self.state {
-            State::Broken(why) => return Err(why.clone()),
-            State::Up if self.answer.is_none() => {}
-            _ => return Err(Error::Busy),
+            PoolState::Broken(why) => return Err(why.clone()),
+            PoolState::Up if self.answer.is_none() => {}
+            _ => return Err(PoolError::Busy),
         }
         match request {
-            Request::Close => return Ok(self.close()),
-            Request::Join { drive, uuid } => return self.join(drive, *uuid),
-            Request::Leave { drive } => return self.leave(*drive),
+            PoolRequest::Close => return Ok(self.close()),
+            PoolRequest::Join { drive, uuid } => return self.join(drive, *uuid),
+            PoolRequest::Leave { drive } => return self.leave(*drive),
             _ => {}
         }
         let (before, after, dirty) = self.books.prepare(request)?;
         let id = after.as_ref().or(before.as_ref()).map_or(VolumeId(0), |v| v.id);
         let places: Vec<_> = self.books.drives.iter().map(|d| (d.generation, d.entry, d.reach, d.used)).collect();
         self.books.counter += 1;
-        let mut plan = Plan::new(&mut self.books, self.setup.crc);
+        let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         plan.change(id, before.as_ref(), after.clone(), dirty);
         let (steps, full) = (plan.steps, plan.full);
         if let Some(full) = full {
@@ -458,11 +464,11 @@ impl Pool {
             }
             self.books.give_back(before.as_ref(), after.as_ref());
             let position = self.books.drives[usize::from(full)].position;
-            return Err(Error::Full(self.setup.drives[position].name.clone()));
+            return Err(PoolError::Full(self.setup.drives[position].name.clone()));
         }
         self.work = steps.into();
         self.uncommitted = Some((before, after));
-        self.answer = Some(Answer::Volume(id));
+        self.answer = Some(PoolAnswer::Volume(id));
         Ok(self.go_on())
     }
 
@@ -481,7 +487,7 @@ impl Pool {
         for (drive, index) in drives.iter().zip(0u16..) {
             let mut marked = drive.buddy.check();
             let runs = volumes.values().filter_map(|v| v.parts.get(&index)).flat_map(|p| &p.extents).map(|e| e.run);
-            for run in runs.chain(drive.dirty.iter().copied()).chain([Run { start: 0, len: drive.area }]) {
+            for run in runs.chain(drive.dirty.iter().copied()).chain([ChunkRun { start: 0, len: drive.area }]) {
                 assert!(marked.mark(run), "the chunks from {} on drive {index} are somebody's, once", run.start);
             }
             assert_eq!(marked.runs(drive.member.chunks, false), [], "no chunk of drive {index} is lost");

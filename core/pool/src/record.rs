@@ -1,7 +1,7 @@
 //! What an entry says: records, one behind the other, little-endian. `docs/reference/formats.md` has the table.
 
 use crate::block::OLDEST;
-use crate::extent::{Extent, Run};
+use crate::extent::{ChunkRun, Extent};
 use crate::volume::{Uuid, VolumeId};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ impl Member {
 
 /// How far the entries of a drive go: the generation, and the last entry of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Reach {
+pub(crate) struct LogEnd {
     pub generation: u64,
     pub entry: u32,
 }
@@ -51,15 +51,15 @@ impl Phase {
 /// What a drive knows of another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// 0: it takes part. Others belong to [`Header::needs`].
+    /// 0: it takes part. Others belong to [`EntryHeader::needs`].
     pub state: u8,
     /// Its entries went at least so far: one that has fewer is an old copy.
-    pub reach: Reach,
+    pub reach: LogEnd,
 }
 
 /// What an entry 0 begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct EntryHeader {
     /// How often the pool was opened, 0 while it is being made: at a place that [`crate::block::is_half_made`] knows.
     pub opens: u64,
     pub phase: Phase,
@@ -93,7 +93,7 @@ pub(crate) struct Home {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    Header(Header),
+    Header(EntryHeader),
     /// What this drive has of a volume, in a version; at home what the volume is.
     Part {
         id: VolumeId,
@@ -104,17 +104,17 @@ pub(crate) enum Record {
     /// This drive has nothing of the volume any more.
     Drop(VolumeId),
     /// Chunks that were somebody's and are not unmapped yet.
-    Dirty(Vec<Run>),
+    Dirty(Vec<ChunkRun>),
     /// What the pool is at, and how far the entries of other drives go.
-    State(Phase, Vec<(u16, Reach)>),
+    State(Phase, Vec<(u16, LogEnd)>),
     /// Chunks of a volume whose copy on a drive is not what was written last.
     Stale {
         id: VolumeId,
         drive: u16,
-        runs: Vec<Run>,
+        runs: Vec<ChunkRun>,
     },
     /// Chunks of this drive that several volumes have, and how many.
-    References(Vec<(Run, u32)>),
+    References(Vec<(ChunkRun, u32)>),
 }
 
 /// Bytes that are no records.
@@ -132,7 +132,7 @@ const STATE: u8 = 5;
 const STALE: u8 = 6;
 const REFERENCES: u8 = 7;
 
-/// What this release knows of [`Header::needs`].
+/// What this release knows of [`EntryHeader::needs`].
 pub(crate) const NEEDS_KNOWN: u32 = 0;
 
 fn put_text(to: &mut Vec<u8>, text: &str) {
@@ -148,17 +148,17 @@ fn put64(to: &mut Vec<u8>, value: u64) {
     to.extend_from_slice(&value.to_le_bytes());
 }
 
-fn put_runs(to: &mut Vec<u8>, runs: &[Run]) {
+fn put_runs(to: &mut Vec<u8>, runs: &[ChunkRun]) {
     put32(to, runs.len() as u32);
     runs.iter().flat_map(|run| [run.start, run.len]).for_each(|word| put32(to, word));
 }
 
-fn put_reach(to: &mut Vec<u8>, reach: Reach) {
+fn put_reach(to: &mut Vec<u8>, reach: LogEnd) {
     put64(to, reach.generation);
     put32(to, reach.entry);
 }
 
-impl Header {
+impl EntryHeader {
     fn encode(&self, to: &mut Vec<u8>, layout: u32) {
         to.push(HEADER);
         put64(to, self.opens);
@@ -315,17 +315,17 @@ impl Reader<'_> {
         (0..count).map(|_| one(self)).collect()
     }
 
-    fn run(&mut self) -> Result<Run, Garbled> {
-        Ok(Run { start: self.u32()?, len: self.u32()? })
+    fn run(&mut self) -> Result<ChunkRun, Garbled> {
+        Ok(ChunkRun { start: self.u32()?, len: self.u32()? })
     }
 
-    fn runs(&mut self) -> Result<Vec<Run>, Garbled> {
+    fn runs(&mut self) -> Result<Vec<ChunkRun>, Garbled> {
         let count = self.u32()?;
         self.many(count as usize, 8, Self::run)
     }
 
-    fn reach(&mut self) -> Result<Reach, Garbled> {
-        Ok(Reach { generation: self.counted()?, entry: self.u32()? })
+    fn reach(&mut self) -> Result<LogEnd, Garbled> {
+        Ok(LogEnd { generation: self.counted()?, entry: self.u32()? })
     }
 
     fn is_oldest(&self) -> bool {
@@ -357,7 +357,7 @@ impl Reader<'_> {
         })
     }
 
-    fn header(&mut self) -> Result<Header, Garbled> {
+    fn header(&mut self) -> Result<EntryHeader, Garbled> {
         let opens = self.counted()?;
         let (phase, needs) = match self.is_oldest() {
             true => (Phase::default(), 0),
@@ -372,7 +372,7 @@ impl Reader<'_> {
             Ok((member, known))
         })?;
         let (members, known) = all.into_iter().unzip();
-        Ok(Header { opens, phase, needs, counter, pool, name, drive, area, members, known })
+        Ok(EntryHeader { opens, phase, needs, counter, pool, name, drive, area, members, known })
     }
 
     fn home(&mut self) -> Result<Home, Garbled> {

@@ -1,6 +1,6 @@
 //! A volume, and how it may be called.
 
-use crate::extent::{Extent, Segment};
+use crate::extent::{Extent, VolumeSegment};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -57,16 +57,17 @@ pub struct Volume {
 impl Volume {
     /// Where its chunks lie, in its order; `position` turns a drive's number in the pool into its place in the list. `None`
     /// unless every chunk is somewhere, once.
-    pub(crate) fn segments(&self, position: impl Fn(u16) -> usize) -> Option<Vec<Segment>> {
+    pub(crate) fn segments(&self, position: impl Fn(u16) -> usize) -> Option<Vec<VolumeSegment>> {
         let of = |(drive, part): (&u16, &Part)| {
             let drive = position(*drive);
-            let segment = move |e: &Extent| Segment { logical: e.logical, drive, start: e.run.start, len: e.run.len };
+            let segment =
+                move |e: &Extent| VolumeSegment { logical: e.logical, drive, start: e.run.start, len: e.run.len };
             part.extents.iter().map(segment).collect::<Vec<_>>()
         };
-        let mut all: Vec<Segment> = self.parts.iter().flat_map(of).collect();
+        let mut all: Vec<VolumeSegment> = self.parts.iter().flat_map(of).collect();
         all.sort_by_key(|s| s.logical);
         let mut at = 0u64;
-        let mut merged: Vec<Segment> = Vec::new();
+        let mut merged: Vec<VolumeSegment> = Vec::new();
         for s in all {
             if u64::from(s.logical) != at || s.len == 0 {
                 return None;

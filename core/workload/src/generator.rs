@@ -1,9 +1,9 @@
 //! The next request of a job.
 
-use crate::job::{Job, Mix, Pattern, Region};
+use crate::job::{Job, JobRegion, Mix, Pattern};
 use crate::pace::{Arrival, Pacer};
 use crate::rng::Rng;
-use crate::skew::{Places, Skew};
+use crate::skew::{PlaceSampler, Skew};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use weir_units::{Bytes, Nanos};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum RequestKind {
     /// Drive to buffer.
     Read,
     /// Buffer to drive.
@@ -25,7 +25,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// What to do.
-    pub kind: Kind,
+    pub kind: RequestKind,
     /// First byte.
     pub offset: u64,
     /// Bytes.
@@ -34,7 +34,7 @@ pub struct Request {
 
 /// What a job must know of its drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct JobTarget {
     /// Bytes.
     pub capacity: u64,
     /// Bytes of a block.
@@ -60,13 +60,13 @@ impl core::error::Error for WorkloadError {}
 #[derive(Clone, Debug)]
 pub struct Generator {
     pattern: Pattern,
-    region: Region,
+    region: JobRegion,
     /// Size, and the share of this and all earlier sizes scaled to 2^32.
     sizes: Vec<(u32, u64)>,
     read_below: u64,
     cursor: u64,
     /// Where random requests go, in places of the smallest size; evenly if absent.
-    places: Option<Places>,
+    places: Option<PlaceSampler>,
     smallest: u64,
     seed: u64,
     rng: Rng,
@@ -78,8 +78,8 @@ impl Generator {
     ///
     /// # Errors
     /// The region ends behind the drive, or a size is no multiple of its block, too long for it, or longer than the region.
-    pub fn new(job: &Job, device: Device, copy: u32, seed: u64) -> Result<Self, WorkloadError> {
-        let region = job.region.unwrap_or(Region { offset: 0, len: device.capacity });
+    pub fn new(job: &Job, device: JobTarget, copy: u32, seed: u64) -> Result<Self, WorkloadError> {
+        let region = job.region.unwrap_or(JobRegion { offset: 0, len: device.capacity });
         check(job, device, region)?;
         let mut sum = 0;
         let sizes = job.sizes.parts().iter().map(|(size, share)| {
@@ -100,7 +100,7 @@ impl Generator {
             sizes: sizes.collect(),
             read_below: (u64::from(job.pattern.read_percent) << 32) / 100,
             cursor: share * u64::from(copy),
-            places: Places::new(&job.skew, region.len / smallest).map_err(refuse)?,
+            places: PlaceSampler::new(&job.skew, region.len / smallest).map_err(refuse)?,
             smallest,
             seed,
             rng: Rng::new(seed),
@@ -117,7 +117,7 @@ impl Generator {
     }
 
     /// The part of the drive its requests lie in.
-    pub fn region(&self) -> Region {
+    pub fn region(&self) -> JobRegion {
         self.region
     }
 
@@ -135,17 +135,17 @@ impl Generator {
             _ => self.pick_size(draw >> 32),
         };
         let kind = match self.pattern.read_percent {
-            100 => Kind::Read,
+            100 => RequestKind::Read,
             0 => self.other(),
-            _ if draw & 0xffff_ffff < self.read_below => Kind::Read,
+            _ if draw & 0xffff_ffff < self.read_below => RequestKind::Read,
             _ => self.other(),
         };
         let offset = if self.pattern.random { self.random_offset(len) } else { self.next_offset(len) };
         Request { kind, offset, len }
     }
 
-    fn other(&self) -> Kind {
-        if self.pattern.trim { Kind::Trim } else { Kind::Write }
+    fn other(&self) -> RequestKind {
+        if self.pattern.trim { RequestKind::Trim } else { RequestKind::Write }
     }
 
     fn pick_size(&self, draw: u64) -> u32 {
@@ -177,9 +177,9 @@ impl Generator {
     }
 }
 
-fn check(job: &Job, device: Device, region: Region) -> Result<(), WorkloadError> {
+fn check(job: &Job, device: JobTarget, region: JobRegion) -> Result<(), WorkloadError> {
     let refuse = |text: String| Err(WorkloadError(format!("job {}: {text}", job.name)));
-    let Device { capacity, block, max_io } = device;
+    let JobTarget { capacity, block, max_io } = device;
     match region.offset.checked_add(region.len) {
         Some(end) if end <= capacity => (),
         _ => {
@@ -218,7 +218,7 @@ mod tests {
     use proptest::prelude::*;
     use std::string::ToString;
 
-    const DEVICE: Device = Device { capacity: 1 << 30, block: 512, max_io: 1 << 20 };
+    const DEVICE: JobTarget = JobTarget { capacity: 1 << 30, block: 512, max_io: 1 << 20 };
 
     fn job(text: &str) -> Job {
         Job::parse(text, &Job::default()).unwrap()
@@ -234,7 +234,7 @@ mod tests {
         ) {
             let skew = if rw.starts_with("rand") { skew } else { "" };
             let j = job(&std::format!("rw={rw},bs={bs}{skew}"));
-            let j = Job { region: Some(Region { offset: start * 512, len: len * 512 }), copies, ..j };
+            let j = Job { region: Some(JobRegion { offset: start * 512, len: len * 512 }), copies, ..j };
             for copy in 0..copies {
                 let mut g = Generator::new(&j, DEVICE, copy, seed).unwrap();
                 let mut same = Generator::new(&j, DEVICE, copy, seed).unwrap();
@@ -279,7 +279,7 @@ mod tests {
         let (mut reads, mut small, mut small_reads) = (0, 0, 0);
         for _ in 0..200_000 {
             let r = g.next_request();
-            let (read, is_small) = (r.kind == Kind::Read, r.len == 4096);
+            let (read, is_small) = (r.kind == RequestKind::Read, r.len == 4096);
             reads += u32::from(read);
             small += u32::from(is_small);
             small_reads += u32::from(read && is_small);
@@ -320,7 +320,7 @@ mod tests {
             let e = Generator::new(&job(text), DEVICE, 0, 0).expect_err(text).to_string();
             assert!(e.contains(says), "{e}");
         }
-        let big = Device { block: 4096, ..DEVICE };
+        let big = JobTarget { block: 4096, ..DEVICE };
         assert!(Generator::new(&job("bs=512"), big, 0, 0).unwrap_err().to_string().contains("no multiple"));
     }
 }

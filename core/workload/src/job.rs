@@ -200,7 +200,7 @@ impl FromStr for Rate {
 
 /// `region=`: the part of the drive a job uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Region {
+pub struct JobRegion {
     /// First byte.
     pub offset: u64,
     /// Bytes.
@@ -208,12 +208,12 @@ pub struct Region {
 }
 
 /// `SIZE` (from the start of the drive) or `OFFSET+SIZE`.
-impl FromStr for Region {
+impl FromStr for JobRegion {
     type Err = JobError;
     fn from_str(s: &str) -> Result<Self, JobError> {
         let (offset, len) = s.split_once('+').unwrap_or(("0", s));
         let number = |text| parse::bytes(text).map(Bytes::get).map_err(|e| JobError(format!("region: {e}")));
-        let region = Region { offset: number(offset)?, len: number(len)? };
+        let region = JobRegion { offset: number(offset)?, len: number(len)? };
         if region.len == 0 || region.offset.checked_add(region.len).is_none() {
             return Err(JobError(format!("region: \"{s}\" is empty or too large (SIZE or OFFSET+SIZE)")));
         }
@@ -247,7 +247,7 @@ pub struct Job {
     /// Copies of the job that run side by side and are reported as one.
     pub copies: u32,
     /// Part of the drive; all of it if absent.
-    pub region: Option<Region>,
+    pub region: Option<JobRegion>,
     /// Host NQN to connect as.
     pub host: Option<String>,
     /// Its own target, where jobs use different ones.
@@ -371,7 +371,7 @@ mod tests {
                 start: Nanos::from_secs(10),
                 time: Some(Nanos::from_secs(5)),
                 copies: 3,
-                region: Some(Region { offset: 1 << 30, len: 512 << 20 }),
+                region: Some(JobRegion { offset: 1 << 30, len: 512 << 20 }),
                 host: Some("nqn.x".to_string()),
                 target: Some("vhost-user:/x".to_string()),
             }

@@ -31,11 +31,11 @@ mod rng;
 mod skew;
 pub mod verify;
 
-pub use generator::{Device, Generator, Kind, Request, WorkloadError};
+pub use generator::{Generator, JobTarget, Request, RequestKind, WorkloadError};
 pub use histogram::{BadHistogram, Histogram};
-pub use job::{Job, JobError, Mix, Pattern, Rate, Region};
+pub use job::{Job, JobError, JobRegion, Mix, Pattern, Rate};
 pub use pace::{Arrival, Pacer};
 pub use quantiles::{ByKind, PARTS, Quantiles, quantile};
-pub use report::{JobResult, Latency, Point, Recorder, Summary};
+pub use report::{JobResult, Latency, Recorder, SeriesPoint, Summary};
 pub use rng::Rng;
 pub use skew::{Skew, Theta, Zones};

@@ -1,6 +1,6 @@
 //! What a job achieved: counted while it runs, merged over its copies, summed up at the end.
 
-use crate::generator::Kind;
+use crate::generator::RequestKind;
 use crate::histogram::Histogram;
 use crate::quantiles::{ByKind, Quantiles};
 use alloc::string::String;
@@ -85,9 +85,9 @@ impl Recorder {
 
     /// A request of `len` bytes took so many nanoseconds.
     #[inline]
-    pub fn record(&mut self, latency: u64, len: u32, kind: Kind) {
+    pub fn record(&mut self, latency: u64, len: u32, kind: RequestKind) {
         match &mut self.now.writes {
-            Some(writes) if kind == Kind::Write => writes.record(latency),
+            Some(writes) if kind == RequestKind::Write => writes.record(latency),
             _ => self.now.latency.record(latency),
         }
         self.now.bytes += u64::from(len);
@@ -165,11 +165,11 @@ impl Recorder {
     }
 
     /// The series: one point for each closed interval.
-    pub fn series(&self) -> Vec<Point> {
+    pub fn series(&self) -> Vec<SeriesPoint> {
         let Some(interval) = self.interval else { return Vec::new() };
         let points = self.series.iter().enumerate().map(|(i, counts)| {
             let s = Summary::of(counts, interval);
-            Point {
+            SeriesPoint {
                 t_s: (i as f64 + 1.0) * interval.as_secs_f64(),
                 iops: s.iops,
                 bandwidth_bytes_per_s: s.bandwidth_bytes_per_s,
@@ -241,7 +241,7 @@ impl Summary {
 
 /// One interval of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
+pub struct SeriesPoint {
     /// End of the interval, in seconds from the start.
     pub t_s: f64,
     /// Requests a second in it.
@@ -262,7 +262,7 @@ pub struct JobResult {
     /// Its figures.
     pub summary: Summary,
     /// Its series, where one was asked for.
-    pub series: Vec<Point>,
+    pub series: Vec<SeriesPoint>,
 }
 
 #[cfg(test)]
@@ -276,7 +276,7 @@ mod tests {
         let mut r = Recorder::new(Nanos(5), Some(SECOND));
         for i in 0..30u64 {
             r.tick(Nanos(5 + i * 100_000_000));
-            r.record(1000, 4096, Kind::Read);
+            r.record(1000, 4096, RequestKind::Read);
         }
         r.error();
         let s = r.summary(Nanos::from_secs(3));
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!((s.latency.p50, s.latency.max), (1000, 1000));
         let points = r.series();
         assert_eq!(points.len(), 2, "the third interval is not over");
-        assert_eq!(points[1], Point { t_s: 2.0, iops: 10.0, bandwidth_bytes_per_s: 40_960.0, p99_ns: 1000 });
+        assert_eq!(points[1], SeriesPoint { t_s: 2.0, iops: 10.0, bandwidth_bytes_per_s: 40_960.0, p99_ns: 1000 });
         r.tick(Nanos(5 + 3_000_000_000));
         assert_eq!(r.series().len(), 3);
         assert_eq!((r.so_far(), r.bytes()), ((30, 1), 30 * 4096));
@@ -294,11 +294,11 @@ mod tests {
     fn copies_add_up() {
         let mut a = Recorder::new(Nanos(0), Some(SECOND));
         let mut b = a.clone();
-        a.record(10, 512, Kind::Read);
+        a.record(10, 512, RequestKind::Read);
         a.tick(SECOND);
-        b.record(20, 512, Kind::Read);
+        b.record(20, 512, RequestKind::Read);
         b.tick(SECOND);
-        b.record(30, 512, Kind::Read);
+        b.record(30, 512, RequestKind::Read);
         b.tick(Nanos::from_secs(2));
         b.gap(Nanos(70));
         b.gap(Nanos(30));
@@ -314,7 +314,7 @@ mod tests {
         let mut r = Recorder::new(Nanos(0), Some(SECOND)).by_kind();
         let mut plain = Recorder::new(Nanos(0), None);
         for i in 0..100u64 {
-            let (latency, kind) = if i % 4 == 0 { (10, Kind::Write) } else { (1000 + i, Kind::Read) };
+            let (latency, kind) = if i % 4 == 0 { (10, RequestKind::Write) } else { (1000 + i, RequestKind::Read) };
             r.tick(Nanos(i * 20_000_000));
             r.record(latency, 512, kind);
             plain.record(latency, 512, kind);
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn no_series_unless_asked_for() {
         let mut r = Recorder::new(Nanos(0), None);
-        r.record(1, 1, Kind::Read);
+        r.record(1, 1, RequestKind::Read);
         r.tick(Nanos(u64::MAX - 1));
         assert!(r.series().is_empty());
         assert_eq!(r.summary(Nanos(0)).iops, 0.0);

@@ -92,18 +92,18 @@ impl fmt::Display for Zones {
 
 /// Draws places, counted from 0.
 #[derive(Clone, Debug)]
-pub(crate) enum Places {
+pub(crate) enum PlaceSampler {
     Zipf(Zipf),
     /// Share of this and all earlier zones scaled to 2^32, first place, places.
     Zones(Vec<(u64, u64, u64)>),
 }
 
-impl Places {
+impl PlaceSampler {
     /// Over `n` places; `None` for the uniform case, which needs no table.
-    pub fn new(skew: &Skew, n: u64) -> Result<Option<Places>, String> {
+    pub fn new(skew: &Skew, n: u64) -> Result<Option<PlaceSampler>, String> {
         match skew {
             Skew::Uniform => Ok(None),
-            Skew::Zipf(theta) => Ok(Some(Places::Zipf(Zipf::new(theta.get(), n)))),
+            Skew::Zipf(theta) => Ok(Some(PlaceSampler::Zipf(Zipf::new(theta.get(), n)))),
             Skew::Zones(zones) => zoned(zones, n).map(Some),
         }
     }
@@ -111,8 +111,8 @@ impl Places {
     #[inline]
     pub fn draw(&self, rng: &mut Rng) -> u64 {
         match self {
-            Places::Zipf(zipf) => zipf.draw(rng),
-            Places::Zones(zones) => {
+            PlaceSampler::Zipf(zipf) => zipf.draw(rng),
+            PlaceSampler::Zones(zones) => {
                 let draw = rng.next_u64() >> 32;
                 let found = zones.iter().find(|(below, ..)| draw < *below).or(zones.last());
                 found.map_or(0, |(_, first, places)| first + rng.below(*places))
@@ -121,7 +121,7 @@ impl Places {
     }
 }
 
-fn zoned(zones: &Zones, n: u64) -> Result<Places, String> {
+fn zoned(zones: &Zones, n: u64) -> Result<PlaceSampler, String> {
     let (mut below, mut space, mut list) = (0u64, 0u64, Vec::new());
     for (share, part) in &zones.0 {
         let first = (u128::from(n) * u128::from(space) / 100) as u64;
@@ -132,7 +132,7 @@ fn zoned(zones: &Zones, n: u64) -> Result<Places, String> {
         }
         list.push(((below << 32) / 100, first, places));
     }
-    Ok(Places::Zones(list))
+    Ok(PlaceSampler::Zones(list))
 }
 
 /// Ranks that have a probability of their own.
@@ -222,7 +222,7 @@ mod tests {
     use std::string::ToString;
 
     fn counts(skew: &Skew, n: u64, draws: u32) -> Vec<u32> {
-        let places = Places::new(skew, n).unwrap().unwrap();
+        let places = PlaceSampler::new(skew, n).unwrap().unwrap();
         let mut rng = Rng::new(7);
         let mut seen = std::vec![0u32; n as usize];
         for _ in 0..draws {
@@ -278,6 +278,6 @@ mod tests {
         for text in ["", "0", "-1", "6", "x", "NaN", "inf"] {
             assert!(text.parse::<Theta>().unwrap_err().to_string().starts_with("zipf: "), "{text}");
         }
-        assert!(Places::new(&Skew::Zones("80/1".parse().unwrap()), 50).unwrap_err().contains("80/1"));
+        assert!(PlaceSampler::new(&Skew::Zones("80/1".parse().unwrap()), 50).unwrap_err().contains("80/1"));
     }
 }

@@ -11,8 +11,8 @@
 //! from the right one. [`Verifier`] keeps the generation of every block written in this run, and lets no request overlap
 //! one in flight, since there the order would be anybody's.
 
-use crate::generator::{Kind, Request, WorkloadError};
-use crate::job::Region;
+use crate::generator::{Request, RequestKind, WorkloadError};
+use crate::job::JobRegion;
 use crate::rng::mix;
 use alloc::format;
 use alloc::vec::Vec;
@@ -37,12 +37,12 @@ pub struct Mismatch {
     /// Where on the drive.
     pub offset: u64,
     /// What was found.
-    pub found: Found,
+    pub found: FoundData,
 }
 
 /// What a block held instead of what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundData {
     /// Zeroes.
     Zeroes,
     /// No block of a verifying run.
@@ -74,14 +74,14 @@ impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "verification failed at byte {}: ", self.offset)?;
         match self.found {
-            Found::Zeroes => f.write_str("the block is all zeroes, the write is lost"),
-            Found::Foreign => f.write_str("the block was not written with --verify"),
-            Found::Torn { says, is } => {
+            FoundData::Zeroes => f.write_str("the block is all zeroes, the write is lost"),
+            FoundData::Foreign => f.write_str("the block was not written with --verify"),
+            FoundData::Torn { says, is } => {
                 write!(f, "the block is torn or damaged (its checksum is {says:08x}, its bytes give {is:08x})")
             }
-            Found::Misplaced { belongs } => write!(f, "the block belongs to byte {belongs}"),
-            Found::OtherRun => f.write_str("the block is stale: another run wrote it"),
-            Found::Stale { holds, expected } => {
+            FoundData::Misplaced { belongs } => write!(f, "the block belongs to byte {belongs}"),
+            FoundData::OtherRun => f.write_str("the block is stale: another run wrote it"),
+            FoundData::Stale { holds, expected } => {
                 write!(f, "the block is stale: it is of write {holds}, expected is write {expected}")
             }
         }
@@ -91,7 +91,7 @@ impl fmt::Display for Mismatch {
 /// What was written where in this run.
 #[derive(Clone, Debug)]
 pub struct Verifier {
-    region: Region,
+    region: JobRegion,
     block: u32,
     run: u64,
     crc: Crc,
@@ -111,7 +111,7 @@ impl Verifier {
     ///
     /// # Errors
     /// The region is too large to keep account of.
-    pub fn new(region: Region, block: u32, run: u64, strict: bool, crc: Crc) -> Result<Self, WorkloadError> {
+    pub fn new(region: JobRegion, block: u32, run: u64, strict: bool, crc: Crc) -> Result<Self, WorkloadError> {
         let n = region.len / u64::from(block);
         if n > MAX_BLOCKS {
             return Err(WorkloadError(format!(
@@ -135,7 +135,7 @@ impl Verifier {
             return None;
         }
         blocks.iter_mut().for_each(|b| *b |= BUSY);
-        if r.kind == Kind::Read {
+        if r.kind == RequestKind::Read {
             return Some(Claim(0));
         }
         self.sequence = if self.sequence >= UNKNOWN - 1 { 1 } else { self.sequence + 1 };
@@ -165,13 +165,13 @@ impl Verifier {
     pub fn finish(&mut self, r: &Request, claim: Claim, ok: bool) {
         let range = self.range(r);
         let value = match (r.kind, ok) {
-            (Kind::Read, _) => {
+            (RequestKind::Read, _) => {
                 self.blocks[range].iter_mut().for_each(|b| *b &= !BUSY);
                 return;
             }
-            (Kind::Write, true) => claim.0,
+            (RequestKind::Write, true) => claim.0,
             // What a deallocated block reads as is the drive's choice (DLFEAT).
-            (Kind::Trim, _) | (Kind::Write, false) => UNKNOWN,
+            (RequestKind::Trim, _) | (RequestKind::Write, false) => UNKNOWN,
         };
         self.blocks[range].fill(value);
     }
@@ -195,26 +195,26 @@ impl Verifier {
         Ok(())
     }
 
-    fn check_block(&self, offset: u64, block: &[u8], expected: Option<u32>) -> Result<(), Found> {
+    fn check_block(&self, offset: u64, block: &[u8], expected: Option<u32>) -> Result<(), FoundData> {
         let word = |at: usize| u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         if word(0) != MAGIC {
-            return Err(if block.iter().all(|b| *b == 0) { Found::Zeroes } else { Found::Foreign });
+            return Err(if block.iter().all(|b| *b == 0) { FoundData::Zeroes } else { FoundData::Foreign });
         }
         let (says, is) = (word(4), (self.crc)(&block[8..]));
         if says != is {
-            return Err(Found::Torn { says, is });
+            return Err(FoundData::Torn { says, is });
         }
         if long(8) != offset {
-            return Err(Found::Misplaced { belongs: long(8) });
+            return Err(FoundData::Misplaced { belongs: long(8) });
         }
         let Some(expected) = expected else { return Ok(()) };
         if long(16) != self.run {
-            return Err(Found::OtherRun);
+            return Err(FoundData::OtherRun);
         }
         match word(24) {
             holds if holds == expected => Ok(()),
-            holds => Err(Found::Stale { holds, expected }),
+            holds => Err(FoundData::Stale { holds, expected }),
         }
     }
 
@@ -228,7 +228,7 @@ impl Verifier {
         let most = ((max / self.block) as usize).max(1);
         let n = self.blocks[first..].iter().take(most).take_while(|b| is_known(b)).count();
         Some(Request {
-            kind: Kind::Read,
+            kind: RequestKind::Read,
             offset: self.region.offset + first as u64 * block,
             len: n as u32 * self.block,
         })
@@ -249,7 +249,7 @@ mod tests {
         })
     }
 
-    const REGION: Region = Region { offset: 8192, len: 64 * 512 };
+    const REGION: JobRegion = JobRegion { offset: 8192, len: 64 * 512 };
 
     fn verifier(run: u64, strict: bool) -> Verifier {
         Verifier::new(REGION, 512, run, strict, crc32c).unwrap()
@@ -263,13 +263,13 @@ mod tests {
             Disk(vec![0; (REGION.offset + REGION.len) as usize])
         }
         fn write(&mut self, v: &mut Verifier, offset: u64, len: u32) {
-            let r = Request { kind: Kind::Write, offset, len };
+            let r = Request { kind: RequestKind::Write, offset, len };
             let claim = v.claim(&r).unwrap();
             v.fill(&r, claim, &mut self.0[offset as usize..]);
             v.finish(&r, claim, true);
         }
         fn read(&self, v: &mut Verifier, offset: u64, len: u32) -> Result<(), Mismatch> {
-            let r = Request { kind: Kind::Read, offset, len };
+            let r = Request { kind: RequestKind::Read, offset, len };
             let claim = v.claim(&r).unwrap();
             let out = v.check(&r, &self.0[offset as usize..]);
             v.finish(&r, claim, true);
@@ -301,26 +301,29 @@ mod tests {
             d.read(&mut v, 8192, 4096).unwrap_err()
         };
         let zeroes = found(&|d, _| d.0[8704..9216].fill(0));
-        assert_eq!(zeroes, Mismatch { offset: 8704, found: Found::Zeroes });
-        assert_eq!(found(&|d, _| d.0[8192] ^= 1).found, Found::Foreign);
-        assert!(matches!(found(&|d, _| d.0[8192 + 511] ^= 0x80).found, Found::Torn { .. }));
-        assert!(matches!(found(&|d, _| d.0[8192 + 24] ^= 1).found, Found::Torn { .. }), "the generation is covered");
+        assert_eq!(zeroes, Mismatch { offset: 8704, found: FoundData::Zeroes });
+        assert_eq!(found(&|d, _| d.0[8192] ^= 1).found, FoundData::Foreign);
+        assert!(matches!(found(&|d, _| d.0[8192 + 511] ^= 0x80).found, FoundData::Torn { .. }));
+        assert!(
+            matches!(found(&|d, _| d.0[8192 + 24] ^= 1).found, FoundData::Torn { .. }),
+            "the generation is covered"
+        );
         let moved = found(&|d, _| d.0.copy_within(8192..8704, 9216));
-        assert_eq!(moved, Mismatch { offset: 9216, found: Found::Misplaced { belongs: 8192 } });
+        assert_eq!(moved, Mismatch { offset: 9216, found: FoundData::Misplaced { belongs: 8192 } });
         let stale = found(&|d, v| {
             let old = d.0.clone();
             d.write(v, 8704, 512);
             d.0 = old;
         });
-        assert_eq!(stale, Mismatch { offset: 8704, found: Found::Stale { holds: 2, expected: 3 } });
+        assert_eq!(stale, Mismatch { offset: 8704, found: FoundData::Stale { holds: 2, expected: 3 } });
         let half = found(&|d, v| {
             let old = d.0[8192..8192 + 256].to_vec();
             d.write(v, 8192, 512);
             d.0[8192..8192 + 256].copy_from_slice(&old);
         });
-        assert!(matches!(half.found, Found::Torn { .. }), "the first half of the old write, the second of the new");
+        assert!(matches!(half.found, FoundData::Torn { .. }), "the first half of the old write, the second of the new");
         let other = found(&|d, _| d.write(&mut verifier(2, false), 8192, 512));
-        assert_eq!(other, Mismatch { offset: 8192, found: Found::OtherRun });
+        assert_eq!(other, Mismatch { offset: 8192, found: FoundData::OtherRun });
         for m in [zeroes, moved, stale, half, other] {
             assert!(m.to_string().starts_with("verification failed at byte "));
         }
@@ -349,8 +352,8 @@ mod tests {
     #[test]
     fn overlapping_requests_wait() {
         let mut v = verifier(1, false);
-        let w = Request { kind: Kind::Write, offset: 8192, len: 1024 };
-        let r = Request { kind: Kind::Read, offset: 8704, len: 1024 };
+        let w = Request { kind: RequestKind::Write, offset: 8192, len: 1024 };
+        let r = Request { kind: RequestKind::Read, offset: 8704, len: 1024 };
         let claim = v.claim(&w).unwrap();
         assert_eq!(v.claim(&r), None);
         v.finish(&w, claim, true);
@@ -364,7 +367,7 @@ mod tests {
     fn failed_writes_and_trims_prove_nothing() {
         let (mut v, mut d) = (verifier(1, false), Disk::new());
         d.write(&mut v, 8192, 1024);
-        for (kind, offset, ok) in [(Kind::Write, 8192, false), (Kind::Trim, 8704, true)] {
+        for (kind, offset, ok) in [(RequestKind::Write, 8192, false), (RequestKind::Trim, 8704, true)] {
             let r = Request { kind, offset, len: 512 };
             let claim = v.claim(&r).unwrap();
             v.finish(&r, claim, ok);
@@ -380,7 +383,7 @@ mod tests {
         d.write(&mut v, 8192, 512);
         let mut s = verifier(2, true);
         assert_eq!(d.read(&mut s, 8192, 512), Ok(()));
-        assert_eq!(d.read(&mut s, 8704, 512).unwrap_err().found, Found::Zeroes);
+        assert_eq!(d.read(&mut s, 8704, 512).unwrap_err().found, FoundData::Zeroes);
     }
 
     #[test]
@@ -400,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_region_too_large_is_refused() {
-        let huge = Region { offset: 0, len: 1 << 40 };
+        let huge = JobRegion { offset: 0, len: 1 << 40 };
         assert!(Verifier::new(huge, 512, 1, false, crc32c).is_err());
     }
 }

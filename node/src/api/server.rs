@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::watch;
-use weir_sys::keep::Keep;
+use weir_sys::keeper_channel::Keep;
 
 /// What is still on its way when the API ends gets this long.
 const GRACE: Duration = Duration::from_secs(1);

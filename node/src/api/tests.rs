@@ -357,7 +357,8 @@ impl Served {
         std::fs::create_dir_all(&dir).unwrap();
         let addresses = [Address::Unix(dir.join("a.sock")), Address::Tcp(([127, 0, 0, 1], 0).into())];
         let fake = Fake::new();
-        let running = Bound::bind(&addresses, &weir_sys::keep::Keep::none()).unwrap().serve(fake.clone()).unwrap();
+        let running =
+            Bound::bind(&addresses, &weir_sys::keeper_channel::Keep::none()).unwrap().serve(fake.clone()).unwrap();
         Served { fake, running: Some(running), dir }
     }
 
@@ -758,7 +759,7 @@ fn fits(document: &Value, schema: &Value, value: &Value, at: &str) {
 #[test]
 fn a_busy_socket_is_said_before_anything_starts() {
     let served = Served::new("busy");
-    let Err(error) = Bound::bind(&[Address::Unix(served.socket())], &weir_sys::keep::Keep::none()) else {
+    let Err(error) = Bound::bind(&[Address::Unix(served.socket())], &weir_sys::keeper_channel::Keep::none()) else {
         panic!("two APIs on one socket")
     };
     let text = error.to_string();
@@ -766,7 +767,7 @@ fn a_busy_socket_is_said_before_anything_starts() {
         text.contains("a.sock: in use by ") && text.contains(&format!("(process {})", std::process::id())),
         "{text}"
     );
-    let Err(error) = Bound::bind(&[Address::Tcp(served.port())], &weir_sys::keep::Keep::none()) else {
+    let Err(error) = Bound::bind(&[Address::Tcp(served.port())], &weir_sys::keeper_channel::Keep::none()) else {
         panic!("two APIs on one port")
     };
     assert!(error.to_string().contains(&format!("(process {})", std::process::id())), "{error}");

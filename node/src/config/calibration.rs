@@ -8,8 +8,8 @@ use super::read::{Read, Section, integer, number, one_or_list, size, text, time}
 use super::value::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use weir_plan::calibrate::{Point, Test};
-use weir_plan::{Drive, DriveError};
+use weir_plan::calibrate::{LoadCurve, Test};
+use weir_plan::{DriveError, DriveModel};
 use weir_units::{Bytes, Nanos};
 use weir_workload::{ByKind, Latency, PARTS, Quantiles};
 
@@ -35,7 +35,7 @@ pub struct Calibration {
     /// How many commands the drive works on at once, where that is known: what was measured holds for no other number.
     pub slots: Option<u16>,
     /// One for each request size and mix.
-    pub points: Vec<Point>,
+    pub points: Vec<LoadCurve>,
 }
 
 /// A calibration and where it was read.
@@ -68,7 +68,7 @@ impl Calibration {
         // A later version may have other keys: its number is looked at first.
         document.read(version)?;
         let calibration = document.read(read)?;
-        let whole = Drive::measured(calibration.points.clone(), 1, 1);
+        let whole = DriveModel::measured(calibration.points.clone(), 1, 1);
         match whole {
             Ok(_) => Ok(calibration),
             Err(why) => document.read(|root| root.fault("point", &why)).map(|()| calibration),
@@ -79,8 +79,8 @@ impl Calibration {
     ///
     /// # Errors
     /// The points make no drive; those of a file do.
-    pub fn drive(&self, slots: u32, slot_bytes: Bytes) -> Result<Drive, DriveError> {
-        Drive::measured(self.points.clone(), slots, slot_bytes.get())
+    pub fn drive(&self, slots: u32, slot_bytes: Bytes) -> Result<DriveModel, DriveError> {
+        DriveModel::measured(self.points.clone(), slots, slot_bytes.get())
     }
 
     /// The file's text.
@@ -109,7 +109,7 @@ impl Calibration {
     }
 }
 
-fn write_point(out: &mut String, point: &Point) -> std::fmt::Result {
+fn write_point(out: &mut String, point: &LoadCurve) -> std::fmt::Result {
     writeln!(out, "\n[[point]]\nbs = \"{}\"\nreads = {}", Bytes(point.size().into()), point.read_percent())?;
     let megabytes = point.bandwidth().max(0.0) as u64;
     writeln!(out, "iops = {:.1}\nbandwidth = \"{megabytes}B/s\"", point.gamma())?;
@@ -206,7 +206,7 @@ fn needed<T>(
     section.get(key, read)
 }
 
-fn point(section: &Section<'_>) -> Option<Point> {
+fn point(section: &Section<'_>) -> Option<LoadCurve> {
     let bytes = needed(section, "bs", "\"4KiB\"", size(512..=1 << 30));
     let reads = needed(section, "reads", "100", integer(0..=100));
     if !section.has("tests") {
@@ -231,7 +231,7 @@ fn point(section: &Section<'_>) -> Option<Point> {
     if tests.len() < count || (count == 0 && !section.sink().is_clean()) {
         return None;
     }
-    let point = match Point::new(bytes.get() as u32, reads as u8, tests) {
+    let point = match LoadCurve::new(bytes.get() as u32, reads as u8, tests) {
         Ok(point) => point,
         Err(why) => {
             section.fault("tests", why);
@@ -338,7 +338,7 @@ mod tests {
             // As it is written, to a tenth.
             let rate = |iops: f64| (iops * scale * 10.0).round() / 10.0;
             let tests = vec![test(1, rate(12_500.1), 80_001.0 / scale), test(16, rate(200_000.4), 80_123.0)];
-            Point::new(size, reads, tests).unwrap()
+            LoadCurve::new(size, reads, tests).unwrap()
         };
         Calibration {
             weir: "0.1.0".into(),
@@ -361,7 +361,7 @@ mod tests {
             kinds: ByKind { reads: Some(quantiles(90_001.0)), writes: Some(quantiles(20_400.0 * f64::from(t.depth))) },
             ..*t
         });
-        all.points[1] = Point::new(16384, 70, tests.collect()).unwrap();
+        all.points[1] = LoadCurve::new(16384, 70, tests.collect()).unwrap();
         all.slots = Some(16);
         all
     }

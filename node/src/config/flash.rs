@@ -12,8 +12,8 @@ use super::value::Value;
 use std::path::Path;
 use std::str::FromStr;
 use weir_flash::{
-    Config, GcMode, Geometry, Housekeeping, Levels, Mapping, Precondition, Preset, Timing, UNIT, UnknownName,
-    Variability, cell_times,
+    FlashDriveConfig, FlashTiming, GcMode, Geometry, Housekeeping, Levels, Mapping, Precondition, Preset, UNIT,
+    UnknownName, Variability, cell_times,
 };
 use weir_units::{Bytes, Nanos, parse};
 
@@ -180,7 +180,7 @@ const LAYOUT: [&str; 8] =
     ["channels", "ways", "planes", "blocks", "pages", "page_size", "over_provisioning", "slc_blocks"];
 
 /// Reads a profile's file: a drive that says everything about itself.
-pub(super) fn profile(root: &Section<'_>) -> Config {
+pub(super) fn profile(root: &Section<'_>) -> FlashDriveConfig {
     for key in REQUIRED.into_iter().filter(|key| !root.has(key)) {
         root.fault(key, "missing; a profile has to say it");
     }
@@ -195,10 +195,10 @@ pub(super) fn profile(root: &Section<'_>) -> Config {
     Slots::read(root);
     let keys = Keys { device: root, flash: None };
     // What it does not say is as in the paper's OpenChannel drive, with the usual translation layer and buffer.
-    let base = Config {
+    let base = FlashDriveConfig {
         ftl: weir_flash::FtlConfig::DEFAULT,
         buffer: weir_flash::BufferConfig::NONE,
-        ..Config::preset(Preset::FemuOc, false)
+        ..FlashDriveConfig::preset(Preset::FemuOc, false)
     };
     let read = keys_of(&keys, DEFAULT, base, capacity);
     root.finish();
@@ -211,7 +211,7 @@ pub(super) fn profile(root: &Section<'_>) -> Config {
 }
 
 /// The profile and its numbers.
-fn base(section: &Section<'_>, base: &Path, quirks: bool) -> Option<(Profile, Config)> {
+fn base(section: &Section<'_>, base: &Path, quirks: bool) -> Option<(Profile, FlashDriveConfig)> {
     let profile = section.get("profile", |v| Ok(Profile::parse(&text(v)?, base)?))?;
     match profile.config(quirks) {
         Ok(config) => Some((profile, config)),
@@ -254,7 +254,7 @@ pub(super) fn read(
         }
     }
     let quirks = keys.get("quirks", flag).unwrap_or(false);
-    let default = || Config::preset(Preset::FemuBbssd, quirks);
+    let default = || FlashDriveConfig::preset(Preset::FemuBbssd, quirks);
     let (profile, base) = base(section, folder, quirks).unwrap_or_else(|| (DEFAULT, default()));
     let flash = keys_of(&keys, profile, base, capacity);
     if let Some(table) = &keys.flash {
@@ -288,7 +288,7 @@ fn refuse(keys: &Keys<'_, '_>, error: &weir_flash::ConfigError) {
     keys.fault(key, what.trim_start());
 }
 
-fn keys_of(keys: &Keys<'_, '_>, profile: Profile, own: Config, capacity: Option<Bytes>) -> FlashConfig {
+fn keys_of(keys: &Keys<'_, '_>, profile: Profile, own: FlashDriveConfig, capacity: Option<Bytes>) -> FlashConfig {
     let quirks = keys.get("quirks", flag).unwrap_or(false);
     let mut config = own;
     geometry(keys, &mut config.geometry);
@@ -341,7 +341,7 @@ fn geometry(keys: &Keys<'_, '_>, geometry: &mut Geometry) {
     keys.put("page_map", page_map, named);
 }
 
-fn timing(keys: &Keys<'_, '_>, config: &mut Config, own: &Config) {
+fn timing(keys: &Keys<'_, '_>, config: &mut FlashDriveConfig, own: &FlashDriveConfig) {
     let timing = &mut config.timing;
     if config.geometry.cell != own.geometry.cell {
         let times = cell_times(config.geometry.cell);
@@ -355,24 +355,24 @@ fn timing(keys: &Keys<'_, '_>, config: &mut Config, own: &Config) {
     keys.put("registers", &mut timing.registers, named);
     keys.put("channel_arbitration", &mut timing.arbitration, named);
     keys.put("die_order", &mut timing.order, named);
-    keys.put("die_age", &mut timing.age, time(Timing::LONGEST));
+    keys.put("die_age", &mut timing.age, time(FlashTiming::LONGEST));
     keys.count("chips", &mut timing.chips);
     keys.put("join_planes", &mut timing.join_planes, flag);
     keys.put("read", &mut timing.read, levels);
     keys.put("program", &mut timing.program, levels);
-    keys.put("erase", &mut timing.erase, time(Timing::LONGEST));
+    keys.put("erase", &mut timing.erase, time(FlashTiming::LONGEST));
     keys.put("cache_read", &mut timing.cache_read, flag);
-    keys.put("program_suspend", &mut timing.suspend.program, |v| Ok(Some(time(Timing::LONGEST)(v)?)));
-    keys.put("erase_suspend", &mut timing.suspend.erase, |v| Ok(Some(time(Timing::LONGEST)(v)?)));
+    keys.put("program_suspend", &mut timing.suspend.program, |v| Ok(Some(time(FlashTiming::LONGEST)(v)?)));
+    keys.put("erase_suspend", &mut timing.suspend.erase, |v| Ok(Some(time(FlashTiming::LONGEST)(v)?)));
     keys.count("suspend_limit", &mut timing.suspend.limit);
     let firmware = &mut config.host.firmware;
-    keys.put("firmware", &mut firmware.core, time(Timing::LONGEST));
-    if let Some(read) = keys.get("firmware_read", time(Timing::LONGEST)) {
+    keys.put("firmware", &mut firmware.core, time(FlashTiming::LONGEST));
+    if let Some(read) = keys.get("firmware_read", time(FlashTiming::LONGEST)) {
         (firmware.read, firmware.read_small) = (read, read);
     }
 }
 
-fn translation(keys: &Keys<'_, '_>, config: &mut Config) {
+fn translation(keys: &Keys<'_, '_>, config: &mut FlashDriveConfig) {
     config.ftl.fdp = fdp::read(keys.device, &config.geometry);
     let ftl = &mut config.ftl;
     keys.put("mapping", &mut ftl.mapping, named);
@@ -412,20 +412,20 @@ fn translation(keys: &Keys<'_, '_>, config: &mut Config) {
     keys.put("power_cut", &mut ftl.spare, flag);
 }
 
-fn buffer(keys: &Keys<'_, '_>, config: &mut Config) {
+fn buffer(keys: &Keys<'_, '_>, config: &mut FlashDriveConfig) {
     let buffer = &mut config.buffer;
     keys.put("buffer", &mut buffer.size, size(0..=1 << 40));
     keys.put("flush", &mut buffer.flush, named);
     keys.count("buffer_high", &mut buffer.high);
     keys.count("buffer_low", &mut buffer.low);
-    keys.put("buffer_timeout", &mut buffer.timeout, time(Timing::LONGEST));
+    keys.put("buffer_timeout", &mut buffer.timeout, time(FlashTiming::LONGEST));
     keys.put("early_completion", &mut buffer.early, flag);
     keys.put("power_protected", &mut buffer.protected, flag);
-    keys.put("buffer_latency", &mut buffer.latency, time(Timing::LONGEST));
+    keys.put("buffer_latency", &mut buffer.latency, time(FlashTiming::LONGEST));
     keys.put("cache", &mut buffer.cache, named);
     keys.put("cache_window", &mut buffer.window, time(Nanos::from_secs(3600)));
     keys.put("cache_pending", &mut buffer.pending, size(0..=1 << 40));
-    keys.put("dram_access", &mut buffer.dram.access, time(Timing::LONGEST));
+    keys.put("dram_access", &mut buffer.dram.access, time(FlashTiming::LONGEST));
     keys.put("dram_timing", &mut buffer.dram.wire, detail::wire);
 }
 
@@ -453,7 +453,7 @@ fn variability(keys: &Keys<'_, '_>, variability: &mut Variability) {
     keys.count("rated_cycles", &mut errors.endurance);
     keys.put("read_disturb", &mut errors.read_disturb, |v| Ok(Some(number(0.0..=1.0)(v)?)));
     keys.put("retention", &mut errors.retention, |v| Ok(Some(number(0.0..=1.0)(v)?)));
-    keys.put("retry", &mut errors.retry, |v| Ok(Some(time(Timing::LONGEST)(v)?)));
+    keys.put("retry", &mut errors.retry, |v| Ok(Some(time(FlashTiming::LONGEST)(v)?)));
     keys.count("retries", &mut errors.retries);
 }
 
@@ -461,7 +461,7 @@ fn variability(keys: &Keys<'_, '_>, variability: &mut Variability) {
 fn housekeeping(keys: &Keys<'_, '_>, housekeeping: &mut Option<Housekeeping>) {
     let own = *housekeeping;
     let (asked, every) = (
-        keys.get("housekeeping", time(Timing::LONGEST)),
+        keys.get("housekeeping", time(FlashTiming::LONGEST)),
         keys.get("housekeeping_every", time(HOUSEKEEPING_PERIOD_MAX)),
     );
     if asked == Some(Nanos(0)) {
@@ -483,7 +483,7 @@ fn housekeeping(keys: &Keys<'_, '_>, housekeeping: &mut Option<Housekeeping>) {
 const HOUSEKEEPING_PERIOD_MAX: Nanos = Nanos::from_secs(86_400);
 
 /// How much of the flash is offered: the capacity, the over-provisioning and the blocks follow from each other.
-fn offer(keys: &Keys<'_, '_>, config: &mut Config, own: &Config, capacity: Option<Bytes>) {
+fn offer(keys: &Keys<'_, '_>, config: &mut FlashDriveConfig, own: &FlashDriveConfig, capacity: Option<Bytes>) {
     let given = keys.get("over_provisioning", number(0.0..=16.0));
     let (blocks, changed) = (keys.has("blocks"), config.geometry != own.geometry || config.ftl.slc != own.ftl.slc);
     let g = &config.geometry;
@@ -515,7 +515,7 @@ fn offer(keys: &Keys<'_, '_>, config: &mut Config, own: &Config, capacity: Optio
 }
 
 /// The over-provisioning that blocks and capacity make.
-fn settle(config: &mut Config) {
+fn settle(config: &mut FlashDriveConfig) {
     let g = &config.geometry;
     let block = u64::from(g.pages) * u64::from(g.page_bytes);
     let rows = u64::from(g.channels).saturating_mul(g.ways.into()).saturating_mul(g.planes.into());
@@ -526,7 +526,7 @@ fn settle(config: &mut Config) {
 }
 
 /// Blocks of a plane that the FTL needs beside the data.
-fn work_blocks(config: &Config) -> u32 {
+fn work_blocks(config: &FlashDriveConfig) -> u32 {
     let ftl = &config.ftl;
     match ftl.mapping {
         Mapping::Hybrid => ftl.hybrid.log_blocks.saturating_add(4),
@@ -543,7 +543,7 @@ fn named<T: FromStr<Err = UnknownName>>(value: &Value) -> Read<T> {
 
 /// One time for all pages, or one for each level of a cell, the last for those that remain.
 fn levels(value: &Value) -> Read<Levels> {
-    let times = one_or_list(time(Timing::LONGEST))(value)?;
+    let times = one_or_list(time(FlashTiming::LONGEST))(value)?;
     let (Some(last), 1..=5) = (times.last(), times.len()) else {
         return Err(format!("{} times where 1 to 5 are wanted", times.len()).into());
     };

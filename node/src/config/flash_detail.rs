@@ -5,11 +5,11 @@ use super::{COUNT, Keys, levels, size, text, time, written};
 use crate::config::print::{string, strings};
 use crate::config::read::Read;
 use crate::config::value::Value;
-use weir_flash::{Config, Timing, Wire};
+use weir_flash::{FlashDriveConfig, FlashTiming, Wire};
 use weir_units::Nanos;
 
 /// Where a value of a configuration stands.
-type Place<T> = fn(&mut Config) -> &mut T;
+type Place<T> = fn(&mut FlashDriveConfig) -> &mut T;
 
 /// Keys with one time.
 const TIMES: [(&str, Place<Nanos>); 12] = [
@@ -47,14 +47,14 @@ pub(super) fn wire(value: &Value) -> Read<Wire> {
 }
 
 /// Reads them: those that were given.
-pub(super) fn read(keys: &Keys<'_, '_>, config: &mut Config) -> Vec<&'static str> {
+pub(super) fn read(keys: &Keys<'_, '_>, config: &mut FlashDriveConfig) -> Vec<&'static str> {
     let mut given = Vec::new();
     if let Some(read) = keys.get("read_small", levels) {
         config.timing.read_small = Some(read);
         given.push("read_small");
     }
     for (key, place) in TIMES {
-        if let Some(value) = keys.get(key, time(Timing::LONGEST)) {
+        if let Some(value) = keys.get(key, time(FlashTiming::LONGEST)) {
             *place(config) = value;
             given.push(key);
         }
@@ -80,7 +80,7 @@ pub(super) fn read(keys: &Keys<'_, '_>, config: &mut Config) -> Vec<&'static str
 }
 
 /// Every key, with what it says of a configuration.
-pub(in crate::config) fn printed(config: &Config) -> Vec<(&'static str, String)> {
+pub(in crate::config) fn printed(config: &FlashDriveConfig) -> Vec<(&'static str, String)> {
     let mut config = *config;
     let small = config.timing.read_small.map(|read| ("read_small", strings(written(&read))));
     let times = TIMES.map(|(key, place)| (key, string(*place(&mut config))));

@@ -21,14 +21,14 @@ fn flash(text: &str) -> FlashConfig {
 fn a_drive_is_flash_by_its_kind_its_profile_or_its_table() {
     for text in ["kind = \"flash\"", "profile = \"femu-bbssd\"", "[device.flash]"] {
         let found = flash(&format!("[[device]]\n{text}\n"));
-        let mut wanted = Config::preset(Preset::FemuBbssd, false);
+        let mut wanted = FlashDriveConfig::preset(Preset::FemuBbssd, false);
         wanted.ftl.over_provisioning = found.config.ftl.over_provisioning;
         wanted.variability.seed = 1;
         assert_eq!(found.config, wanted, "{text}");
         assert!((found.config.ftl.over_provisioning - 1.0 / 3.0).abs() < 1e-9, "12 of 16 GiB");
     }
     let mqsim = flash("[[device]]\nprofile = \"mqsim-default\"\nquirks = true\n");
-    assert_eq!(mqsim.config.timing, Config::preset(Preset::MqsimDefault, true).timing);
+    assert_eq!(mqsim.config.timing, FlashDriveConfig::preset(Preset::MqsimDefault, true).timing);
     let query = DeviceConfig::from_query("femu-oc", "gc=channel&registers=single").unwrap();
     let config = query.flash.unwrap().config;
     assert_eq!((config.ftl.gc.mode, config.timing.registers), (GcMode::Channel, Registers::Single));
@@ -73,7 +73,7 @@ fn capacity_over_provisioning_and_blocks_follow_from_each_other() {
     // 64 planes with blocks of 1 MiB.
     assert_eq!(of("capacity = \"8GiB\""), (2 << 20, 137, 70));
     assert_eq!(of("capacity = \"8GiB\"\nover_provisioning = 0.28"), (2 << 20, 164, 281));
-    let work = 7 + Config::preset(Preset::FemuBbssd, false).ftl.gc.start;
+    let work = 7 + FlashDriveConfig::preset(Preset::FemuBbssd, false).ftl.gc.start;
     assert_eq!(of("capacity = \"1GiB\"").1, 16 + work, "the FTL needs room in a small drive as well");
     assert_eq!(of("capacity = \"8GiB\"\nblocks = 256"), (2 << 20, 256, 1000));
     assert_eq!(of("blocks = 214\nover_provisioning = 0.07"), (200 * 64 * 256, 214, 70));

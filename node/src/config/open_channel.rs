@@ -37,7 +37,7 @@ impl fmt::Display for OpenChannelKeys {
 impl OpenChannelKeys {
     /// The drive on that flash.
     pub fn on(&self, flash: &FlashConfig) -> OpenChannelConfig {
-        let weir_flash::Config { geometry, timing, variability, host, ftl, seed, .. } = flash.config;
+        let weir_flash::FlashDriveConfig { geometry, timing, variability, host, ftl, seed, .. } = flash.config;
         OpenChannelConfig {
             geometry,
             timing,

@@ -181,13 +181,18 @@ fn write_flash(out: &mut String, flash: &FlashConfig) -> std::fmt::Result {
 }
 
 /// A drive as the file of a profile: every number, in keys.
-pub(super) fn profile_file(drive: &str, source: &str, config: &weir_flash::Config) -> String {
+pub(super) fn profile_file(drive: &str, source: &str, config: &weir_flash::FlashDriveConfig) -> String {
     let mut out = String::new();
     write_profile(&mut out, drive, source, config).expect("writing to a String does not fail");
     out
 }
 
-fn write_profile(out: &mut String, drive: &str, source: &str, config: &weir_flash::Config) -> std::fmt::Result {
+fn write_profile(
+    out: &mut String,
+    drive: &str,
+    source: &str,
+    config: &weir_flash::FlashDriveConfig,
+) -> std::fmt::Result {
     writeln!(out, "drive = {}\nsource = {}", string(drive), string(source))?;
     writeln!(out, "capacity = {}\n", string(config.ftl.capacity.unwrap_or_default().0))?;
     write_layout(out, config, true)?;
@@ -199,8 +204,8 @@ fn write_profile(out: &mut String, drive: &str, source: &str, config: &weir_flas
 }
 
 /// Layout and array times; `read` says whether its key is one of them.
-fn write_layout(out: &mut String, config: &weir_flash::Config, read: bool) -> std::fmt::Result {
-    let weir_flash::Config { geometry: g, timing: t, .. } = config;
+fn write_layout(out: &mut String, config: &weir_flash::FlashDriveConfig, read: bool) -> std::fmt::Result {
+    let weir_flash::FlashDriveConfig { geometry: g, timing: t, .. } = config;
     writeln!(out, "channels = {}\nways = {}\nplanes = {}\nblocks = {}", g.channels, g.ways, g.planes, g.blocks)?;
     writeln!(out, "pages = {}\npage_size = {}\nspare_size = {}", g.pages, g.page_bytes, g.spare_bytes)?;
     writeln!(out, "cell = {}\npage_map = {}", string(g.cell), string(g.page_map))?;
@@ -214,8 +219,8 @@ fn write_layout(out: &mut String, config: &weir_flash::Config, read: bool) -> st
 }
 
 /// Everything else that has a key; `firmware_read` says whether that is one of them.
-fn write_rest(out: &mut String, config: &weir_flash::Config, firmware_read: bool) -> std::fmt::Result {
-    let weir_flash::Config { timing: t, variability: v, host: h, ftl: f, buffer: b, .. } = config;
+fn write_rest(out: &mut String, config: &weir_flash::FlashDriveConfig, firmware_read: bool) -> std::fmt::Result {
+    let weir_flash::FlashDriveConfig { timing: t, variability: v, host: h, ftl: f, buffer: b, .. } = config;
     for (key, time) in [("program_suspend", t.suspend.program), ("erase_suspend", t.suspend.erase)] {
         if let Some(time) = time {
             writeln!(out, "{key} = {}", string(time))?;

@@ -11,7 +11,7 @@ use super::types::DeviceConfig;
 use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use weir_flash::{Config, GcMode, Mapping, Preset};
+use weir_flash::{FlashDriveConfig, GcMode, Mapping, Preset};
 use weir_units::{Bytes, Nanos};
 
 /// Where the numbers of a flash drive come from that no key gives.
@@ -172,9 +172,9 @@ impl Profile {
     ///
     /// # Errors
     /// The file cannot be read, or says what it should not: file, line and key.
-    pub fn config(&self, quirks: bool) -> Result<Config, ConfigError> {
+    pub fn config(&self, quirks: bool) -> Result<FlashDriveConfig, ConfigError> {
         match self {
-            Profile::Model(preset) => Ok(Config::preset(*preset, quirks)),
+            Profile::Model(preset) => Ok(FlashDriveConfig::preset(*preset, quirks)),
             _ => self.document()?.read(flash::profile),
         }
     }
@@ -207,23 +207,23 @@ const BLOCKS: u32 = 256;
 
 /// Blocks of a plane that hold no data in the steady state: those kept free, the one that preemptive collection is at, and
 /// half of those that are being written.
-fn reserve(config: &Config) -> f64 {
+fn reserve(config: &FlashDriveConfig) -> f64 {
     let under_way = f64::from(u8::from(config.ftl.gc.mode == GcMode::Preemptive));
     f64::from(config.ftl.gc.start) + under_way + f64::from(config.ftl.streams + 1) / 2.0
 }
 
 /// Bytes of so many blocks a plane that can hold data.
-fn usable(config: &Config, blocks: u32) -> f64 {
+fn usable(config: &FlashDriveConfig, blocks: u32) -> f64 {
     (f64::from(blocks) - reserve(config)).max(1.0) * row(config) as f64 * f64::from(config.geometry.pages)
 }
 
 /// The part of them that does.
-fn share(config: &Config) -> f64 {
+fn share(config: &FlashDriveConfig) -> f64 {
     config.ftl.capacity.unwrap_or_default().0 as f64 / usable(config, config.geometry.blocks)
 }
 
 /// Bytes of a page of every plane.
-fn row(config: &Config) -> u64 {
+fn row(config: &FlashDriveConfig) -> u64 {
     let g = &config.geometry;
     u64::from(g.channels) * u64::from(g.ways) * u64::from(g.planes) * u64::from(g.page_bytes)
 }
@@ -234,7 +234,7 @@ fn row(config: &Config) -> u64 {
 /// the blocks that can hold data does (Desnoyers, "Analytic Models of SSD Write Performance", 2014; a block's size hardly
 /// matters): that is kept, and with it the capacity follows. An erase takes so much less as a block is smaller, so that
 /// erasing costs the same for each page.
-pub fn resized(config: &Config, blocks: u32, pages: u32) -> Config {
+pub fn resized(config: &FlashDriveConfig, blocks: u32, pages: u32) -> FlashDriveConfig {
     let mut small = *config;
     small.geometry.blocks = blocks;
     small.geometry.pages = pages;
@@ -247,7 +247,7 @@ pub fn resized(config: &Config, blocks: u32, pages: u32) -> Config {
 
 /// Blocks of a plane, and pages of a block, that offer a capacity less than the drive's own: of the sizes that leave a plane
 /// enough blocks the one that rounds them up least, because the few blocks to spare decide the write amplification.
-fn fitted(config: &Config, capacity: Bytes) -> (u32, u32) {
+fn fitted(config: &FlashDriveConfig, capacity: Bytes) -> (u32, u32) {
     let g = &config.geometry;
     let levels = g.cell.levels() as u32;
     // Pages of a plane that can hold data.
@@ -285,7 +285,7 @@ impl DeviceConfig {
 }
 
 /// The same drive with another capacity.
-pub(super) fn shrink(config: &mut Config, capacity: Bytes) {
+pub(super) fn shrink(config: &mut FlashDriveConfig, capacity: Bytes) {
     let own = config.ftl.capacity.unwrap_or_default();
     let g = config.geometry;
     if config.ftl.mapping == Mapping::InPlace || capacity.0 >= own.0 {

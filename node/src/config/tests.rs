@@ -808,12 +808,12 @@ fn the_same_nqn_has_the_same_serial() {
 #[test]
 fn the_arbiter_gets_the_same_numbers() {
     let text = "[[device]]\narbitration = \"wrr\"\nweights = \"3:2:1\"\nburst = 4";
-    let settings: weir_arbiter::Settings = good(text).devices[0].arbitration.into();
+    let settings: weir_arbiter::ArbiterSettings = good(text).devices[0].arbitration.into();
     assert_eq!(settings.mechanism, weir_arbiter::Mechanism::Wrr);
     assert_eq!((settings.weights.high, settings.weights.medium, settings.weights.low), (3, 2, 1));
     assert_eq!(settings.burst, weir_arbiter::Burst::Log2(2));
-    let default: weir_arbiter::Settings = good("").devices[0].arbitration.into();
-    assert_eq!(default, weir_arbiter::Settings::new(weir_arbiter::Mechanism::Drr));
+    let default: weir_arbiter::ArbiterSettings = good("").devices[0].arbitration.into();
+    assert_eq!(default, weir_arbiter::ArbiterSettings::new(weir_arbiter::Mechanism::Drr));
 }
 
 #[test]

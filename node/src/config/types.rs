@@ -34,7 +34,7 @@ pub struct Config {
 pub struct PoolConfig {
     /// Its name, which is on its drives.
     pub name: String,
-    /// Indices into [`Config::devices`].
+    /// Indices into [`FlashDriveConfig::devices`].
     pub devices: Vec<usize>,
 }
 
@@ -43,9 +43,9 @@ pub struct PoolConfig {
 pub struct VolumeConfig {
     /// Its name.
     pub name: String,
-    /// Whose it is: index into [`Config::tenants`].
+    /// Whose it is: index into [`FlashDriveConfig::tenants`].
     pub tenant: usize,
-    /// Where it is: index into [`Config::pools`].
+    /// Where it is: index into [`FlashDriveConfig::pools`].
     pub pool: usize,
     /// Its size when it is made; rounded up to whole MiB.
     pub size: Bytes,
@@ -168,7 +168,7 @@ pub struct FlashConfig {
     /// Follow the profile's source where it does what no drive does.
     pub quirks: bool,
     /// All numbers.
-    pub config: weir_flash::Config,
+    pub config: weir_flash::FlashDriveConfig,
     /// What the drive went through before it starts.
     pub precondition: weir_flash::Precondition,
     /// The channels' rate in bytes a second, where it was given.
@@ -253,7 +253,7 @@ impl Default for Arbitration {
 
 impl Arbitration {
     /// Takes weights and quanta over from the arbiter's settings.
-    pub fn take_shares(&mut self, settings: &weir_arbiter::Settings) {
+    pub fn take_shares(&mut self, settings: &weir_arbiter::ArbiterSettings) {
         let (w, q) = (settings.weights, settings.quanta);
         self.weights = Shares { high: w.high, medium: w.medium, low: w.low };
         self.quanta = Shares { high: q.high, medium: q.medium, low: q.low };
@@ -494,7 +494,7 @@ impl TenantConfig {
 /// One way to a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportConfig {
-    /// Index into [`Config::devices`].
+    /// Index into [`FlashDriveConfig::devices`].
     pub device: usize,
     /// By which protocol and where.
     pub door: DoorConfig,
@@ -515,14 +515,14 @@ pub enum DoorConfig {
     VhostUser {
         /// The socket.
         path: PathBuf,
-        /// Index into [`Config::tenants`].
+        /// Index into [`FlashDriveConfig::tenants`].
         tenant: usize,
     },
     /// A PCIe drive on a vfio-user socket.
     VfioUser {
         /// The socket.
         path: PathBuf,
-        /// Index into [`Config::tenants`].
+        /// Index into [`FlashDriveConfig::tenants`].
         tenant: usize,
         /// How doorbells come.
         doorbells: Doorbells,
@@ -530,7 +530,7 @@ pub enum DoorConfig {
 }
 
 impl DoorConfig {
-    /// The socket, and whose it is: an index into [`Config::tenants`].
+    /// The socket, and whose it is: an index into [`FlashDriveConfig::tenants`].
     pub fn socket(&self) -> Option<(&Path, usize)> {
         match self {
             DoorConfig::NvmeTcp => None,
@@ -559,10 +559,10 @@ impl fmt::Display for DoorConfig {
 }
 
 /// For the arbiter of a drive; every number is in the arbiter's range by construction.
-impl From<Arbitration> for weir_arbiter::Settings {
+impl From<Arbitration> for weir_arbiter::ArbiterSettings {
     fn from(from: Arbitration) -> Self {
         let Arbitration { mechanism, weights: w, burst, quanta: q } = from;
-        weir_arbiter::Settings {
+        weir_arbiter::ArbiterSettings {
             mechanism: match mechanism {
                 Mechanism::None => weir_arbiter::Mechanism::None,
                 Mechanism::Rr => weir_arbiter::Mechanism::Rr,

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use weir_sys::keep::{Introduction, Keep, ToKeeper, ToWorker};
+use weir_sys::keeper_channel::{Introduction, Keep, ToKeeper, ToWorker};
 use weir_sys::sched;
 
 /// What the keeper calls the configuration as it is now.

@@ -8,14 +8,14 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use weir_session::keeper::Layouts;
 use weir_session::vfio_user::checkpoint;
-use weir_sys::keep::{self, ToKeeper};
+use weir_sys::keeper_channel::{self, ToKeeper};
 use weir_sys::media::{FLASH_SCHEMA, RAM_SCHEMA, REGIONS_SCHEMA};
 
 /// What this program reads and writes of what outlives a worker.
 pub fn layouts() -> Layouts {
     let arenas = [RAM_SCHEMA, FLASH_SCHEMA, REGIONS_SCHEMA, crate::owner::SCHEMA];
     let list = Layouts::default()
-        .with("keeper", keep::VERSION, keep::VERSION)
+        .with("keeper", keeper_channel::VERSION, keeper_channel::VERSION)
         .with("arena", weir_sys::arena::VERSION, weir_sys::arena::VERSION)
         .with("journal", weir_journal::VERSION, weir_journal::VERSION)
         .with("nvme-tcp-connection", weir_session::nvme_tcp::SAVED_VERSION, weir_session::nvme_tcp::SAVED_VERSION)

@@ -1,7 +1,7 @@
 //! Arbitration by what the flash spends.
 
 use super::*;
-use weir_controller::{Attach, DataPointer, Model, Request, SqHandle, Tag, TenantConfig};
+use weir_controller::{Attach, BlockRequest, DataPointer, SqHandle, Tag, TenantConfig, TransportModel};
 use weir_flash::FlashOp;
 use weir_spec::nvme::Cqe;
 use weir_units::Class;
@@ -48,7 +48,7 @@ fn share(cost: &str) -> ([u64; 2], Device) {
         .into();
     let mut device = Device::open(&config, machine, Nanos(0)).unwrap();
     let queues: [SqHandle; 2] = [0, 1].map(|tenant: u16| {
-        let attach = Attach { tenant, owner: Owner(tenant.into()), model: Model::Front, host: "test".into() };
+        let attach = Attach { tenant, owner: Owner(tenant.into()), model: TransportModel::Front, host: "test".into() };
         let machine = device.machine_mut();
         let controller = machine.attach(Nanos(0), attach).unwrap();
         machine.add_message_queue(controller, 64, None, Owner(tenant.into())).unwrap()
@@ -66,7 +66,7 @@ fn share(cost: &str) -> ([u64; 2], Device) {
             let who = usize::from(tag >= 32);
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let offset = (seed >> 33) % BLOCKS * 4096;
-            let request = Request { op: [Op::Read, Op::Write][who], nsid: 1, offset, len: 4096, fua: false };
+            let request = BlockRequest { op: [Op::Read, Op::Write][who], nsid: 1, offset, len: 4096, fua: false };
             device.apply(now, Event::Submit { queue: queues[who], request, tag: Tag(tag) }, &mut hosts);
         }
         device.run(now, &mut hosts, &mut reactor, Nanos::NEVER);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc;
-use weir_controller::{Attach, ControllerHandle, DataPointer, Model, Request, SqHandle, Tag};
+use weir_controller::{Attach, BlockRequest, ControllerHandle, DataPointer, SqHandle, Tag, TransportModel};
 use weir_spec::nvme::Cqe;
 
 const SECTOR: u64 = 512;
@@ -70,7 +70,7 @@ struct Rig {
 }
 
 fn attach(device: &mut Device, now: Nanos) -> (ControllerHandle, SqHandle) {
-    let front = Attach { tenant: 0, owner: Owner(1), model: Model::Front, host: "test".into() };
+    let front = Attach { tenant: 0, owner: Owner(1), model: TransportModel::Front, host: "test".into() };
     let controller = device.machine_mut().attach(now, front).unwrap();
     let queue = device.machine_mut().add_message_queue(controller, 256, None, Owner(1)).unwrap();
     (controller, queue)
@@ -107,7 +107,7 @@ impl Rig {
         }
         let covers = if op == Op::Flush { self.oracle.acked.clone() } else { Vec::new() };
         let (offset, len) = (u64::from(sectors.start) * SECTOR, (sectors.len() as u64 * SECTOR) as u32);
-        let request = Request { op, nsid: NSID, offset, len, fua };
+        let request = BlockRequest { op, nsid: NSID, offset, len, fua };
         self.pending.insert(self.tag, Pending { op, sectors, fua, covers });
         let event = Event::Submit { queue: self.front.1, request, tag: Tag(self.tag) };
         self.device.apply(self.now, event, &mut self.host);
@@ -279,7 +279,7 @@ proptest! {
         let mut rig = Rig::new(&keys, MediaConfig::File(file.clone()));
         run(&mut rig, steps);
         drop(rig);
-        for path in [FlashState::path_of(&file), Remembered::path_of(&file), file] {
+        for path in [FlashState::path_of(&file), NonvolatileFile::path_of(&file), file] {
             std::fs::remove_file(path).unwrap();
         }
     }

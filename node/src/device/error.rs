@@ -12,7 +12,7 @@ pub enum OpenError {
     /// The drive that it is made of.
     Target(TransportError),
     /// Its machine refuses the configuration.
-    Subsystem(weir_controller::Error),
+    Subsystem(weir_controller::ManagementError),
     /// Its size.
     Capacity(String),
     /// Its flash.
@@ -38,8 +38,8 @@ impl From<MediaError> for OpenError {
     }
 }
 
-impl From<weir_controller::Error> for OpenError {
-    fn from(e: weir_controller::Error) -> Self {
+impl From<weir_controller::ManagementError> for OpenError {
+    fn from(e: weir_controller::ManagementError) -> Self {
         OpenError::Subsystem(e)
     }
 }

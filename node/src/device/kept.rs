@@ -5,7 +5,7 @@ use crate::config::{DeviceConfig, FlashConfig, MediaConfig};
 use crate::flash::FlashService;
 use std::os::fd::{AsFd, OwnedFd};
 use weir_sys::arena::Schema;
-use weir_sys::keep::Keep;
+use weir_sys::keeper_channel::Keep;
 use weir_sys::media::{FLASH_MAP_SCHEMA, FlashState, Media, MediaError, RAM_SCHEMA, REGIONS_SCHEMA, Ram, Spec, Store};
 use weir_units::Nanos;
 
@@ -87,7 +87,7 @@ pub(super) fn memory(name: &str, keep: &Keep) -> Result<Option<OwnedFd>, OpenErr
     if let Some(fd) = keep.take_one(name) {
         return Ok(Some(fd));
     }
-    let fd = weir_sys::keep::memory_file(name).map_err(fail)?;
+    let fd = weir_sys::keeper_channel::memory_file(name).map_err(fail)?;
     keep.hold(name, &[fd.as_fd()]).map_err(fail)?;
     Ok(Some(fd))
 }

@@ -6,8 +6,10 @@ use crate::door::Place;
 use crate::pool::seat::Reach;
 use std::collections::HashMap;
 use std::sync::mpsc;
-use weir_controller::{Attach, ControllerHandle, DataPointer, Model, NamespaceConfig, Request, SqHandle, Tag};
-use weir_pool::{CHUNK, Segment, VolumeId};
+use weir_controller::{
+    Attach, BlockRequest, ControllerHandle, DataPointer, NamespaceConfig, SqHandle, Tag, TransportModel,
+};
+use weir_pool::{CHUNK, VolumeId, VolumeSegment};
 use weir_spec::nvme::Cqe;
 
 #[derive(Default)]
@@ -74,7 +76,7 @@ impl Bench {
             MachineConfig { namespaces, volatile_write_cache: true, ..MachineConfig::new("nqn.2026-01.test.weir:v") };
         let front = self.drives.add_front((0, VolumeId(1)), (0, machine), self.now).unwrap();
         let piece = |(i, drive): (usize, &u32)| {
-            let segment = Segment { logical: 4 * i as u32, drive: i, start: 4, len: 4 };
+            let segment = VolumeSegment { logical: 4 * i as u32, drive: i, start: 4, len: 4 };
             (Reach { place: Place { shard: 0, drive: *drive }, guest: None }, segment)
         };
         let pieces: Vec<_> = on.iter().enumerate().map(piece).collect();
@@ -84,7 +86,7 @@ impl Bench {
     }
 
     fn connect(&mut self, front: u32, host: &str) -> Client {
-        let attach = Attach { tenant: 0, owner: Owner(1), model: Model::Front, host: host.into() };
+        let attach = Attach { tenant: 0, owner: Owner(1), model: TransportModel::Front, host: host.into() };
         let machine = self.drives.get(front);
         let controller = machine.attach(self.now, attach).unwrap();
         Client { front, controller, queue: machine.add_message_queue(controller, 16, None, Owner(1)).unwrap() }
@@ -97,7 +99,7 @@ impl Bench {
     fn begin(&mut self, client: Client, op: Op) -> u32 {
         self.tag += 1;
         let len = if op == Op::Write { 4096 } else { 0 };
-        let request = Request { op, nsid: 1, offset: 0, len, fua: false };
+        let request = BlockRequest { op, nsid: 1, offset: 0, len, fua: false };
         let event = Event::Submit { queue: client.queue, request, tag: Tag(self.tag) };
         self.drives.apply(client.front, self.now, event, &mut self.hosts);
         self.tag

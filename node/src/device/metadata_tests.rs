@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use weir_controller::testing::{Memory, admin, io};
+use weir_controller::testing::{TestHost, admin, io};
 use weir_controller::{ConnectRequest, SqHandle, Tag};
 use weir_spec::nvme::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, Property};
 use weir_spec::nvme::identify::{IdentifyNamespace, cns, namespace_list};
@@ -24,7 +24,7 @@ struct Rig {
     config: DeviceConfig,
     file: PathBuf,
     device: Device,
-    host: Memory,
+    host: TestHost,
     reactor: Reactor,
     /// The admin queue, and an I/O queue.
     queues: Vec<SqHandle>,
@@ -35,7 +35,7 @@ struct Rig {
 }
 
 fn remove(file: &Path) {
-    for path in [file, &FlashState::path_of(file), &Remembered::path_of(file), &MetadataFile::path_of(file)] {
+    for path in [file, &FlashState::path_of(file), &NonvolatileFile::path_of(file), &MetadataFile::path_of(file)] {
         let _ = std::fs::remove_file(path);
     }
 }
@@ -58,7 +58,7 @@ impl Rig {
         let config = crate::config::Config::parse(&text, "weir.toml", Path::new("/etc/weir"));
         let config = config.unwrap_or_else(|e| panic!("{e}")).devices[0].clone();
         let device = open(&config, Nanos(0)).unwrap_or_else(|e| panic!("{e}"));
-        let (host, reactor) = (Memory::default(), Reactor::new().unwrap());
+        let (host, reactor) = (TestHost::default(), Reactor::new().unwrap());
         let (tag, now, answers) = (0, Nanos(1), HashMap::new());
         let mut rig = Rig { config, file, device, host, reactor, queues: Vec::new(), cntlid: 0, tag, now, answers };
         rig.connect();
@@ -168,7 +168,7 @@ impl Rig {
         }
         self.leave();
         self.device = open(&self.config, self.now).unwrap_or_else(|e| panic!("{e}"));
-        (self.host, self.tag) = (Memory::default(), 0);
+        (self.host, self.tag) = (TestHost::default(), 0);
         self.answers.clear();
         self.connect();
     }
@@ -306,7 +306,7 @@ fn a_block_device_has_no_place_for_metadata_and_a_lone_file_is_refused() {
     assert_eq!(rig.identify(1).nlbaf, 7, "all eight formats");
     assert!(rig.format(1, FormatDw10(2).with_mset(1).with_pi(2)).is_success());
     rig.leave();
-    std::fs::remove_file(Remembered::path_of(&rig.file)).unwrap();
+    std::fs::remove_file(NonvolatileFile::path_of(&rig.file)).unwrap();
     std::fs::remove_file(&rig.file).unwrap();
     let e = open(&rig.config, rig.now).err().map(|e| e.to_string()).unwrap_or_default();
     assert!(e.contains(".meta") && e.contains("is missing or empty"), "{e}");

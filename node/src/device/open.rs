@@ -8,7 +8,7 @@ use crate::remote::{Origin, Remote, Source};
 use crate::target;
 use std::os::fd::OwnedFd;
 use weir_driver::TransportError;
-use weir_sys::keep::Keep;
+use weir_sys::keeper_channel::Keep;
 use weir_sys::media::{Media, MediaKind, Spec};
 use weir_sys::reactor;
 

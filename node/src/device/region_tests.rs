@@ -8,11 +8,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use weir_controller::testing::io;
-use weir_controller::{Attach, ControllerHandle, DataPointer, Model, OpenChannelSet, SqHandle, Tag, ZoneState};
+use weir_controller::{
+    Attach, ControllerHandle, DataPointer, OpenChannelSet, SqHandle, Tag, TransportModel, ZoneState,
+};
 use weir_flash::ChunkState;
 use weir_spec::nvme::zns::{SendAction, ZonedOpcode};
 use weir_spec::nvme::{Cqe, IoOpcode, Sqe};
-use weir_sys::keep::{Channel, ToKeeper, ToWorker};
+use weir_sys::keeper_channel::{Channel, ToKeeper, ToWorker};
 use zerocopy::little_endian::U32;
 
 const BLOCK: u64 = 4096;
@@ -99,7 +101,7 @@ struct Rig {
 }
 
 fn attach(device: &mut Device, now: Nanos) -> (ControllerHandle, SqHandle) {
-    let front = Attach { tenant: 0, owner: Owner(1), model: Model::Front, host: "test".into() };
+    let front = Attach { tenant: 0, owner: Owner(1), model: TransportModel::Front, host: "test".into() };
     let controller = device.machine_mut().attach(now, front).unwrap();
     let queue = device.machine_mut().add_message_queue(controller, 256, None, Owner(1)).unwrap();
     (controller, queue)
@@ -122,7 +124,7 @@ fn open(config: &DeviceConfig, now: Nanos, keeper: Option<&Keeper>) -> Device {
 
 /// A drive's bytes, what its zones or chunks are, and what it remembers.
 fn remove(file: &Path) {
-    for path in [file, &FlashState::path_of(file), &Remembered::path_of(file)] {
+    for path in [file, &FlashState::path_of(file), &NonvolatileFile::path_of(file)] {
         let _ = std::fs::remove_file(path);
     }
 }

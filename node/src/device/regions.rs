@@ -8,11 +8,11 @@ use super::{Backend, Device, OpenError, beside, kept, open_backend, power, uuid_
 use crate::config::DeviceConfig;
 use std::os::fd::AsFd;
 use std::path::Path;
-use weir_controller::{Config as MachineConfig, NamespaceConfig, OpenChannelSet, Subsystem, ZoneLoss};
+use weir_controller::{NamespaceConfig, OpenChannelSet, Subsystem, SubsystemConfig as MachineConfig, ZoneLoss};
 use weir_flash::{OpenChannelConfig, RegionError, RegionImage, RegionKeys, RegionSize};
 use weir_spec::nvme::Status;
-use weir_sys::keep::Keep;
-use weir_sys::media::{FlashState, Found, MediaError, REGIONS_SCHEMA};
+use weir_sys::keeper_channel::Keep;
+use weir_sys::media::{FlashState, ImageCondition, MediaError, REGIONS_SCHEMA};
 use weir_units::{Bytes, Nanos};
 
 /// A piece of what is zeroed at once.
@@ -36,7 +36,11 @@ impl<'a> Place<'a> {
         beside(config).map(Place::Beside).or_else(held)
     }
 
-    fn open(&self, keys: RegionKeys, size: &RegionSize) -> Result<(FlashState, RegionImage, Found), OpenError> {
+    fn open(
+        &self,
+        keys: RegionKeys,
+        size: &RegionSize,
+    ) -> Result<(FlashState, RegionImage, ImageCondition), OpenError> {
         Ok(match self {
             Place::Beside(media) => {
                 FlashState::check_blank(media)?;
@@ -59,13 +63,13 @@ fn state_at(
     let (state, image, found) = place.open(keys, &size)?;
     let path = state.path();
     let behind = adopt(image).map_err(|e| OpenError::Flash(format!("{}: {e}", path.display())))?;
-    if found == Found::Crashed {
+    if found == ImageCondition::Crashed {
         tracing::info!(state = %path.display(), "the drive was not stopped; what lies behind its data is zeroed");
     }
-    if let (Place::Held(name, keep), Found::New) = (place, found) {
+    if let (Place::Held(name, keep), ImageCondition::New) = (place, found) {
         keep.hold(name, &[state.file().as_fd()]).map_err(|e| MediaError::kept(name, e))?;
     }
-    Ok((state, if found == Found::Crashed { behind } else { Gone::new() }))
+    Ok((state, if found == ImageCondition::Crashed { behind } else { Gone::new() }))
 }
 
 /// Gives a zoned drive the state that outlives its process, where it has one.

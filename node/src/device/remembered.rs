@@ -5,8 +5,8 @@ use super::{Device, OpenError};
 use crate::config::{DeviceConfig, MediaConfig};
 use std::path::Path;
 use weir_controller::{RestoreError, Subsystem};
-use weir_sys::keep::Keep;
-use weir_sys::media::{MediaError, Remembered};
+use weir_sys::keeper_channel::Keep;
+use weir_sys::media::{MediaError, NonvolatileFile};
 use weir_units::Nanos;
 
 /// What could not be written is tried again so much later.
@@ -14,14 +14,14 @@ const AGAIN: Nanos = Nanos::from_secs(1);
 
 /// The file, and the generation of the machine's state that was written last, or could not be.
 pub(super) struct Kept {
-    pub(super) file: Remembered,
+    pub(super) file: NonvolatileFile,
     tried: u64,
     /// Where it could not be written: when that is tried again, unless it changes before.
     again: Option<Nanos>,
 }
 
 impl Kept {
-    fn new(file: Remembered) -> Self {
+    fn new(file: NonvolatileFile) -> Self {
         // What the power cut short has been noted: that is written at the first run.
         Kept { file, tried: 0, again: None }
     }
@@ -50,8 +50,8 @@ pub(super) fn remember(
     let MediaConfig::File(path) = &config.media else {
         return if config.media == MediaConfig::Ram { remember_in_memory(config, machine, keep) } else { Ok(None) };
     };
-    let beside = Remembered::path_of(path);
-    let (file, blob) = match Remembered::open(path, is_new, keep.generation() > 0) {
+    let beside = NonvolatileFile::path_of(path);
+    let (file, blob) = match NonvolatileFile::open(path, is_new, keep.generation() > 0) {
         // Where nothing was remembered and nothing can be, a drive is what it was made as after each start.
         Err(e @ MediaError::Io { .. }) if !beside.exists() => {
             tracing::warn!("{e}; what hosts tell the drive to remember ends with this process");
@@ -71,7 +71,7 @@ pub(super) fn remember(
 fn remember_in_memory(config: &DeviceConfig, machine: &mut Subsystem, keep: &Keep) -> Result<Option<Kept>, OpenError> {
     let Some(fd) = kept::memory(&format!("nvme:{}", config.name), keep)? else { return Ok(None) };
     let path = format!("what device {} remembers", config.name);
-    let (file, blob) = Remembered::in_memory(fd, path.clone().into(), keep.generation() > 0)?;
+    let (file, blob) = NonvolatileFile::in_memory(fd, path.clone().into(), keep.generation() > 0)?;
     if let Some(blob) = blob {
         machine.restore(&blob).map_err(|e| OpenError::Flash(format!("{path}: {e}")))?;
     }

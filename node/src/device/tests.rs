@@ -2,8 +2,8 @@
 
 use super::*;
 use std::path::PathBuf;
-use weir_controller::{Operation, Service};
-use weir_sys::media::Remembered;
+use weir_controller::{Operation, TimingModel};
+use weir_sys::media::NonvolatileFile;
 
 const SMALL: &str = "capacity=64MiB";
 
@@ -101,7 +101,7 @@ fn what_a_drive_remembers_is_written_as_soon_as_it_can_be() {
     let written = || std::fs::metadata(dir.join("ssd.nvme")).unwrap().len() != 0;
     // It can be read and not be written.
     let unwritable = std::fs::File::open("/dev/null").unwrap();
-    let (unwritable, _) = Remembered::in_memory(unwritable.into(), "/dev/null".into(), false).unwrap();
+    let (unwritable, _) = NonvolatileFile::in_memory(unwritable.into(), "/dev/null".into(), false).unwrap();
     let kept = device.remembered.as_mut().unwrap();
     let file = std::mem::replace(&mut kept.file, unwritable);
     device.machine.note_media_fault(false);

@@ -1,7 +1,9 @@
 use super::drives::{Earliest, SLICE};
 use super::*;
 use std::collections::BTreeMap;
-use weir_controller::{Attach, ControllerHandle, DataPointer, Model, Request, SqHandle, Tag, TenantConfig};
+use weir_controller::{
+    Attach, BlockRequest, ControllerHandle, DataPointer, SqHandle, Tag, TenantConfig, TransportModel,
+};
 use weir_spec::nvme::Cqe;
 use weir_sys::sched::Waits;
 use weir_units::Class;
@@ -62,7 +64,7 @@ impl Bench {
     /// A drive in a file that is gone with the drive.
     fn in_a_file(name: &str, query: &str) -> Bench {
         let path = std::env::temp_dir().join(format!("weir-timed-{name}-{}", std::process::id()));
-        let beside = Remembered::path_of(&path);
+        let beside = NonvolatileFile::path_of(&path);
         let _ = (std::fs::remove_file(&path), std::fs::remove_file(&beside));
         let bench = Self::around(drive_on(Some(MediaConfig::File(path.clone())), query));
         std::fs::remove_file(&path).unwrap();
@@ -78,7 +80,7 @@ impl Bench {
         let tag = self.hosts.buffers.len() as u32;
         let len = buffer.len() as u32;
         self.hosts.buffers.insert(tag, buffer);
-        let request = Request { op, nsid: 1, offset, len, fua: false };
+        let request = BlockRequest { op, nsid: 1, offset, len, fua: false };
         let event = Event::Submit { queue: self.queue, request, tag: Tag(tag) };
         self.device.apply(now, event, &mut self.hosts);
         tag
@@ -119,7 +121,7 @@ fn drive_on(media: Option<MediaConfig>, query: &str) -> (Device, ControllerHandl
     let mut machine = crate::node::machine_config(&config);
     machine.tenants = vec![TenantConfig { hosts: Vec::new(), ..TenantConfig::new("all", Class::High) }];
     let mut device = Device::open(&config, machine, Nanos(0)).unwrap();
-    let attach = Attach { tenant: 0, owner: Owner(0), model: Model::Front, host: "test".into() };
+    let attach = Attach { tenant: 0, owner: Owner(0), model: TransportModel::Front, host: "test".into() };
     let machine = device.machine_mut();
     let controller = machine.attach(Nanos(0), attach).unwrap();
     let queue = machine.add_message_queue(controller, 256, None, Owner(0)).unwrap();
@@ -279,7 +281,7 @@ fn commands_that_are_due_together_are_shown_in_pieces() {
     let start = reactor.now();
     for tag in 0..64 {
         hosts.buffers.insert(tag, vec![1; 16 * KIB]);
-        let request = Request { op: Op::Write, nsid: 1, offset: u64::from(tag) << 16, len: 16 << 10, fua: false };
+        let request = BlockRequest { op: Op::Write, nsid: 1, offset: u64::from(tag) << 16, len: 16 << 10, fua: false };
         drives.apply(0, start, Event::Submit { queue, request, tag: Tag(tag) }, &mut hosts);
     }
     drives.run(start, &mut hosts, &mut reactor);
@@ -329,7 +331,7 @@ fn drives_of_a_shard_take_turns_by_their_deadlines() {
     let submit = |drives: &mut Drives, hosts: &mut Hosts, drive: usize, len: usize| {
         let tag = hosts.buffers.len() as u32;
         hosts.buffers.insert(tag, vec![1; len]);
-        let request = Request { op: Op::Write, nsid: 1, offset: 0, len: len as u32, fua: false };
+        let request = BlockRequest { op: Op::Write, nsid: 1, offset: 0, len: len as u32, fua: false };
         let event = Event::Submit { queue: queues[drive], request, tag: Tag(tag) };
         drives.apply(drive as u32, start, event, hosts);
         tag

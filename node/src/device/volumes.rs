@@ -10,10 +10,10 @@ use crate::pool::parts::{Bytes, GUEST, Part, Parts, Via, Whose, front_owner, gue
 use crate::pool::seat::{Guest, Letter, Mail, Reach, Seat, Sent};
 use std::collections::BTreeSet;
 use weir_controller::{
-    Attach, Config as MachineConfig, ControllerHandle, Event, Host, Model, Op, Owner, Request, SlotId, SqHandle,
-    Subsystem, Tag,
+    Attach, BlockRequest, ControllerHandle, Event, Host, Op, Owner, SlotId, SqHandle, Subsystem,
+    SubsystemConfig as MachineConfig, Tag, TransportModel,
 };
-use weir_pool::{CHUNK, Pool, Segment, Setup, VolumeId};
+use weir_pool::{CHUNK, Pool, Setup, VolumeId, VolumeSegment};
 use weir_spec::nvme::Status;
 use weir_sys::reactor::Reactor;
 use weir_units::Nanos;
@@ -234,7 +234,7 @@ impl Drives {
         now: Nanos,
     ) -> Result<(ControllerHandle, SqHandle, u32), String> {
         let machine = self.get(drive);
-        let attach = Attach { tenant, owner, model: Model::Front, host: host.into() };
+        let attach = Attach { tenant, owner, model: TransportModel::Front, host: host.into() };
         let depth = machine.config().max_queue_entries.min(DEPTH);
         let controller = machine.attach(now, attach).map_err(|e| e.to_string())?;
         let queue = machine.add_message_queue(controller, depth, None, owner);
@@ -302,7 +302,7 @@ impl Drives {
     ///
     /// # Errors
     /// A drive has no room for its controller.
-    pub fn lay_out(&mut self, place: u32, pieces: &[(Reach, Segment)], now: Nanos) -> Result<(), String> {
+    pub fn lay_out(&mut self, place: u32, pieces: &[(Reach, VolumeSegment)], now: Nanos) -> Result<(), String> {
         let number = place & !FRONT;
         let (tenant, host, _) = self.ways(place);
         let Some((front, _)) = self.front(place) else { return Ok(()) };
@@ -445,7 +445,7 @@ impl Drives {
     }
 
     /// Sends a command to the shard that has its drive, with the bytes that it takes.
-    fn post<H: Host>(&mut self, (shard, guest): (u32, u32), request: Request, tag: Tag, doors: &mut H) {
+    fn post<H: Host>(&mut self, (shard, guest): (u32, u32), request: BlockRequest, tag: Tag, doors: &mut H) {
         let Volumes { parts, fronts, mail, .. } = &mut self.volumes;
         let takes = matches!(request.op, Op::Write | Op::Compare);
         let bytes = if takes { parts.load(tag, request.len, doors, fronts) } else { Ok(Vec::new()) };

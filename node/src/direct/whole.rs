@@ -13,7 +13,7 @@ use crate::device::{Beside, Both};
 use std::collections::VecDeque;
 use weir_controller::{Host, Io, Op, Subsystem};
 use weir_spec::nvme::Status;
-use weir_sys::media::{FileOpKind, Finished, Request};
+use weir_sys::media::{FileOpKind, FileRequest, Finished};
 use weir_sys::reactor::{IoBuf, Reactor};
 
 /// Marks the requests of such commands.
@@ -148,7 +148,7 @@ impl Direct {
             Ok(from) if whole.io.op == Op::Copy && !whole.filled => from,
             _ => whole.io.offset,
         };
-        let request = Request { op, offset, len, buf, token: slot.index() as u64 | WHOLE };
+        let request = FileRequest { op, offset, len, buf, token: slot.index() as u64 | WHOLE };
         match self.media.start(reactor, request) {
             Ok(()) => {
                 put(&mut self.wholes.active, slot, whole);

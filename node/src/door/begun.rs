@@ -5,16 +5,16 @@ use super::Cx;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use weir_controller::Begun;
-use weir_sys::keep::{self, Keep};
+use weir_sys::keeper_channel::{self, Keep};
 
 /// The bytes of a file that has such commands.
 pub(super) fn file(list: &[Begun]) -> io::Result<OwnedFd> {
-    keep::sealed("begun", &Begun::to_bytes(list))
+    keeper_channel::sealed("begun", &Begun::to_bytes(list))
 }
 
 /// What such a file says. What cannot be read is begun anew.
 pub(super) fn contents(file: OwnedFd) -> Vec<Begun> {
-    let read = keep::contents(file).map_err(|e| e.to_string());
+    let read = keeper_channel::contents(file).map_err(|e| e.to_string());
     read.and_then(|bytes| Begun::from_bytes(&bytes).map_err(|e| e.to_string())).unwrap_or_else(|e| {
         tracing::error!("when commands in flight were due cannot be read, and they are begun anew: {e}");
         Vec::new()

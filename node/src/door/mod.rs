@@ -14,9 +14,9 @@ use crate::device::Drives;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use weir_controller::{DataPointer, Event, Host, Owner, Tag, Taken};
+use weir_controller::{DataPointer, Event, Host, Owner, RingCompletion, Tag};
 use weir_spec::nvme::{Cqe, Status};
-use weir_sys::keep::Keep;
+use weir_sys::keeper_channel::Keep;
 use weir_sys::reactor::Reactor;
 use weir_units::Nanos;
 
@@ -196,7 +196,7 @@ impl Host for Doors {
         address: u64,
         vector: Option<u16>,
         cqe: &Cqe,
-        taken: Taken,
+        taken: RingCompletion,
     ) -> Result<(), Status> {
         self.vfio_user.complete(owner, address, vector, cqe, taken)
     }

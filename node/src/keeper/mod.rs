@@ -8,7 +8,7 @@
 //! ```
 //! After an upgrade it goes on as the new program itself ([`renew`]).
 //!
-//! One thread, one for each worker that waits for the death of its threads (`weir_sys::lifeline`), and one for a while for each that
+//! One thread, one for each worker that waits for the death of its threads (`weir_sys::robust_futex`), and one for a while for each that
 //! has ended; no allocation that grows with I/O: rings, doorbells and data never come here.
 
 mod failed;
@@ -37,10 +37,10 @@ use std::process::Stdio;
 use std::time::Duration;
 use upgrade::{Binary, Progress};
 use weir_session::keeper::{Effect, End, Event, Fit, Keeper, Layouts, Program, WorkerId};
-use weir_sys::keep::{Channel, LIVE, PASSING, ToKeeper, ToWorker};
+use weir_sys::keeper_channel::{Channel, LIVE, PASSING, ToKeeper, ToWorker};
 use weir_sys::signals::Signals;
 use weir_sys::systemd::{self, Notifier};
-use weir_sys::{reactor, renew as sys_renew, sched};
+use weir_sys::{exec as sys_renew, reactor, sched};
 use weir_units::Nanos;
 
 /// Names of listeners at which the keeper accepts vhost-user front ends; their paths follow.

@@ -4,8 +4,8 @@ use super::{Process, Running};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weir_session::keeper::{Event, WorkerId};
-use weir_sys::keep::{HEAR_TIMEOUT, ToWorker};
-use weir_sys::lifeline::Watch;
+use weir_sys::keeper_channel::{HEAR_TIMEOUT, ToWorker};
+use weir_sys::robust_futex::DeathWatch;
 use weir_units::Nanos;
 
 /// Begins the names of rosters, which are the keeper's own affair.
@@ -78,7 +78,7 @@ impl Process {
     pub(super) fn watch_again(&mut self, id: WorkerId) {
         let roster = self.held.get(&roster_of(id)).and_then(|fds| fds.first()).map(OwnedFd::try_clone);
         let (Some(worker), Some(roster)) = (self.workers.get_mut(&id), roster) else { return };
-        match roster.and_then(Watch::begin) {
+        match roster.and_then(DeathWatch::begin) {
             Ok(watch) => worker.threads = Some(watch),
             Err(e) => tracing::warn!("the threads of worker {} are not watched: {e}; the end of its process is", id.0),
         }

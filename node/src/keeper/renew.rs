@@ -27,7 +27,7 @@ use std::rc::Rc;
 use weir_session::keeper::saved::{Number, Saved, SavedProgram, SavedWorker};
 use weir_session::keeper::{Envelope, Layouts, WorkerId};
 use weir_sys::crc::Crc32c;
-use weir_sys::keep::{Channel, contents, sealed};
+use weir_sys::keeper_channel::{Channel, contents, sealed};
 use weir_sys::signals::Signals;
 use weir_sys::systemd::{self, Notifier};
 use weir_units::Nanos;

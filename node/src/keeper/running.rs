@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use weir_session::keeper::{End, GO_PATIENCE, Layouts, START_PATIENCE};
-use weir_sys::keep::Channel;
-use weir_sys::lifeline::Watch;
+use weir_sys::keeper_channel::Channel;
+use weir_sys::robust_futex::DeathWatch;
 use weir_sys::sched;
 
 /// A worker's process.
@@ -18,7 +18,7 @@ pub(super) struct Running {
     /// What it reads and writes, once it is prepared.
     pub(super) layouts: Layouts,
     /// Tells when its threads are dead, where that is enough for the next one.
-    pub(super) threads: Option<Watch>,
+    pub(super) threads: Option<DeathWatch>,
     /// It waits, and has been told what is held; it hears of every change.
     pub(super) told: bool,
     /// It has closed its channel: it is dying, which may take a while, and will say nothing more.

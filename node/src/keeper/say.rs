@@ -4,7 +4,7 @@ use super::running::how;
 use super::{Process, Renewal};
 use crate::notice::notice;
 use weir_session::keeper::Notice;
-use weir_sys::keep::PASSING;
+use weir_sys::keeper_channel::PASSING;
 
 impl Process {
     /// Says it, and does what follows from it.

@@ -9,7 +9,7 @@ use super::parts::{Bytes, Part, Parts, Whose};
 use super::seat::{Seat, Sent};
 use crate::door::Place;
 use std::collections::VecDeque;
-use weir_controller::{ControllerHandle, Data, Io, Op, Request, SlotId};
+use weir_controller::{BlockRequest, ControllerHandle, Data, Io, Op, SlotId};
 use weir_pool::VolumeId;
 use weir_spec::nvme::Status;
 
@@ -295,7 +295,7 @@ impl Front {
             way.used += 1;
             let whose = Whose::Front { front: self.number, slot, drive: piece.way };
             let tag = parts.insert(Part { whose, bytes });
-            let request = Request { op: piece.op, nsid: 1, offset: piece.at, len: piece.len, fua: io.fua };
+            let request = BlockRequest { op: piece.op, nsid: 1, offset: piece.at, len: piece.len, fua: io.fua };
             send.extend(way.seat.send(request, tag));
         }
     }
@@ -428,10 +428,10 @@ mod tests {
 
     #[test]
     fn a_shutdown_and_a_flush_of_before_are_not_told() {
-        let config = weir_controller::Config::new("nqn.2026-01.test.weir:v");
+        let config = weir_controller::SubsystemConfig::new("nqn.2026-01.test.weir:v");
         let mut machine = weir_controller::Subsystem::new(config, weir_units::Nanos(0)).unwrap();
         let mut attach = |host: &str| {
-            let model = weir_controller::Model::Front;
+            let model = weir_controller::TransportModel::Front;
             let attach = weir_controller::Attach { tenant: 0, owner: Owner(1), model, host: host.into() };
             machine.attach(weir_units::Nanos(0), attach).unwrap()
         };

@@ -3,8 +3,8 @@
 use super::parts::{Bytes, Part, Parts, Whose};
 use super::seat::{Seat, Sent};
 use std::collections::{BTreeSet, VecDeque};
-use weir_controller::{Op, Request as Io};
-use weir_pool::{Answer, Effect, Error, Event as PoolEvent, Failure, Pool, Request, Setup};
+use weir_controller::{BlockRequest as Io, Op};
+use weir_pool::{EffectFailure, Pool, PoolAnswer, PoolEffect, PoolError, PoolEvent, PoolRequest, Setup};
 use weir_spec::nvme::Status;
 
 /// What a pool is asked: to be opened, or changed.
@@ -13,11 +13,11 @@ pub enum Ask {
     /// To open.
     Open,
     /// To change.
-    Request(Request),
+    Request(PoolRequest),
 }
 
 /// Who hears what became of it.
-pub type Reply = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
+pub type Reply = Box<dyn FnOnce(Result<PoolAnswer, PoolError>) + Send>;
 
 /// Bytes that are unmapped by one command.
 const UNMAP: u64 = 256 << 20;
@@ -87,7 +87,7 @@ impl PoolHost {
                 Ask::Request(request) => self.pool.apply(PoolEvent::Request(request)),
             };
             match effect {
-                Effect::Finished(result) => reply(result),
+                PoolEffect::Finished(result) => reply(result),
                 effect => {
                     self.reply = Some(reply);
                     return self.carry_out(effect, parts, send);
@@ -117,33 +117,34 @@ impl PoolHost {
                 let (pool, drive) = (self.pool.name(), self.pool.drive_name(self.unmap.0));
                 let what = "what nobody has there any more stays unused, and is deallocated at the next start";
                 tracing::warn!("pool {pool}: drive {drive} does not deallocate ({status}): {what}");
-                Err(Failure(status.to_string()))
+                Err(EffectFailure(status.to_string()))
             }
-            Some(status) => Err(Failure(status.to_string())),
+            Some(status) => Err(EffectFailure(status.to_string())),
             None => Ok(std::mem::take(&mut self.read)),
         };
         let effect = self.pool.apply(PoolEvent::Done(result));
         self.carry_out(effect, parts, send);
     }
 
-    fn carry_out(&mut self, effect: Effect, parts: &mut Parts, send: &mut Vec<Sent>) {
-        self.unmaps = matches!(effect, Effect::Unmap { .. }) || self.unmaps && matches!(effect, Effect::Flush { .. });
+    fn carry_out(&mut self, effect: PoolEffect, parts: &mut Parts, send: &mut Vec<Sent>) {
+        self.unmaps =
+            matches!(effect, PoolEffect::Unmap { .. }) || self.unmaps && matches!(effect, PoolEffect::Flush { .. });
         match effect {
-            Effect::Read { drive, offset, len } => {
+            PoolEffect::Read { drive, offset, len } => {
                 self.submit((drive, Op::Read, offset, len), vec![0; len as usize], parts, send);
             }
-            Effect::Write { drive, offset, bytes } => {
+            PoolEffect::Write { drive, offset, bytes } => {
                 self.submit((drive, Op::Write, offset, bytes.len() as u32), bytes, parts, send);
             }
-            Effect::Flush { drive } => {
+            PoolEffect::Flush { drive } => {
                 self.flushes = Some(drive);
                 self.submit((drive, Op::Flush, 0, 0), Vec::new(), parts, send);
             }
-            Effect::Unmap { drive, offset, len } => {
+            PoolEffect::Unmap { drive, offset, len } => {
                 self.unmap = (drive, offset, offset + len);
                 self.empty(parts, send);
             }
-            Effect::Finished(result) => {
+            PoolEffect::Finished(result) => {
                 if let Some(reply) = self.reply.take() {
                     reply(result);
                 }

@@ -4,7 +4,7 @@
 use crate::device::Device;
 use crate::door::{Kind, owner};
 use std::collections::VecDeque;
-use weir_controller::{Data, DataPointer, Host, Owner, SlotId, Tag, Taken};
+use weir_controller::{Data, DataPointer, Host, Owner, RingCompletion, SlotId, Tag};
 use weir_spec::nvme::{Cqe, Status};
 
 /// Whose queue at a drive it is that belongs to the front of that number.
@@ -289,7 +289,7 @@ impl<H: Host> Host for Via<'_, H> {
         address: u64,
         vector: Option<u16>,
         cqe: &Cqe,
-        taken: Taken,
+        taken: RingCompletion,
     ) -> Result<(), Status> {
         self.doors.complete(owner, address, vector, cqe, taken)
     }

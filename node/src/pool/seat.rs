@@ -9,7 +9,7 @@
 
 use super::parts::Ticket;
 use crate::door::Place;
-use weir_controller::{ControllerHandle, Event, Request, SqHandle, Tag};
+use weir_controller::{BlockRequest, ControllerHandle, Event, SqHandle, Tag};
 use weir_spec::nvme::Status;
 
 /// A queue of a pool or a volume at a drive.
@@ -47,7 +47,7 @@ pub enum Sent {
         /// The number of the guest there.
         guest: u32,
         /// The command.
-        request: Request,
+        request: BlockRequest,
         /// The part that it is.
         tag: Tag,
     },
@@ -70,7 +70,7 @@ impl Seat {
     }
 
     /// A command for its drive; `None` without a queue.
-    pub fn send(&self, request: Request, tag: Tag) -> Option<Sent> {
+    pub fn send(&self, request: BlockRequest, tag: Tag) -> Option<Sent> {
         Some(match *self {
             Seat::Here { drive, queue, .. } => Sent::Here(drive, Event::Submit { queue: queue?, request, tag }),
             Seat::There { shard, guest } => Sent::There { shard, guest, request, tag },
@@ -115,7 +115,7 @@ pub enum Letter {
         /// Comes back.
         ticket: Ticket,
         /// The command.
-        request: Request,
+        request: BlockRequest,
         /// Of a command that takes bytes: these.
         bytes: Vec<u8>,
     },

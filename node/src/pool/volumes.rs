@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::time::{Duration, Instant};
-use weir_pool::{Answer, CHUNK, Error, Request, Uuid, VolumeId};
+use weir_pool::{CHUNK, PoolAnswer, PoolError, PoolRequest, Uuid, VolumeId};
 use weir_units::Bytes;
 
 /// How long a volume that shrinks, or is not exported any more, waits for commands on their way.
@@ -110,15 +110,18 @@ fn text(refusal: Refusal) -> String {
     refusal.text().to_string()
 }
 
-fn refusal(error: Error) -> Refusal {
+fn refusal(error: PoolError) -> Refusal {
     let text = error.to_string();
     match error {
-        Error::Name(..) | Error::Empty => Refusal::Invalid(text),
-        Error::Exists(_) | Error::Space(..) | Error::Full(_) | Error::InUse(..) | Error::Last(_) | Error::Fault(_) => {
-            Refusal::Conflict(text)
-        }
-        Error::Unknown(_) | Error::NoMember(_) => Refusal::NotFound(text),
-        Error::Broken(_) | Error::NotWritten(..) | Error::Busy => Refusal::Unavailable(text),
+        PoolError::Name(..) | PoolError::Empty => Refusal::Invalid(text),
+        PoolError::Exists(_)
+        | PoolError::Space(..)
+        | PoolError::Full(_)
+        | PoolError::InUse(..)
+        | PoolError::Last(_)
+        | PoolError::Fault(_) => Refusal::Conflict(text),
+        PoolError::Unknown(_) | PoolError::NoMember(_) => Refusal::NotFound(text),
+        PoolError::Broken(_) | PoolError::NotWritten(..) | PoolError::Busy => Refusal::Unavailable(text),
     }
 }
 
@@ -198,7 +201,7 @@ impl Volumes {
     }
 
     /// Asks a pool and waits for what becomes of it.
-    fn ask(&self, pool: &PoolPlace, ask: Ask) -> Result<Answer, Refusal> {
+    fn ask(&self, pool: &PoolPlace, ask: Ask) -> Result<PoolAnswer, Refusal> {
         let (reply, answer) = mpsc::channel();
         let number = pool.number;
         self.shards[pool.shard as usize].post(move |s| {
@@ -408,7 +411,7 @@ impl Volumes {
         let pool = self.pool_named(pool)?;
         tenant_index(config, tenant)?;
         if self.look_for(name)?.is_some() {
-            return Err(refusal(Error::Exists(name.into())));
+            return Err(refusal(PoolError::Exists(name.into())));
         }
         if config.devices.iter().any(|d| d.nqn == self.nqn(name)) {
             return Err(Refusal::Conflict(format!(
@@ -417,13 +420,13 @@ impl Volumes {
         }
         let uuid = uuid().map_err(|e| Refusal::Unavailable(format!("/dev/urandom: {e}")))?;
         let (name, tenant) = (name.to_string(), tenant.to_string());
-        let request = Request::Create { name: name.clone(), tenant, uuid, chunks: chunks(bytes)? };
+        let request = PoolRequest::Create { name: name.clone(), tenant, uuid, chunks: chunks(bytes)? };
         self.change(pool, request, &exports)?;
         Ok(self.status(config, &self.find(&name)?, &exports))
     }
 
     /// What keeps a pool from being changed.
-    fn fault(&self, pool: usize) -> Result<Option<Error>, Refusal> {
+    fn fault(&self, pool: usize) -> Result<Option<PoolError>, Refusal> {
         self.call(pool, |s, number| s.drives.pool(number).fault().cloned())
     }
 
@@ -448,9 +451,9 @@ impl Volumes {
         let found = self.find(name)?;
         not_exported(&found, &exports)?;
         if self.look_for(to)?.is_some() {
-            return Err(refusal(Error::Exists(to.into())));
+            return Err(refusal(PoolError::Exists(to.into())));
         }
-        let request = Request::Rename { name: name.into(), to: to.into() };
+        let request = PoolRequest::Rename { name: name.into(), to: to.into() };
         self.change(found.pool, request, &exports)?;
         Ok(self.status(config, &self.find(to)?, &exports))
     }
@@ -465,7 +468,7 @@ impl Volumes {
         not_exported(&found, &exports)?;
         self.must_have_left(&found)?;
         let status = self.status(config, &found, &exports);
-        let deleted = self.change(found.pool, Request::Delete { name: name.into() }, &exports);
+        let deleted = self.change(found.pool, PoolRequest::Delete { name: name.into() }, &exports);
         // What has failed after it counted keeps the pool from the next change, and brings nothing back.
         let is_there = !self.look(found.pool, Wanted::Numbered(found.id))?.is_empty();
         deleted.map_or_else(|why| if is_there { Err(why) } else { Ok(status.clone()) }, |_| Ok(status.clone()))

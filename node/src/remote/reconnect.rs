@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 use weir_driver::TransportError;
-use weir_sys::keep::Keep;
+use weir_sys::keeper_channel::Keep;
 use weir_sys::sched;
 use weir_units::Nanos;
 

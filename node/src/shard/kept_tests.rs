@@ -15,11 +15,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use weir_controller::{ClassFrom, Config as MachineConfig};
+use weir_controller::{ClassFrom, SubsystemConfig as MachineConfig};
 use weir_session::keeper::Relay;
 use weir_session::vfio_user::{Inbox, Message};
 use weir_spec::vfio_user::{Command, Header};
-use weir_sys::keep::{Channel, Introduction, ToKeeper, ToWorker};
+use weir_sys::keeper_channel::{Channel, Introduction, ToKeeper, ToWorker};
 
 /// Where the client's memory lies for the drive, and what lies where in it.
 const DMA: u64 = 0x1_0000_0000;

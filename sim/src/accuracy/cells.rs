@@ -2,14 +2,14 @@
 //! The drive of each spare and policy is measured at a part of the depths, sizes and mixes; what is asked lies on those points, between
 //! their depths, between their sizes and between their mixes.
 
-use crate::plan::insides::Insides;
-use crate::plan::measure::{self, Extent};
+use crate::plan::measure::{self, MeasureGrid};
 use crate::plan::spread::together;
+use crate::plan::timing_models::Insides;
 use crate::run::RunError;
 use weir_arbiter::Mechanism;
 use weir_node::config::DeviceConfig;
 use weir_plan::planner::Got;
-use weir_plan::{Demand, Drive, Margin, Setting, Tenant, forecast};
+use weir_plan::{Demand, DriveModel, Margin, PlanTenant, Setting, forecast};
 use weir_units::{Bytes, Class, Nanos};
 use weir_workload::{Job, Mix, Pattern, Rng, Summary, quantile};
 
@@ -43,7 +43,7 @@ pub struct CellPair {
 
 /// Whose answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Predictor {
     /// The model's.
     Model,
     /// That of simulations.
@@ -51,15 +51,15 @@ pub enum Answer {
 }
 
 impl CellPair {
-    fn got(&self, of: Answer) -> &Got {
+    fn got(&self, of: Predictor) -> &Got {
         match of {
-            Answer::Model => &self.expected,
-            Answer::Simulation => &self.asked,
+            Predictor::Model => &self.expected,
+            Predictor::Simulation => &self.asked,
         }
     }
 
     /// Errors of an answer in bandwidth, p50 and p99, as parts of what comes out.
-    pub fn off(&self, of: Answer) -> [f64; 3] {
+    pub fn off(&self, of: Predictor) -> [f64; 3] {
         let (ours, got) = (self.got(of), &self.simulated);
         let latency = ours.latency.unwrap_or_default();
         let off = |ours: f64, theirs: f64| ours / theirs.max(1.0) - 1.0;
@@ -72,21 +72,21 @@ impl CellPair {
 
     /// Whether the answer's p50 lies between the 49th and the 51st of a hundred commands of what comes out: where the median lies in the gap
     /// between two kinds, a few commands more of one move it from one end to the other.
-    pub fn has_rank(&self, of: Answer) -> bool {
+    pub fn has_rank(&self, of: Predictor) -> bool {
         let Some(shares) = self.simulated.kinds.shares(self.cell.reads.into()) else { return false };
         let p50 = self.got(of).latency.unwrap_or_default().p50 as f64;
         (quantile(&shares, 0.49)..=quantile(&shares, 0.51)).contains(&p50)
     }
 
     /// Whether what comes out lies within the answer's own margins.
-    pub fn is_covered(&self, of: Answer) -> bool {
+    pub fn is_covered(&self, of: Predictor) -> bool {
         let Margin { rate, p50, p99, .. } = self.got(of).margin;
         let within = |(off, margin): (f64, f64)| (1.0 + off).max(1.0 / (1.0 + off)) <= 1.0 + margin;
         self.off(of).into_iter().zip([rate, p50, p99]).all(within)
     }
 
     /// Whether those margins are no wider than that.
-    pub fn is_surer_than(&self, of: Answer, most: f64) -> bool {
+    pub fn is_surer_than(&self, of: Predictor, most: f64) -> bool {
         let Margin { rate, p50, p99, .. } = self.got(of).margin;
         rate.max(p50).max(p99) <= most
     }
@@ -174,7 +174,7 @@ pub fn cells(profile: &str, query: &str, asked: &[Cell]) -> Result<Vec<CellPair>
     for asked in asked.chunk_by(|a, b| (a.capacity, a.victim) == (b.capacity, b.victim)) {
         let device = device(profile, query, asked[0].capacity, asked[0].victim)?;
         let sizes = measured(asked);
-        let extent = Extent {
+        let extent = MeasureGrid {
             points: sizes.iter().flat_map(|size| MIXES.iter().map(|mix| (*size, *mix))).collect(),
             depths: DEPTHS.into(),
             times: TIMES,
@@ -204,7 +204,7 @@ fn device(profile: &str, query: &str, capacity: f64, victim: &str) -> Result<Dev
     Ok(device)
 }
 
-fn pair(insides: &Insides<'_>, drive: &Drive, cell: Cell) -> Result<CellPair, RunError> {
+fn pair(insides: &Insides<'_>, drive: &DriveModel, cell: Cell) -> Result<CellPair, RunError> {
     let job = Job {
         pattern: Pattern { read_percent: cell.reads, random: true, trim: false },
         sizes: Mix::one(cell.size),
@@ -213,7 +213,7 @@ fn pair(insides: &Insides<'_>, drive: &Drive, cell: Cell) -> Result<CellPair, Ru
     };
     let demand = Demand::of(&job);
     let expected =
-        forecast(drive, &Setting::new(Mechanism::Drr), &[Tenant::new("cell", Class::Medium, demand.clone())]);
+        forecast(drive, &Setting::new(Mechanism::Drr), &[PlanTenant::new("cell", Class::Medium, demand.clone())]);
     let expected = Got::expected(&expected.tenants[0], &demand);
     let run = |seed| measure::run((insides, seed), (cell.size, cell.reads, cell.depth), TIMES);
     let asked = ASKED.map(run).into_iter().collect::<Result<Vec<Summary>, RunError>>()?;

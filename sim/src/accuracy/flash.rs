@@ -1,15 +1,15 @@
 //! A flash drive in a state that lasts, and what load tests in the simulator say of it.
 
 use crate::WorldError;
-use crate::plan::insides::Insides;
-use crate::plan::measure::{self, Extent};
+use crate::plan::measure::{self, MeasureGrid};
+use crate::plan::timing_models::Insides;
 use crate::run::RunError;
 use crate::scenario::capacity;
 use std::rc::Rc;
-use weir_controller::{Config, Service};
+use weir_controller::{SubsystemConfig, TimingModel};
 use weir_node::config::DeviceConfig;
 use weir_node::flash::FlashService;
-use weir_plan::Drive;
+use weir_plan::DriveModel;
 use weir_units::Nanos;
 
 /// Before anything counts. The garbage of the load takes the place of what the steady state was placed with, for longer than this: so
@@ -22,7 +22,7 @@ pub(super) const TIME: Nanos = Nanos::from_secs(2);
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlashDrive {
     device: DeviceConfig,
-    drive: Drive,
+    drive: DriveModel,
 }
 
 impl FlashDrive {
@@ -39,17 +39,17 @@ impl FlashDrive {
         let device = DeviceConfig::from_query(profile, query).map_err(RunError::new)?;
         let points: Vec<(u32, u8)> =
             Self::SIZES.iter().flat_map(|size| Self::MIXES.iter().map(|mix| (*size, *mix))).collect();
-        let extent = Extent { points, depths: vec![8, device.slots.into()], times: (RAMP, TIME) };
+        let extent = MeasureGrid { points, depths: vec![8, device.slots.into()], times: (RAMP, TIME) };
         let drive = measure::drive(&Insides::of(&device)?, 1, &extent, &mut |_| {})?;
         Ok(Rc::new(FlashDrive { device, drive }))
     }
 
     /// The calibration.
-    pub fn drive(&self) -> &Drive {
+    pub fn drive(&self) -> &DriveModel {
         &self.drive
     }
 
-    pub(super) fn machine(&self) -> Config {
+    pub(super) fn machine(&self) -> SubsystemConfig {
         weir_node::machine_config(&self.device)
     }
 
@@ -57,7 +57,7 @@ impl FlashDrive {
         capacity(&self.device)
     }
 
-    pub(super) fn inside(&self) -> Result<Box<dyn Service>, WorldError> {
+    pub(super) fn inside(&self) -> Result<Box<dyn TimingModel>, WorldError> {
         let flash = self.device.flash.as_ref().ok_or_else(|| WorldError::new("the drive has no flash"))?;
         let service = FlashService::new(&flash.config, flash.precondition, Nanos(0));
         Ok(Box::new(service.map_err(WorldError::new)?))

@@ -2,9 +2,9 @@
 
 use super::FlashDrive;
 use std::rc::Rc;
-use weir_arbiter::{Burst, Mechanism, Quanta, Settings, Weights};
+use weir_arbiter::{ArbiterSettings, Burst, Mechanism, Quanta, Weights};
 use weir_controller::Cost;
-use weir_plan::{Demand, Drive, Forecast, Setting, Tenant, forecast};
+use weir_plan::{Demand, DriveModel, Forecast, PlanTenant, Setting, forecast};
 use weir_units::{Class, Nanos, Rates};
 use weir_workload::{Arrival, Mix, Pattern, Rate, Rng};
 
@@ -22,7 +22,7 @@ pub struct Case {
     /// How it arbitrates.
     pub setting: Setting,
     /// Who shares it.
-    pub tenants: Vec<Tenant>,
+    pub tenants: Vec<PlanTenant>,
     /// Of the simulation.
     pub seed: u64,
 }
@@ -84,12 +84,12 @@ fn case_of(rng: &mut Rng, loads: Loads, flash: Option<(&Rc<FlashDrive>, Beside)>
         low: quantum(&[8, 16, 32, 64]),
     };
     let burst = one(rng, &[Burst::NoLimit, Burst::NoLimit, Burst::Log2(0), Burst::Log2(2)]);
-    let setting = Setting { arbiter: Settings { mechanism, weights, quanta, burst }, cost: Cost::Bytes };
+    let setting = Setting { arbiter: ArbiterSettings { mechanism, weights, quanta, burst }, cost: Cost::Bytes };
     let mut latency = Nanos::from_micros(one(rng, &[20, 50, 100]));
     let (mut slots, mut slot_bytes) = (one(rng, &[16, 32, 64, 64, 128]), one(rng, &[1u64, 2, 4, 4]) << 20);
-    let mut drive = Drive::fixed(latency, slots, slot_bytes);
+    let mut drive = DriveModel::fixed(latency, slots, slot_bytes);
     let count = 2 + rng.below(4);
-    let mut tenants: Vec<Tenant> = (0..count).map(|i| tenant(rng, i, loads)).collect();
+    let mut tenants: Vec<PlanTenant> = (0..count).map(|i| tenant(rng, i, loads)).collect();
     if let Some((flash, beside)) = flash {
         drive = flash.drive().clone();
         (slots, slot_bytes) = (drive.slots(), drive.slot_bytes());
@@ -131,7 +131,7 @@ fn case_of(rng: &mut Rng, loads: Loads, flash: Option<(&Rc<FlashDrive>, Beside)>
 }
 
 /// Gives tenants the requests that a flash drive was measured with.
-fn on_flash(rng: &mut Rng, beside: Beside, tenants: &mut [Tenant]) {
+fn on_flash(rng: &mut Rng, beside: Beside, tenants: &mut [PlanTenant]) {
     let (size, mix) = (one(rng, &FlashDrive::SIZES), one(rng, &FlashDrive::MIXES));
     for tenant in tenants {
         let demand = &mut tenant.demand;
@@ -145,7 +145,7 @@ fn on_flash(rng: &mut Rng, beside: Beside, tenants: &mut [Tenant]) {
     }
 }
 
-fn tenant(rng: &mut Rng, at: u64, loads: Loads) -> Tenant {
+fn tenant(rng: &mut Rng, at: u64, loads: Loads) -> PlanTenant {
     let class = match rng.below(100) {
         0..5 => Class::Urgent,
         5..40 => Class::High,
@@ -174,7 +174,7 @@ fn tenant(rng: &mut Rng, at: u64, loads: Loads) -> Tenant {
         rate: None,
         arrival: Arrival::Fixed,
     };
-    let mut tenant = Tenant::new(&format!("t{at}"), class, demand);
+    let mut tenant = PlanTenant::new(&format!("t{at}"), class, demand);
     tenant.weight = one(rng, &[1, 1, 1, 2, 3]);
     tenant
 }
@@ -186,7 +186,7 @@ fn open(demand: &Demand, rate: f64, rng: &mut Rng) -> Demand {
 }
 
 /// The last tenant gets a floor of up to three times what is guaranteed to it, at most a third of the drive; the first a ceiling.
-fn promise(tenants: &mut [Tenant], certain: &Forecast, drive: &Drive, rng: &mut Rng) {
+fn promise(tenants: &mut [PlanTenant], certain: &Forecast, drive: &DriveModel, rng: &mut Rng) {
     let alone = tenants.last().map_or(0.0, |tenant| drive.capacity(&tenant.demand));
     let most = certain.flow.rates.iter().sum::<f64>().min(alone) / 3.0;
     let iops = |rate: f64| Rates { iops: Some((rate as u64).max(1)), bandwidth: None };

@@ -6,13 +6,13 @@ mod grid;
 #[cfg(test)]
 mod tests;
 
-pub use cells::{Answer, Cell, CellPair, Grid, cells};
+pub use cells::{Cell, CellPair, Grid, Predictor, cells};
 pub use flash::FlashDrive;
 pub use grid::{Beside, Case, Loads, cases, flash_cases};
 
-use crate::{Client, Setup, World, WorldError};
-use weir_controller::{Config, TenantConfig};
-use weir_plan::{Drive, Expected, Forecast, Tenant, forecast};
+use crate::{Setup, SimulatedClient, SimulatedDrive, WorldError};
+use weir_controller::{SubsystemConfig, TenantConfig};
+use weir_plan::{DriveModel, Expected, Forecast, PlanTenant, forecast};
 use weir_units::{Ceiling, Class, Floor, Nanos};
 use weir_workload::{Arrival, Job, Rate, Summary};
 
@@ -61,10 +61,10 @@ impl Compared {
 }
 
 /// The drive of a case as the model has it.
-pub fn drive(case: &Case) -> Drive {
+pub fn drive(case: &Case) -> DriveModel {
     match &case.flash {
         Some(flash) => flash.drive().clone(),
-        None => Drive::fixed(case.latency, case.slots, case.slot_bytes),
+        None => DriveModel::fixed(case.latency, case.slots, case.slot_bytes),
     }
 }
 
@@ -93,7 +93,7 @@ pub fn compare(case: &Case, commands: f64, most: f64) -> Result<Compared, WorldE
 
 /// The tenants with what chance has made of random arrivals: an open loop that is not limited has sent a few more or fewer than its
 /// rate says, and the others had what it left. That is no error of the model. What chance does not explain stays as it is.
-fn as_it_came(case: &Case, forecast: &Forecast, simulated: &[Summary], seconds: f64) -> Vec<Tenant> {
+fn as_it_came(case: &Case, forecast: &Forecast, simulated: &[Summary], seconds: f64) -> Vec<PlanTenant> {
     let mut tenants = case.tenants.clone();
     for ((tenant, expected), got) in tenants.iter_mut().zip(&forecast.tenants).zip(simulated) {
         let bounded = expected.latency.is_some() && !expected.limited;
@@ -114,10 +114,10 @@ fn ramp(case: &Case) -> Nanos {
     Nanos(case.latency.0 * 200).max(settles)
 }
 
-fn world(case: &Case) -> Result<World, WorldError> {
+fn world(case: &Case) -> Result<SimulatedDrive, WorldError> {
     let mut config = match &case.flash {
         Some(flash) => flash.machine(),
-        None => Config::new("nqn.2026-01.io.weir:sim"),
+        None => SubsystemConfig::new("nqn.2026-01.io.weir:sim"),
     };
     config.arbitration = case.setting.arbiter;
     config.cost = case.setting.cost;
@@ -131,14 +131,15 @@ fn world(case: &Case) -> Result<World, WorldError> {
             None
         }
     };
-    let clients = case.tenants.iter().enumerate().map(|(at, tenant)| Client::new(&job(tenant), at as u16)).collect();
+    let clients =
+        case.tenants.iter().enumerate().map(|(at, tenant)| SimulatedClient::new(&job(tenant), at as u16)).collect();
     let capacity = case.flash.as_ref().map_or(1 << 34, |flash| flash.capacity());
     let mut setup = Setup::new(capacity, clients, case.seed);
     setup.ramp = ramp(case);
-    World::with(config, inside, setup)
+    SimulatedDrive::with(config, inside, setup)
 }
 
-fn machine(tenant: &Tenant, latency: Nanos) -> TenantConfig {
+fn machine(tenant: &PlanTenant, latency: Nanos) -> TenantConfig {
     let mut config = TenantConfig::new(&tenant.name, tenant.class);
     config.weight = tenant.weight;
     config.floor = Floor::new(tenant.floor);
@@ -149,7 +150,7 @@ fn machine(tenant: &Tenant, latency: Nanos) -> TenantConfig {
     config
 }
 
-fn job(tenant: &Tenant) -> Job {
+fn job(tenant: &PlanTenant) -> Job {
     let demand = &tenant.demand;
     Job {
         name: tenant.name.clone(),

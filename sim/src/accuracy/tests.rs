@@ -1,8 +1,8 @@
 //! A part of the grid in every run; all of it, with what is worst, by `-- --ignored --nocapture`.
 
 use super::*;
-use crate::plan::insides::Insides;
 use crate::plan::measure;
+use crate::plan::timing_models::Insides;
 use crate::scenario::Scenario;
 use std::fmt::Write;
 use weir_arbiter::Mechanism;
@@ -95,9 +95,9 @@ fn a_seed_decides_the_cases() {
 }
 
 /// A p3700 that collects, measured at 4 KiB, at 0, 30, 70 and 100 % reads, alone and 12 at once.
-fn mixes_of_a_p3700() -> Drive {
+fn mixes_of_a_p3700() -> DriveModel {
     let device = DeviceConfig::from_query("p3700", "capacity=1GiB&precondition=steady").unwrap();
-    let extent = measure::Extent {
+    let extent = measure::MeasureGrid {
         points: [0, 30, 70, 100].map(|reads| (4096, reads)).to_vec(),
         depths: vec![12],
         times: (Nanos::from_millis(300), Nanos::from_millis(400)),
@@ -107,7 +107,7 @@ fn mixes_of_a_p3700() -> Drive {
 }
 
 /// What closed loops get of the same drive, of so many reads in a hundred and so many commands each.
-fn loops_on_a_p3700(loops: &[(u8, u32)]) -> (Vec<Tenant>, Vec<Summary>) {
+fn loops_on_a_p3700(loops: &[(u8, u32)]) -> (Vec<PlanTenant>, Vec<Summary>) {
     let job = |(reads, depth): &(u8, u32)| Job {
         pattern: Pattern { read_percent: *reads, random: true, trim: false },
         depth: *depth,
@@ -117,7 +117,7 @@ fn loops_on_a_p3700(loops: &[(u8, u32)]) -> (Vec<Tenant>, Vec<Summary>) {
     let scenario = Scenario {
         device: DeviceConfig::from_query("p3700", "capacity=1GiB&precondition=steady").unwrap(),
         tenants: vec![TenantConfig::new("all", Class::Medium)],
-        clients: jobs.iter().map(|job| Client::new(job, 0)).collect(),
+        clients: jobs.iter().map(|job| SimulatedClient::new(job, 0)).collect(),
         seed: 2,
         time: Some(Nanos::from_millis(400)),
         requests: None,
@@ -126,7 +126,7 @@ fn loops_on_a_p3700(loops: &[(u8, u32)]) -> (Vec<Tenant>, Vec<Summary>) {
         power_cuts: Vec::new(),
     };
     let results = scenario.run(|_| {}).unwrap().jobs;
-    let tenants = jobs.iter().map(|job| Tenant::new("t", Class::Medium, Demand::of(job))).collect();
+    let tenants = jobs.iter().map(|job| PlanTenant::new("t", Class::Medium, Demand::of(job))).collect();
     (tenants, results.into_iter().map(|result| result.summary).collect())
 }
 

@@ -1,6 +1,6 @@
 //! MQSim's `ssdconfig.xml` and its workload definition (names and meanings as in MQSim 7ec40e3, src/exec/).
 
-use super::workload::{self, Drive, Scenario};
+use super::workload::{self, ImportedDrive, Scenario};
 use super::{Draft, Given, ImportError, Text, quoted, times};
 use roxmltree::{Document, Node};
 use std::str::FromStr;
@@ -188,7 +188,7 @@ impl<'t> Elements<'t> {
 }
 
 /// Geometry and capacity.
-fn layout(e: &mut Elements<'_>, draft: &mut Draft) -> Result<Drive, ImportError> {
+fn layout(e: &mut Elements<'_>, draft: &mut Draft) -> Result<ImportedDrive, ImportError> {
     let channels = e.count("Flash_Channel_Count", 8)?;
     let chips = e.count("Chip_No_Per_Channel", 4)?;
     let dies = e.count("Die_No_Per_Chip", 2)?;
@@ -215,7 +215,7 @@ fn layout(e: &mut Elements<'_>, draft: &mut Draft) -> Result<Drive, ImportError>
         ("spare_size", spare.max(least)),
     ];
     draft.flash.extend(keys.map(|(key, value)| (key, value.to_string())));
-    Ok(Drive { bytes: capacity, units: [channels, chips, dies, planes], spare: (blocks as f64 * ratio) as u32 })
+    Ok(ImportedDrive { bytes: capacity, units: [channels, chips, dies, planes], spare: (blocks as f64 * ratio) as u32 })
 }
 
 /// Array and channel.
@@ -285,7 +285,7 @@ fn data_cache(e: &mut Elements<'_>, draft: &mut Draft, cache: Cache) -> Result<(
 }
 
 /// Mapping, collection and wear.
-fn translation(e: &mut Elements<'_>, drive: &Drive, draft: &mut Draft) -> Result<(), ImportError> {
+fn translation(e: &mut Elements<'_>, drive: &ImportedDrive, draft: &mut Draft) -> Result<(), ImportError> {
     let cache = e.number("CMT_Capacity", 0, 1_u64 << 40, 2 << 20)?;
     if e.flag("Ideal_Mapping_Table", false)? {
         draft.flash.push(("mapping", quoted("page")));

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Scenario;
-use weir_flash::{CellType, Config, PageMap, PlaneAllocation, Preset, Victim};
+use weir_flash::{CellType, FlashDriveConfig, PageMap, PlaneAllocation, Preset, Victim};
 use weir_node::config::Document;
 
 mod cache;
@@ -33,7 +33,7 @@ fn scenario(imported: &Imported, more: &str) -> Scenario {
     Scenario::read(&document).unwrap_or_else(|e| panic!("{e}\n{toml}"))
 }
 
-fn flash(imported: &Imported) -> Config {
+fn flash(imported: &Imported) -> FlashDriveConfig {
     scenario(imported, "[[job]]\nrw = \"randread\"\n").device.flash.expect("a flash drive").config
 }
 
@@ -357,7 +357,7 @@ fn femu_s_options_become_keys() {
     assert_eq!(other.host.to_host.time(4096).0, 1280);
     // Its defaults are the model's.
     let own = flash(&femu("devsz_mb=12288").unwrap());
-    let preset = Config::preset(Preset::FemuBbssd, true);
+    let preset = FlashDriveConfig::preset(Preset::FemuBbssd, true);
     assert_eq!((own.geometry, own.timing, own.host), (preset.geometry, preset.timing, preset.host));
     assert_eq!(own.ftl.capacity, preset.ftl.capacity);
 }
@@ -429,7 +429,7 @@ const HEADER: &str = "#ifndef CONFIG_H\n#define CONFIG_H\n#define SAMSUNG_970PRO
 #[test]
 fn nvmevirt_s_header_becomes_its_model() {
     let imported = nvmevirt(HEADER, Some("SAMSUNG_970PRO")).unwrap();
-    let (own, preset) = (flash(&imported), Config::preset(Preset::Nvmevirt970Pro, true));
+    let (own, preset) = (flash(&imported), FlashDriveConfig::preset(Preset::Nvmevirt970Pro, true));
     // Blocks have as many pages as the memory set aside there makes of them: the profile's.
     assert_eq!((own.geometry, own.timing), (preset.geometry, preset.timing));
     assert_eq!((own.host, own.buffer), (preset.host, preset.buffer));

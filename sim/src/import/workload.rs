@@ -6,7 +6,7 @@ use roxmltree::Node;
 use weir_flash::Cache;
 
 /// What flows share.
-pub(super) struct Drive {
+pub(super) struct ImportedDrive {
     /// Bytes that the host is offered.
     pub(super) bytes: u64,
     /// Channels, chips of a channel, dies of a chip, planes of a die.
@@ -39,7 +39,12 @@ const LEFT: [(&str, &str); 9] = [
 ];
 
 /// Reads the first scenario of a file.
-pub(super) fn read(text: &Text, root: Node<'_, '_>, drive: &Drive, draft: &mut Draft) -> Result<Scenario, ImportError> {
+pub(super) fn read(
+    text: &Text,
+    root: Node<'_, '_>,
+    drive: &ImportedDrive,
+    draft: &mut Draft,
+) -> Result<Scenario, ImportError> {
     let mut scenarios = root.children().filter(|n| n.has_tag_name("IO_Scenario"));
     let line = line_of(root.document(), root);
     let first = scenarios.next().ok_or_else(|| text.fault(line, "no <IO_Scenario>"))?;
@@ -232,7 +237,7 @@ fn aligned(e: &mut Elements<'_>, sectors: u64) -> Result<(), ImportError> {
     Ok(())
 }
 
-fn leave_rest(elements: Elements<'_>, text: &Text, drive: &Drive, draft: &mut Draft) {
+fn leave_rest(elements: Elements<'_>, text: &Text, drive: &ImportedDrive, draft: &mut Draft) {
     let ids = ["Channel_IDs", "Chip_IDs", "Die_IDs", "Plane_IDs"];
     for (name, given) in elements.rest() {
         let listed = given.text.split(',').filter(|n| !n.trim().is_empty()).count() as u64;

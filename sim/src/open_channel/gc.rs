@@ -1,6 +1,6 @@
 //! Collection: valid sectors leave the closed line that has the fewest, over the host link or inside the drive.
 
-use super::lines::Point;
+use super::lines::LineWritePoint;
 use super::{BUFFERED, Collection, DEPTH, Entry, Event, HostFtl, NONE, accepted};
 use std::collections::VecDeque;
 use weir_flash::Ppa;
@@ -12,7 +12,7 @@ pub(super) struct Collector {
     todo: Vec<VecDeque<u32>>,
     victim: Option<u32>,
     /// Where `move-page` puts them: a line of its own, so that they stay on their parallel unit.
-    point: Point,
+    point: LineWritePoint,
     /// Moves under way on each parallel unit, and the one to look at first.
     under_way: Vec<u32>,
     next: usize,
@@ -28,7 +28,7 @@ impl Collector {
         Collector {
             todo: vec![VecDeque::new(); units as usize],
             victim: None,
-            point: Point::default(),
+            point: LineWritePoint::default(),
             under_way: vec![0; units as usize],
             next: 0,
             resetting: 0,

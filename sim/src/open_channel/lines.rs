@@ -30,7 +30,7 @@ pub(super) struct Lines {
 
 /// Where the next write unit goes.
 #[derive(Debug, Default)]
-pub(super) struct Point {
+pub(super) struct LineWritePoint {
     pub line: Option<u32>,
     /// The parallel unit to try first.
     next: u32,
@@ -50,7 +50,13 @@ impl Lines {
 
     /// The next write unit of the open line, on a parallel unit that has fewer than `depth` under way; a new line when that is
     /// full. `None`: they all have, or no line is free.
-    pub fn next(&mut self, drive: &OpenChannel, point: &mut Point, under_way: &[u32], depth: u32) -> Option<Ppa> {
+    pub fn next(
+        &mut self,
+        drive: &OpenChannel,
+        point: &mut LineWritePoint,
+        under_way: &[u32],
+        depth: u32,
+    ) -> Option<Ppa> {
         loop {
             let line = self.open(point)?;
             let units = under_way.len() as u32;
@@ -72,7 +78,7 @@ impl Lines {
     }
 
     /// The line that a point writes, a free one if it has none.
-    pub fn open(&mut self, point: &mut Point) -> Option<u32> {
+    pub fn open(&mut self, point: &mut LineWritePoint) -> Option<u32> {
         if point.line.is_none() {
             point.line = self.free.pop_front();
             if let Some(line) = point.line {
@@ -83,7 +89,7 @@ impl Lines {
     }
 
     /// The line of a point is full.
-    pub fn close(&mut self, point: &mut Point) {
+    pub fn close(&mut self, point: &mut LineWritePoint) {
         if let Some(line) = point.line.take() {
             self.lines[line as usize].state = State::Closed;
         }

@@ -19,10 +19,10 @@ mod lines;
 #[cfg(test)]
 mod tests;
 
-use lines::{Lines, Point};
+use lines::{LineWritePoint, Lines};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
-use weir_flash::{ChunkState, OpenChannel, OpenChannelConfig, OpenChannelError, Ppa, Refusal};
+use weir_flash::{ChunkState, OpenChannel, OpenChannelConfig, OpenChannelError, Ppa, VectorError};
 use weir_units::Nanos;
 
 /// How collection moves data.
@@ -173,7 +173,7 @@ pub struct HostFtl {
     in_use: (u32, u32),
     /// Write units under way on each parallel unit.
     under_way: Vec<u32>,
-    point: Point,
+    point: LineWritePoint,
     gc: gc::Collector,
     flushing: bool,
     work: HostFtlWork,
@@ -212,7 +212,7 @@ impl HostFtl {
             lines: Lines::new(&drive),
             under_way: vec![0; chunks.units() as usize],
             gc: gc::Collector::new(chunks.units()),
-            point: Point::default(),
+            point: LineWritePoint::default(),
             drive,
             config,
             now: Nanos(0),
@@ -469,6 +469,6 @@ impl HostFtl {
 }
 
 /// The host keeps to the drive's rules.
-fn accepted<T>(answer: Result<T, Refusal>) -> T {
+fn accepted<T>(answer: Result<T, VectorError>) -> T {
     answer.unwrap_or_else(|refusal| panic!("the drive refused what its own chunks allow: {refusal}"))
 }

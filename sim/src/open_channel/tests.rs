@@ -2,11 +2,11 @@
 
 use super::*;
 use proptest::prelude::*;
-use weir_flash::{CellType, Gate, Geometry, HostTiming, PageMap, Preset, Registers, Wire, uniform};
+use weir_flash::{CellType, Geometry, HostTiming, OperationUnit, PageMap, Preset, Registers, Wire, uniform};
 use weir_workload::Rng;
 
 /// Two channels of two dies; 24 lines of 4 * 64 sectors.
-fn small(collection: Collection, gate: Gate, cell: CellType) -> HostFtlConfig {
+fn small(collection: Collection, gate: OperationUnit, cell: CellType) -> HostFtlConfig {
     let parts = Preset::FemuBbssd.parts(false);
     let mut drive = OpenChannelConfig::of(&parts);
     drive.geometry = Geometry {
@@ -43,7 +43,7 @@ proptest! {
     fn nothing_is_lost(host: bool, die: bool, mlc: bool, seed: u64, hot in 1u32..100,
             steps in proptest::collection::vec((0u8..20, any::<u32>(), 1u32..17), 1..300)) {
         let collection = if host { Collection::HostCopy } else { Collection::MovePage };
-        let mut config = small(collection, if die { Gate::Die } else { Gate::Plane }, if mlc { CellType::Mlc } else { CellType::Slc });
+        let mut config = small(collection, if die { OperationUnit::Die } else { OperationUnit::Plane }, if mlc { CellType::Mlc } else { CellType::Slc });
         config.drive.seed = seed;
         let mut ftl = HostFtl::new(config).unwrap();
         let mut newest = vec![0u64; ftl.sectors() as usize];
@@ -93,7 +93,7 @@ proptest! {
 
 /// Overwrites at random until every line was collected several times.
 fn worn(collection: Collection, sectors: u32) -> HostFtl {
-    let mut ftl = HostFtl::new(small(collection, Gate::Plane, CellType::Slc)).unwrap();
+    let mut ftl = HostFtl::new(small(collection, OperationUnit::Plane, CellType::Slc)).unwrap();
     let mut rng = Rng::new(9);
     for tag in 0..40_000 / sectors {
         let lpn = rng.below(u64::from(ftl.sectors() / sectors)) as u32 * sectors;
@@ -130,7 +130,7 @@ fn a_move_crosses_no_link() {
 
 #[test]
 fn numbers_that_do_not_go_together() {
-    let good = small(Collection::HostCopy, Gate::Plane, CellType::Slc);
+    let good = small(Collection::HostCopy, OperationUnit::Plane, CellType::Slc);
     let bad = |config: HostFtlConfig, says: &str| {
         let error = HostFtl::new(config).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");

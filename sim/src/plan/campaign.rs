@@ -4,14 +4,14 @@
 //! The oracle climbs from where the plan was drawn and from even shares, in simulation alone: it knows nothing of the model. A
 //! plan is its number: drive, tenants and promises are drawn from it, the promises near what some shares give.
 
-use super::insides::Insides;
 use super::rig::Rig;
-use super::{Effort, Member, PlanFile, Step, setting};
+use super::timing_models::Insides;
+use super::{Effort, PlanFile, PlanProgress, PlannedTenant, setting};
 use crate::run::RunError;
 use weir_controller::TenantConfig;
 use weir_node::config::{DeviceConfig, Mechanism};
 use weir_plan::planner::{self, Got, QUANTUM, Shares, TenantPlan};
-use weir_plan::{Demand, Drive};
+use weir_plan::{Demand, DriveModel};
 use weir_units::{Bytes, Class, Nanos, Sla};
 use weir_workload::{Job, Rng};
 
@@ -80,9 +80,9 @@ const CLIMB: u32 = 24;
 pub fn trial(number: u64) -> Result<Trial, RunError> {
     let mut rng = Rng::new(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x706c_616e);
     let (file, drawn) = draw(&mut rng, number)?;
-    let drive = Drive::fixed(file.device.latency, file.device.slots.into(), file.device.slot_bytes.get());
-    let plans: Vec<TenantPlan> = file.members.iter().map(Member::plan).collect();
-    let mut watch = |_: Step| {};
+    let drive = DriveModel::fixed(file.device.latency, file.device.slots.into(), file.device.slot_bytes.get());
+    let plans: Vec<TenantPlan> = file.members.iter().map(PlannedTenant::plan).collect();
+    let mut watch = |_: PlanProgress| {};
     let insides = Insides::of(&file.device)?;
     let mut rig = Rig::new((&file, &insides), &drive, &file.members, Effort::Full, &mut watch);
     let answer = planner::plan(&drive, &setting(&file.device), &plans, &mut rig)?;
@@ -120,7 +120,7 @@ fn draw(rng: &mut Rng, number: u64) -> Result<(PlanFile, Shares), RunError> {
     let device = DeviceConfig::from_query("null", &query).map_err(RunError::new)?;
     let capacity = slots as f64 / latency as f64 * 1e6;
     let count = 2 + rng.below(4);
-    let mut members: Vec<Member> = (0..count).map(|i| member(rng, i, capacity / count as f64)).collect();
+    let mut members: Vec<PlannedTenant> = (0..count).map(|i| member(rng, i, capacity / count as f64)).collect();
     let [high, medium, low] = [(); 3].map(|()| 1 + rng.below(12) as u32);
     let unit = if mechanism == Mechanism::Drr { QUANTUM } else { 1 };
     let tenants = members.iter().map(|_| 1 + rng.below(4) as u16).collect();
@@ -128,8 +128,8 @@ fn draw(rng: &mut Rng, number: u64) -> Result<(PlanFile, Shares), RunError> {
     let time = Some(Nanos((COMMANDS.0 / capacity * 1e9) as u64));
     let file = |members| PlanFile { device: device.clone(), calibration: None, members, seed: number + 1, time };
     let unbound = file(members.clone());
-    let drive = Drive::fixed(device.latency, device.slots.into(), device.slot_bytes.get());
-    let mut watch = |_: Step| {};
+    let drive = DriveModel::fixed(device.latency, device.slots.into(), device.slot_bytes.get());
+    let mut watch = |_: PlanProgress| {};
     let insides = Insides::of(&unbound.device)?;
     let mut rig = Rig::new((&unbound, &insides), &drive, &members, Effort::Full, &mut watch);
     let got = rig.run(&drawn, number)?;
@@ -146,7 +146,7 @@ fn draw(rng: &mut Rng, number: u64) -> Result<(PlanFile, Shares), RunError> {
     Ok((file, drawn))
 }
 
-fn member(rng: &mut Rng, place: u64, fair: f64) -> Member {
+fn member(rng: &mut Rng, place: u64, fair: f64) -> PlannedTenant {
     let mut class = one_of(rng, &Class::WEIGHTED);
     let sizes = one_of(rng, &["4KiB", "4KiB", "8KiB", "16KiB", "64KiB", "4KiB:70/64KiB:30"]);
     let load = match rng.below(3) {
@@ -162,7 +162,7 @@ fn member(rng: &mut Rng, place: u64, fair: f64) -> Member {
     let job = Job::parse(&format!("rw=randread,bs={sizes},{load}"), &Job::default()).expect("a job of the generator");
     let name = format!("t{place}");
     let tenant = TenantConfig { urgent: class == Class::Urgent, ..TenantConfig::new(&name, class) };
-    Member { tenant, demand: Demand::of(&job), sla: Sla::default() }
+    PlannedTenant { tenant, demand: Demand::of(&job), sla: Sla::default() }
 }
 
 /// Bounds at about what it got: below `tightness` 1 they leave room.
@@ -235,7 +235,7 @@ fn climb(file: &PlanFile, rig: &mut Rig<'_>, start: Shares, unit: u32) -> Result
 }
 
 /// One class or one tenant with more or less, whole numbers all of them.
-fn neighbours(of: &Shares, step: f64, unit: u32, members: &[Member]) -> Vec<Shares> {
+fn neighbours(of: &Shares, step: f64, unit: u32, members: &[PlannedTenant]) -> Vec<Shares> {
     let mut all = Vec::new();
     let classes = |i: usize| members.iter().any(|m| m.tenant.class == Class::WEIGHTED[i]);
     for (i, factor) in (0..3).filter(|i| classes(*i)).flat_map(|i| [(i, step), (i, 1.0 / step)]) {

@@ -4,15 +4,15 @@
 //!   sizes × mixes ─▶ a closed loop at every depth ─▶ Point ─▶ Drive
 //! ```
 
-use super::insides::Insides;
 pub(crate) use super::parallel::in_parallel;
-use super::{PlanFile, Step};
-use crate::client::Client;
+use super::timing_models::Insides;
+use super::{PlanFile, PlanProgress};
+use crate::client::SimulatedClient;
 use crate::run::RunError;
 use crate::scenario::Scenario;
 use weir_controller::TenantConfig;
-use weir_plan::Drive;
-use weir_plan::calibrate::{Point, Test};
+use weir_plan::DriveModel;
+use weir_plan::calibrate::{LoadCurve, Test};
 use weir_units::{Class, Nanos};
 use weir_workload::{Job, Mix, Pattern, Summary};
 
@@ -24,7 +24,7 @@ const MADE: [u8; 6] = [0, 25, 50, 70, 85, 100];
 
 /// What is measured.
 #[derive(Clone, Debug)]
-pub(crate) struct Extent {
+pub(crate) struct MeasureGrid {
     /// Sizes and mixes (reads in a hundred).
     pub points: Vec<(u32, u8)>,
     /// Depths, beside 1.
@@ -35,7 +35,11 @@ pub(crate) struct Extent {
 
 /// The drive of a plan at every size and mix that the tenants ask for, and at the depth that they make; where they ask for different
 /// mixes, at those that they may make together as well.
-pub(super) fn of_plan(file: &PlanFile, insides: &Insides<'_>, watch: &mut dyn FnMut(Step)) -> Result<Drive, RunError> {
+pub(super) fn of_plan(
+    file: &PlanFile,
+    insides: &Insides<'_>,
+    watch: &mut dyn FnMut(PlanProgress),
+) -> Result<DriveModel, RunError> {
     let demands = || file.members.iter().map(|m| &m.demand);
     let mut sizes: Vec<u32> = demands().flat_map(|d| d.sizes.parts().iter().map(|(size, _)| *size)).collect();
     let mut mixes: Vec<u8> = demands().map(|d| d.pattern.read_percent).collect();
@@ -49,7 +53,7 @@ pub(super) fn of_plan(file: &PlanFile, insides: &Insides<'_>, watch: &mut dyn Fn
     mixes.dedup();
     let slots = u32::from(insides.device().slots).max(1);
     let asked = demands().map(|d| d.outstanding()).sum::<f64>().min(f64::from(slots)) as u32;
-    let extent = Extent {
+    let extent = MeasureGrid {
         points: sizes.iter().flat_map(|size| mixes.iter().map(|mix| (*size, *mix))).collect(),
         depths: depths(slots, asked, differ),
         times: (RAMP, TIME),
@@ -71,30 +75,30 @@ fn depths(slots: u32, asked: u32, are_many: bool) -> Vec<u32> {
 pub(crate) fn drive(
     insides: &Insides<'_>,
     seed: u64,
-    extent: &Extent,
-    watch: &mut dyn FnMut(Step),
-) -> Result<Drive, RunError> {
+    extent: &MeasureGrid,
+    watch: &mut dyn FnMut(PlanProgress),
+) -> Result<DriveModel, RunError> {
     let depths = || std::iter::once(1).chain(extent.depths.iter().copied().filter(|depth| *depth > 1));
     let kinds = extent.points.iter();
     let tests: Vec<(u32, u8, u32)> = kinds.flat_map(|(size, mix)| depths().map(|d| (*size, *mix, d))).collect();
     let (mut done, of) = (0, tests.len());
-    watch(Step::Measuring { done, of });
+    watch(PlanProgress::Measuring { done, of });
     let run = |test: &(u32, u8, u32)| run((insides, seed), *test, extent.times);
     let results = in_parallel(&tests, run, || {
         done += 1;
-        watch(Step::Measuring { done: done.min(of - 1), of });
+        watch(PlanProgress::Measuring { done: done.min(of - 1), of });
     });
     let results = results.into_iter().collect::<Result<Vec<Summary>, RunError>>()?;
     let of = depths().count();
     let point = |((size, mix), results): (&(u32, u8), &[Summary])| {
         let test = |(depth, got): (u32, &Summary)| Test::new(depth, got);
-        Point::new(*size, *mix, depths().zip(results).map(test).collect())
+        LoadCurve::new(*size, *mix, depths().zip(results).map(test).collect())
     };
     let fault = |e: &dyn std::fmt::Display| RunError::new(format_args!("the drive's figures: {e}"));
     let points = extent.points.iter().zip(results.chunks(of)).map(point).collect::<Result<_, _>>();
     let points = points.map_err(|e| fault(&e))?;
     let device = insides.device();
-    Drive::measured(points, device.slots.into(), device.slot_bytes.get()).map_err(|e| fault(&e))
+    DriveModel::measured(points, device.slots.into(), device.slot_bytes.get()).map_err(|e| fault(&e))
 }
 
 pub(crate) fn run(
@@ -112,7 +116,7 @@ pub(crate) fn run(
     let scenario = Scenario {
         device: insides.device().clone(),
         tenants: vec![TenantConfig::new("measure", Class::Medium)],
-        clients: vec![Client::new(&job, 0)],
+        clients: vec![SimulatedClient::new(&job, 0)],
         seed,
         time: Some(time),
         requests: None,

@@ -11,7 +11,6 @@
 //! model's verdict, which is admission's as well. `docs/guides/plan.md` lists the keys of the file.
 
 pub mod campaign;
-pub(crate) mod insides;
 pub(crate) mod measure;
 mod parallel;
 mod read;
@@ -19,25 +18,26 @@ mod rig;
 mod slots;
 pub(crate) mod spread;
 mod stand_in;
+pub(crate) mod timing_models;
 
 pub use read::PlanFile;
-pub use rig::Step;
+pub use rig::PlanProgress;
 pub use slots::SlotsAdvice;
 
 use crate::run::RunError;
-use insides::Insides;
 use planner::Judge;
 use rig::Rig;
+use timing_models::Insides;
 use weir_controller::{Cost, TenantConfig};
 use weir_node::config::{self, DeviceConfig, Mechanism};
-use weir_plan::planner::{self, Answer, Bound, FLOORS, Got, Overfull, Shares, TenantPlan, Unmet, Verdict};
-use weir_plan::{Demand, Drive, Setting, Tenant};
+use weir_plan::planner::{self, FLOORS, Got, Overfull, PlannedShares, Shares, SlaBound, TenantPlan, Unmet, Verdict};
+use weir_plan::{Demand, DriveModel, PlanTenant, Setting};
 use weir_units::{Bytes, Nanos, Sla};
 use weir_workload::Job;
 
 /// A tenant of a plan.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct PlannedTenant {
     /// As the drive has it; the planner chooses its weight.
     pub tenant: TenantConfig,
     /// What it asks for.
@@ -46,13 +46,13 @@ pub struct Member {
     pub sla: Sla,
 }
 
-impl Member {
+impl PlannedTenant {
     /// As the planner has it.
     fn plan(&self) -> TenantPlan {
-        let tenant = Tenant {
+        let tenant = PlanTenant {
             floor: self.tenant.floor.rates,
             ceiling: self.tenant.ceiling.rates,
-            ..Tenant::new(&self.tenant.name, self.tenant.class, self.demand.clone())
+            ..PlanTenant::new(&self.tenant.name, self.tenant.class, self.demand.clone())
         };
         TenantPlan { tenant, sla: self.sla }
     }
@@ -87,7 +87,7 @@ pub enum Effort {
 
 /// What an answer rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum AnswerSource {
     /// Simulations of the real arbiter and drive.
     Simulation,
     /// The model, and the drive's calibration.
@@ -98,9 +98,9 @@ pub enum Source {
 #[derive(Clone, Debug)]
 pub struct Planned {
     /// Shares, predictions, simulation, and what is missed.
-    pub answer: Answer,
+    pub answer: PlannedShares,
     /// What it rests on.
-    pub source: Source,
+    pub source: AnswerSource,
     /// What the model says under those shares: what a node says that has a calibration of this drive.
     pub verdict: Verdict,
     /// The search ended before it had tried everything.
@@ -111,7 +111,7 @@ pub struct Planned {
     /// By which rule the drive arbitrates.
     pub mechanism: Mechanism,
     /// The tenants, in the answer's order.
-    pub members: Vec<Member>,
+    pub members: Vec<PlannedTenant>,
     /// Where the drive's figures come from.
     pub figures: Figures,
     /// What the promised rates take of the drive: above 1 no shares can keep them.
@@ -143,8 +143,8 @@ impl Planned {
         let name = &self.members[first.tenant].tenant.name;
         let alone = self.alone.contains(&first.tenant);
         let margin = match self.source {
-            Source::Model => self.verdict.got[first.tenant].margin.of_bound(&first.bound),
-            Source::Simulation => 0.0,
+            AnswerSource::Model => self.verdict.got[first.tenant].margin.of_bound(&first.bound),
+            AnswerSource::Simulation => 0.0,
         };
         let mut text = format!("{name} misses its {}: {}", first.bound, shown(first));
         if first.by() < margin {
@@ -178,8 +178,8 @@ fn shown(unmet: &Unmet) -> String {
     let by = unmet.by() * 100.0;
     match (unmet.bound, unmet.got) {
         (_, None) => "its queue grows without bound".to_string(),
-        (Bound::Iops(_), Some(got)) => format!("it gets {got:.0}, {by:.1} % too few"),
-        (Bound::Bandwidth(_), Some(got)) => format!("it gets {}/s, {by:.1} % too little", Bytes(got as u64)),
+        (SlaBound::Iops(_), Some(got)) => format!("it gets {got:.0}, {by:.1} % too few"),
+        (SlaBound::Bandwidth(_), Some(got)) => format!("it gets {}/s, {by:.1} % too little", Bytes(got as u64)),
         (_, Some(got)) => format!("it is {}, {by:.1} % over", Nanos(got as u64)),
     }
 }
@@ -192,11 +192,11 @@ impl PlanFile {
     ///
     /// # Errors
     /// A drive that cannot be simulated, or a demand that it cannot serve.
-    pub fn plan(&self, effort: Effort, watch: &mut dyn FnMut(Step)) -> Result<Planned, RunError> {
+    pub fn plan(&self, effort: Effort, watch: &mut dyn FnMut(PlanProgress)) -> Result<Planned, RunError> {
         let device = self.device.at_most(SIMULATED);
         let insides = Insides::of(&device)?;
         let (drive, figures) = self.drive(&insides, watch)?;
-        let plans: Vec<TenantPlan> = self.members.iter().map(Member::plan).collect();
+        let plans: Vec<TenantPlan> = self.members.iter().map(PlannedTenant::plan).collect();
         let asked = Asked { file: self, insides: &insides, drive: &drive, setting: setting(&device), plans: &plans };
         if self.calibration.is_some() {
             asked.by_model(figures, watch)
@@ -206,7 +206,11 @@ impl PlanFile {
     }
 
     /// The drive's figures, and where they come from.
-    fn drive(&self, insides: &Insides<'_>, watch: &mut dyn FnMut(Step)) -> Result<(Drive, Figures), RunError> {
+    fn drive(
+        &self,
+        insides: &Insides<'_>,
+        watch: &mut dyn FnMut(PlanProgress),
+    ) -> Result<(DriveModel, Figures), RunError> {
         if let Some((name, drive)) = &self.calibration {
             return Ok((drive.clone(), Figures::Calibrated(name.clone())));
         }
@@ -214,7 +218,7 @@ impl PlanFile {
         match &device.flash {
             None => {
                 let slots = device.slots.into();
-                Ok((Drive::fixed(device.latency, slots, device.slot_bytes.get()), Figures::Fixed))
+                Ok((DriveModel::fixed(device.latency, slots, device.slot_bytes.get()), Figures::Fixed))
             }
             Some(flash) => Ok((measure::of_plan(self, insides, watch)?, Figures::Simulated(flash.precondition.name()))),
         }
@@ -226,14 +230,14 @@ struct Asked<'a> {
     file: &'a PlanFile,
     /// What is simulated.
     insides: &'a Insides<'a>,
-    drive: &'a Drive,
+    drive: &'a DriveModel,
     setting: Setting,
     plans: &'a [TenantPlan],
 }
 
 impl Asked<'_> {
     /// The model's verdict, which is admission's.
-    fn by_model(&self, figures: Figures, watch: &mut dyn FnMut(Step)) -> Result<Planned, RunError> {
+    fn by_model(&self, figures: Figures, watch: &mut dyn FnMut(PlanProgress)) -> Result<Planned, RunError> {
         let (shares, verdict) = planner::propose(self.drive, &self.setting, self.plans);
         let is_kept = |plans: &[TenantPlan]| planner::propose(self.drive, &self.setting, plans).1.is_kept();
         let (mut alone, mut fitting) = (Vec::new(), None);
@@ -245,16 +249,16 @@ impl Asked<'_> {
         let simulated = rig.run(&shares, self.file.seed)?;
         let (time, runs) = (rig.time(), rig.runs());
         let (predicted, unmet) = (verdict.got.clone(), verdict.unmet.clone());
-        let answer = Answer { shares, judged: predicted.clone(), predicted, unmet, tries: 0, is_spent: false };
+        let answer = PlannedShares { shares, judged: predicted.clone(), predicted, unmet, tries: 0, is_spent: false };
         let planned = self.planned((answer, simulated, verdict), figures, (time, runs));
-        Ok(Planned { source: Source::Model, alone, fitting, ..planned })
+        Ok(Planned { source: AnswerSource::Model, alone, fitting, ..planned })
     }
 
     fn by_simulation(
         &self,
         effort: Effort,
         figures: Figures,
-        watch: &mut dyn FnMut(Step),
+        watch: &mut dyn FnMut(PlanProgress),
     ) -> Result<Planned, RunError> {
         let search = if effort == Effort::Full { planner::plan_fully } else { planner::plan };
         let mut rig = self.rig(self.plans.len(), effort, watch);
@@ -294,7 +298,7 @@ impl Asked<'_> {
         Ok(planner::plan(self.drive, &self.setting, plans, &mut rig)?.is_feasible())
     }
 
-    fn rig<'w>(&'w self, members: usize, effort: Effort, watch: &'w mut dyn FnMut(Step)) -> Rig<'w> {
+    fn rig<'w>(&'w self, members: usize, effort: Effort, watch: &'w mut dyn FnMut(PlanProgress)) -> Rig<'w> {
         Rig::new((self.file, self.insides), self.drive, &self.file.members[..members], effort, watch)
     }
 
@@ -308,14 +312,14 @@ impl Asked<'_> {
 
     fn planned(
         &self,
-        (answer, simulated, verdict): (Answer, Vec<Got>, Verdict),
+        (answer, simulated, verdict): (PlannedShares, Vec<Got>, Verdict),
         figures: Figures,
         (time, runs): (Nanos, u32),
     ) -> Planned {
         Planned {
             is_cut_short: answer.is_spent,
             answer,
-            source: Source::Simulation,
+            source: AnswerSource::Simulation,
             verdict,
             simulated,
             mechanism: self.insides.device().arbitration.mechanism,
@@ -337,7 +341,7 @@ fn missing(unmet: &[Unmet]) -> impl Iterator<Item = usize> + '_ {
 }
 
 /// The part of the drive that a tenant's promised rate takes.
-fn promised(drive: &Drive, plan: &TenantPlan) -> f64 {
+fn promised(drive: &DriveModel, plan: &TenantPlan) -> f64 {
     let (demand, rates) = (&plan.tenant.demand, plan.sla.rates);
     let bandwidth = rates.bandwidth.map(|bytes| bytes.get() as f64 / demand.size());
     let iops = rates.iops.map(|n| n as f64).into_iter().chain(bandwidth).fold(0.0, f64::max);

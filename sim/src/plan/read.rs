@@ -1,10 +1,10 @@
 //! The file of `weir plan`.
 
-use super::Member;
+use super::PlannedTenant;
 use crate::scenario::{self, MAX_TIME};
 use weir_node::config::read::{Section, integer, time};
 use weir_node::config::{self, ConfigError, DeviceConfig, Document, calibration};
-use weir_plan::Drive;
+use weir_plan::DriveModel;
 use weir_units::{Bytes, Nanos};
 
 /// A plan to be made.
@@ -13,9 +13,9 @@ pub struct PlanFile {
     /// The drive, and how it arbitrates.
     pub device: DeviceConfig,
     /// What was measured of it, and in which file that stands.
-    pub calibration: Option<(String, Drive)>,
+    pub calibration: Option<(String, DriveModel)>,
     /// Who is to share it.
-    pub members: Vec<Member>,
+    pub members: Vec<PlannedTenant>,
     /// Of the first simulation.
     pub seed: u64,
     /// Virtual time of a simulation; as long as the bounds need if absent.
@@ -65,7 +65,11 @@ fn read(root: &Section<'_>, document: &Document, newcomers: usize) -> Option<Pla
 }
 
 /// The drive as it arbitrates, and what was measured of it where a calibration says so: `[[device]]`, `calibration`, or both.
-fn drive(root: &Section<'_>, document: &Document, newcomers: usize) -> (Option<DeviceConfig>, Option<(String, Drive)>) {
+fn drive(
+    root: &Section<'_>,
+    document: &Document,
+    newcomers: usize,
+) -> (Option<DeviceConfig>, Option<(String, DriveModel)>) {
     let whole = calibration::of_device(root, document.base());
     let device = if root.has("calibration") && !root.has("device") {
         DeviceConfig::from_query("null", "").map_err(|e| root.fault("calibration", e)).ok()
@@ -104,7 +108,7 @@ const STAND_IN: Bytes = Bytes(1 << 30);
 /// A simulation lasts so long at the least.
 const SHORTEST: Nanos = Nanos::from_millis(1);
 
-fn members(root: &Section<'_>) -> Vec<Member> {
+fn members(root: &Section<'_>) -> Vec<PlannedTenant> {
     let lines: Vec<u32> = root.tables("tenant").iter().map(|(line, _)| *line).collect();
     let read = config::tenants(root);
     if !root.sink().is_clean() {
@@ -128,7 +132,7 @@ fn members(root: &Section<'_>) -> Vec<Member> {
         if wanted > demand.offered() * (1.0 + 1e-6) {
             note("sla", "promises a rate that the tenant does not ask for; lower it, or raise the demand");
         }
-        members.push(Member { demand, sla, tenant: scenario::tenant(tenant) });
+        members.push(PlannedTenant { demand, sla, tenant: scenario::tenant(tenant) });
     }
     members
 }

@@ -1,24 +1,24 @@
 //! The judge: the real arbiter and drive in virtual time.
 
-use super::insides::Insides;
 use super::measure;
 use super::parallel::in_parallel;
 use super::spread::together;
 use super::stand_in::StandIn;
-use super::{Effort, Member, PlanFile};
-use crate::client::Client;
+use super::timing_models::Insides;
+use super::{Effort, PlanFile, PlannedTenant};
+use crate::client::SimulatedClient;
 use crate::run::RunError;
 use crate::scenario::Scenario;
-use weir_controller::Service;
+use weir_controller::TimingModel;
 use weir_node::config::DeviceConfig;
 use weir_plan::planner::{Got, Judge, Shares, room};
-use weir_plan::{Drive, Margin};
+use weir_plan::{DriveModel, Margin};
 use weir_units::{Nanos, Sla};
 use weir_workload::{JobResult, Latency};
 
 /// How far a plan has come.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Step {
+pub enum PlanProgress {
     /// The drive is measured before anything is planned with it.
     Measuring {
         /// Load tests that are done.
@@ -59,7 +59,7 @@ const ROOTS: f64 = 1.0;
 /// Simulates shares.
 pub(crate) struct Rig<'a> {
     bench: Bench<'a>,
-    watch: &'a mut dyn FnMut(Step),
+    watch: &'a mut dyn FnMut(PlanProgress),
     runs: u32,
     /// Commands that were simulated.
     commands: f64,
@@ -76,7 +76,7 @@ pub(crate) struct Rig<'a> {
 struct Bench<'a> {
     insides: &'a Insides<'a>,
     scenario: Scenario,
-    stand_in: Option<Drive>,
+    stand_in: Option<DriveModel>,
     slas: Vec<Sla>,
 }
 
@@ -99,14 +99,14 @@ impl<'a> Rig<'a> {
     /// Of some of a file's tenants.
     pub fn new(
         (file, insides): (&PlanFile, &'a Insides<'a>),
-        drive: &Drive,
-        members: &[Member],
+        drive: &DriveModel,
+        members: &[PlannedTenant],
         effort: Effort,
-        watch: &'a mut dyn FnMut(Step),
+        watch: &'a mut dyn FnMut(PlanProgress),
     ) -> Self {
         let (most, budget) = if effort == Effort::Brief { (BRIEF, BUDGET) } else { (MOST, f64::INFINITY) };
         let device = insides.device();
-        let client = |(at, member): (usize, &Member)| Client::new(&member.job(), at as u16);
+        let client = |(at, member): (usize, &PlannedTenant)| SimulatedClient::new(&member.job(), at as u16);
         let (ramp, whole) = match file.time {
             Some(whole) => (Nanos(0), whole),
             None => settled(device, members, long_enough(drive, members, most)),
@@ -192,10 +192,10 @@ impl<'a> Rig<'a> {
     /// A simulation of each.
     fn simulate_all(&mut self, of: &[(&Shares, u64)]) -> Result<Vec<Run>, RunError> {
         let Rig { bench, watch, runs, .. } = self;
-        watch(Step::Simulating { runs: *runs });
+        watch(PlanProgress::Simulating { runs: *runs });
         let done = || {
             *runs += 1;
-            watch(Step::Simulating { runs: *runs });
+            watch(PlanProgress::Simulating { runs: *runs });
         };
         let results = in_parallel(of, |(shares, seed)| bench.simulate(shares, *seed), done);
         let results = results.into_iter().collect::<Result<Vec<Run>, RunError>>()?;
@@ -238,7 +238,7 @@ impl Bench<'_> {
         scenario.seed = seed;
         let mut world = match &self.stand_in {
             Some(drive) => {
-                scenario.world_with(Some(Box::new(StandIn::new(drive.clone(), seed)) as Box<dyn Service>))?
+                scenario.world_with(Some(Box::new(StandIn::new(drive.clone(), seed)) as Box<dyn TimingModel>))?
             }
             None => scenario.world_with(self.insides.one()?)?,
         };
@@ -368,7 +368,7 @@ fn careful(runs: &[Got], spread: f64) -> Got {
 }
 
 /// The least ramp, and the time of a simulation with it: a flash drive's buffer takes the first writes at once, until it is full.
-fn settled(device: &DeviceConfig, members: &[Member], whole: Nanos) -> (Nanos, Nanos) {
+fn settled(device: &DeviceConfig, members: &[PlannedTenant], whole: Nanos) -> (Nanos, Nanos) {
     let is_written = members.iter().any(|m| m.demand.pattern.read_percent < 100);
     match is_written && device.flash.is_some() {
         true => (measure::RAMP, whole.max(measure::RAMP.saturating_add(measure::TIME))),
@@ -377,9 +377,9 @@ fn settled(device: &DeviceConfig, members: &[Member], whole: Nanos) -> (Nanos, N
 }
 
 /// How long a simulation lasts so that every bound of every tenant is seen often enough, the ramp included.
-fn long_enough(drive: &Drive, members: &[Member], most: f64) -> Nanos {
+fn long_enough(drive: &DriveModel, members: &[PlannedTenant], most: f64) -> Nanos {
     let count = members.len().max(1) as f64;
-    let seconds = members.iter().map(|Member { demand, sla, .. }| {
+    let seconds = members.iter().map(|PlannedTenant { demand, sla, .. }| {
         let needs = match (sla.p999, sla.p99.or(sla.p50)) {
             (Some(_), _) => FOR_P999,
             (None, Some(_)) => FOR_P99,

@@ -3,9 +3,9 @@
 use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use weir_controller::{Op, Operation, Service};
+use weir_controller::{Op, Operation, TimingModel};
 use weir_flash::When;
-use weir_plan::Drive;
+use weir_plan::DriveModel;
 use weir_units::Nanos;
 use weir_workload::{Latency, Rng};
 
@@ -13,7 +13,7 @@ use weir_workload::{Latency, Rng};
 /// the percentiles that were measured.
 #[derive(Debug)]
 pub(super) struct StandIn {
-    drive: Drive,
+    drive: DriveModel,
     /// When those in flight end, in nanoseconds.
     ends: BinaryHeap<Reverse<u64>>,
     /// Of 100 commands so many read, of late.
@@ -30,12 +30,12 @@ type Seen = (u32, bool, u8, u32);
 const OF_LATE: f64 = 256.0;
 
 impl StandIn {
-    pub fn new(drive: Drive, seed: u64) -> Self {
+    pub fn new(drive: DriveModel, seed: u64) -> Self {
         StandIn { drive, ends: BinaryHeap::new(), mix: None, known: BTreeMap::new(), rng: Rng::new(seed ^ 0x5741_4e44) }
     }
 }
 
-impl Service for StandIn {
+impl TimingModel for StandIn {
     fn begin(&mut self, now: Nanos, operation: Operation) -> When {
         while self.ends.peek().is_some_and(|end| end.0 <= now.0) {
             self.ends.pop();
@@ -96,7 +96,7 @@ fn quantile(of: &Latency, part: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_plan::calibrate::{Point, Test};
+    use weir_plan::calibrate::{LoadCurve, Test};
 
     fn latency(p50: u64, p99: u64) -> Latency {
         Latency { mean: p50 as f64, p50, p99, p999: 2 * p99, max: 3 * p99 }
@@ -116,9 +116,9 @@ mod tests {
                 latency: Latency { mean, ..latency(mean as u64, mean as u64) },
                 ..Test { iops, ..idle }
             };
-            Point::new(4096, read_percent, vec![idle, busy]).unwrap()
+            LoadCurve::new(4096, read_percent, vec![idle, busy]).unwrap()
         };
-        let drive = Drive::measured(vec![point(100, 200e3), point(0, 50e3)], 64, 4 << 20).unwrap();
+        let drive = DriveModel::measured(vec![point(100, 200e3), point(0, 50e3)], 64, 4 << 20).unwrap();
         let mut inside = StandIn::new(drive, 1);
         let read = Operation { op: Op::Read, offset: 0, len: 4096, fua: false, placement: 0 };
         let alone: Vec<u64> =

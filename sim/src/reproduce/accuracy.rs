@@ -1,19 +1,20 @@
 //! How far the model of `weir-plan` is from the simulation of the real arbiter and drive, and where the paper's equations 2 and 3
 //! hold.
 
-use super::{Chart, Curve, Figure, Live, Row, Scale, Subject};
+use super::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject};
 use crate::accuracy::{
-    Answer, Beside, Case, Cell, CellPair, Compared, FlashDrive, Grid, Loads, cases, cells, compare, drive, flash_cases,
+    Beside, Case, Cell, CellPair, Compared, FlashDrive, Grid, Loads, Predictor, cases, cells, compare, drive,
+    flash_cases,
 };
 use weir_arbiter::Mechanism;
 use weir_plan::equations::{Round, of_rate, of_share};
-use weir_plan::{Demand, Setting, Tenant};
+use weir_plan::{Demand, PlanTenant, Setting};
 use weir_units::{Class, Nanos};
 use weir_workload::{Job, Rate};
 
 /// How much is simulated.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Extent {
+pub(super) struct CaseCounts {
     /// Cases of each kind of loads: deep, open, shallow, promised.
     pub cases: [usize; 4],
     /// Cases on a flash drive: alike, sizes, mixes.
@@ -26,7 +27,7 @@ pub(super) struct Extent {
     pub commands: (f64, f64),
 }
 
-const WHOLE: Extent = Extent {
+const WHOLE: CaseCounts = CaseCounts {
     cases: [200, 100, 100, 100],
     flash: [24, 12, 12],
     grid: Grid::WHOLE,
@@ -34,8 +35,13 @@ const WHOLE: Extent = Extent {
     commands: (60_000.0, 1_500_000.0),
 };
 /// A part of the same, within a minute or two.
-const PART: Extent =
-    Extent { cases: [20, 10, 10, 10], flash: [4, 2, 2], grid: Grid::PART, drawn: 0, commands: (60_000.0, 1_000_000.0) };
+const PART: CaseCounts = CaseCounts {
+    cases: [20, 10, 10, 10],
+    flash: [4, 2, 2],
+    grid: Grid::PART,
+    drawn: 0,
+    commands: (60_000.0, 1_000_000.0),
+};
 /// The flash drive: steadily collecting.
 const FLASH: (&str, &str) = ("p3700", "capacity=1GiB&precondition=steady");
 const SEED: u64 = 1;
@@ -44,11 +50,11 @@ const DRAWN: u64 = 2026;
 const DRIVES: [(f64, &str); 6] =
     [(0.8, "greedy"), (1.0, "greedy"), (1.1, "greedy"), (0.8, "fifo"), (1.0, "fifo"), (1.1, "fifo")];
 
-pub(super) fn figure(live: &mut dyn Live) -> Result<Figure, String> {
+pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     figure_of(if live.is_full() { WHOLE } else { PART }, live)
 }
 
-pub(super) fn figure_of(extent: Extent, live: &mut dyn Live) -> Result<Figure, String> {
+pub(super) fn figure_of(extent: CaseCounts, live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let (mut rows, mut curves, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     let kinds = [
         (Loads::Deep, "deep", "closed loops of 128 commands and more beside open loops"),
@@ -108,7 +114,12 @@ pub(super) fn figure_of(extent: Extent, live: &mut dyn Live) -> Result<Figure, S
 }
 
 /// A flash drive by its calibration: held to where all ask for what was measured, told where sizes or mixes meet.
-fn flash(rows: &mut Vec<Row>, curves: &mut Vec<Curve>, notes: &mut Vec<String>, extent: Extent) -> Result<(), String> {
+fn flash(
+    rows: &mut Vec<Row>,
+    curves: &mut Vec<Curve>,
+    notes: &mut Vec<String>,
+    extent: CaseCounts,
+) -> Result<(), String> {
     let kinds = [
         (Beside::Alike, "flash, alike", "all tenants ask for one size and mix, which was measured"),
         (Beside::Sizes, "flash, sizes", "reads of 4 to 64 KiB beside one another"),
@@ -144,7 +155,7 @@ fn flash(rows: &mut Vec<Row>, curves: &mut Vec<Curve>, notes: &mut Vec<String>, 
 
 /// One loop on a flash drive, by depth, size, mix, spare and victim policy: by a calibration, on its points and between them, and by
 /// simulations of the very loop.
-fn grid(rows: &mut Vec<Row>, notes: &mut Vec<String>, extent: Extent) -> Result<(), String> {
+fn grid(rows: &mut Vec<Row>, notes: &mut Vec<String>, extent: CaseCounts) -> Result<(), String> {
     let asked = extent.grid.cells();
     let all = cells(FLASH.0, FLASH.1, &asked).map_err(|e| e.to_string())?;
     judge_cells(rows, notes, "cells", &all);
@@ -161,7 +172,7 @@ fn judge_cells(rows: &mut Vec<Row>, notes: &mut Vec<String>, which: &str, all: &
     let part = |within: &dyn Fn(&CellPair) -> bool| {
         all.iter().filter(|pair| within(pair)).count() as f64 / all.len().max(1) as f64 * 100.0
     };
-    for (answer, by) in [(Answer::Model, "by calibration"), (Answer::Simulation, "by simulation")] {
+    for (answer, by) in [(Predictor::Model, "by calibration"), (Predictor::Simulation, "by simulation")] {
         let name = format!("flash, {} {which}, {by}", all.len());
         let mut judged = |what: String, held: f64| {
             rows.push(Row::relation(format!("{name}: {what}"), held, "%", held >= 95.0, "95 of 100 cells"));
@@ -187,7 +198,7 @@ fn judge_cells(rows: &mut Vec<Row>, notes: &mut Vec<String>, which: &str, all: &
 /// What is looked at, its place among a cell's errors, and how far it may be off.
 const LIMITS: [(&str, usize, f64); 3] = [("bandwidth", 0, 0.03), ("p50", 1, 0.15), ("p99", 2, 0.15)];
 
-fn described(pair: &CellPair, answer: Answer) -> String {
+fn described(pair: &CellPair, answer: Predictor) -> String {
     let (cell, off) = (&pair.cell, pair.off(answer).map(|part| part * 100.0));
     format!(
         "capacity x {}, {}, {} KiB, {} % reads, qd {}: bandwidth {:+.1} %, p50 {:+.1} %, p99 {:+.1} %{}",
@@ -276,8 +287,8 @@ fn curve(name: &str, all: &[(Case, Compared)]) -> Curve {
     Curve { name: name.into(), points }
 }
 
-fn backlogged(name: &str, class: Class) -> Tenant {
-    Tenant::new(name, class, Demand::of(&Job { depth: 128, ..Job::default() }))
+fn backlogged(name: &str, class: Class) -> PlanTenant {
+    PlanTenant::new(name, class, Demand::of(&Job { depth: 128, ..Job::default() }))
 }
 
 /// High and medium backlogged (or `medium` of its share), low at `low` of its share.

@@ -3,8 +3,8 @@
 //! The laws are those of [`weir_flash::Variability`]: raw bit errors that grow as a power of the cycles (Mielke et al., IRPS
 //! 2008), a code that corrects 40 bits of a KiB, and an array read more for each step of shifted voltages.
 
-use super::{Chart, Curve, Figure, Live, Row, Scale, Subject, micros};
-use weir_flash::{Array, Errors, Geometry, PageMap, Place, Preset, UNIT, Variability};
+use super::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject, micros};
+use weir_flash::{Array, Errors, Geometry, PageAddress, PageMap, Preset, UNIT, Variability};
 use weir_units::Nanos;
 use weir_workload::Histogram;
 
@@ -64,7 +64,7 @@ impl Die {
 
     /// Programs and reads a page.
     fn look(&mut self, page: u32) -> Look {
-        let at = Place { plane: 0, block: 0, page };
+        let at = PageAddress { plane: 0, block: 0, page };
         let programmed = self.array.program(self.now, at, UNIT);
         let program = micros(programmed.done.saturating_sub(programmed.loaded).0 as f64);
         let mut look = Look { reads: Histogram::new(), retries: 0, failed: 0, program };
@@ -131,7 +131,7 @@ fn rows_of(kind: &str, (name, unit, of): Statistic, life: &[Look]) -> Vec<Row> {
     AGES.iter().enumerate().map(row).collect()
 }
 
-pub(super) fn figure(live: &mut dyn Live) -> Figure {
+pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
     let lives = lives();
     let mut rows = Vec::new();
     for ((kind, _), life) in KINDS.iter().zip(&lives) {

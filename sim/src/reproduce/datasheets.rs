@@ -3,8 +3,8 @@
 //! Each is measured as a user has it: its profile with a capacity that fits into memory. Dies, channels and times stay, and so
 //! does what write amplification follows from (`profile::resized`).
 
-use super::{Bound, Chart, Curve, Figure, Live, Measured, Row, Scale, Subject, flash_loop, micros};
-use weir_flash::{Config, Flash, FlashOp, Precondition};
+use super::{Chart, Curve, Figure, LiveMeasurements, Measured, PrintedBound, Row, Scale, Subject, flash_loop, micros};
+use weir_flash::{Flash, FlashDriveConfig, FlashOp, Precondition};
 use weir_node::config::DeviceConfig;
 use weir_units::Nanos;
 use weir_workload::Rng;
@@ -283,7 +283,7 @@ const DRIVES: [Drive; 6] = [
 ];
 
 /// The profile on a drive that fits into memory.
-pub(super) fn config(profile: &str) -> Config {
+pub(super) fn config(profile: &str) -> FlashDriveConfig {
     let device = DeviceConfig::from_query(profile, "capacity=32GiB");
     let flash = device.ok().and_then(|device| device.flash);
     flash.expect("every profile makes a drive of 32 GiB").config
@@ -309,7 +309,7 @@ impl Load {
         }
     }
 
-    fn run(self, config: &Config) -> f64 {
+    fn run(self, config: &FlashDriveConfig) -> f64 {
         let drive = |state| {
             let mut flash = Flash::new(config, Nanos(0)).expect("a profile fits together");
             flash.precondition(state);
@@ -368,7 +368,7 @@ impl Statistic {
 
 impl Spread {
     /// Ours: answers and requests as the host has them, latencies with the host's time still in them.
-    fn run(&self, config: &Config) -> Measured {
+    fn run(&self, config: &FlashDriveConfig) -> Measured {
         let mut flash = Flash::new(config, Nanos(0)).expect("a profile fits together");
         flash.precondition(if self.write { Precondition::Fresh } else { Precondition::Sequential });
         let op = if self.write { FlashOp::Write { fua: false } } else { FlashOp::Read };
@@ -396,12 +396,12 @@ impl Spread {
         let label = |s: Statistic, mark: &str| format!("{}, {}{mark}", self.label(profile), s.name());
         let published = self.points.iter().map(|point| {
             let (s, ours) = (point.statistic, self.value(measured, point.statistic));
-            let within = Bound::Within(s.tolerance());
+            let within = PrintedBound::Within(s.tolerance());
             match point.published {
                 Published::Fitted(value, quote) => Row::printed(label(s, FITTED), ours, s.unit(), value, within, quote),
                 Published::Judged(value, quote) => Row::printed(label(s, ""), ours, s.unit(), value, within, quote),
                 Published::Target(value, quote) => {
-                    Row::printed(label(s, ""), ours, s.unit(), value, Bound::Below, quote)
+                    Row::printed(label(s, ""), ours, s.unit(), value, PrintedBound::Below, quote)
                 }
                 Published::Beside { value, quote, most, text } => {
                     Row::beside(label(s, ""), ours, s.unit(), value, quote, ours <= most, text)
@@ -454,14 +454,21 @@ fn random(flash: &mut Flash, load: Load, depth: u32, counts: (u64, u64)) -> f64 
     flash_loop(flash, Nanos(0), (depth, Nanos(0)), counts, || (load.op(), rng.below(units) as u32, 1)).iops()
 }
 
-pub(super) fn figure(live: &mut dyn Live) -> Figure {
+pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
     let (mut rows, mut curves, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
     for (at, drive) in DRIVES.iter().enumerate() {
         let config = config(drive.profile);
         let mut of_drive = Vec::new();
         for Sheet { load, value, quote, is_fitted } in drive.sheets {
             let label = format!("{}, {}{}", drive.profile, load.name(), if *is_fitted { FITTED } else { "" });
-            of_drive.push(Row::printed(label, load.run(&config), load.unit(), *value, Bound::Within(TOLERANCE), quote));
+            of_drive.push(Row::printed(
+                label,
+                load.run(&config),
+                load.unit(),
+                *value,
+                PrintedBound::Within(TOLERANCE),
+                quote,
+            ));
         }
         for spread in drive.spreads {
             let measured = spread.run(&config);

@@ -1,7 +1,7 @@
 //! Figure 2 of papers/002: what the emulator itself takes, in real time.
 
-use super::{Bound, Chart, Curve, Figure, Live, Row, Scale, Seen, Subject, micros};
-use weir_flash::{Array, Place, Preset, Shape, Variability};
+use super::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Seen, Subject, micros};
+use weir_flash::{Array, PageAddress, Preset, Shape, Variability};
 use weir_units::Nanos;
 use weir_workload::Rng;
 
@@ -55,7 +55,7 @@ struct Measured {
 }
 
 /// Rounds of all numbers of submitters with the control beside them.
-fn measured(live: &mut dyn Live, service: Nanos) -> Result<Measured, String> {
+fn measured(live: &mut dyn LiveMeasurements, service: Nanos) -> Result<Measured, String> {
     let mut rounds: Vec<Vec<Seen>> = Vec::new();
     let mut control = Vec::new();
     for at in 0..ROUNDS {
@@ -90,12 +90,12 @@ fn measured(live: &mut dyn Live, service: Nanos) -> Result<Measured, String> {
     Ok(Measured { medians: medians.collect(), notes, is_disturbed })
 }
 
-pub(super) fn a(live: &mut dyn Live) -> Result<Figure, String> {
+pub(super) fn a(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let Measured { medians, notes, is_disturbed } = measured(live, Nanos(0))?;
     let label = |submitters: u32| format!("{submitters} submitters, mean");
     let row = |m: &Median| {
         let bound = if m.submitters <= 32 { 52.0 } else { 90.0 };
-        unless(is_disturbed, Row::printed(label(m.submitters), m.mean, "us", bound, Bound::Below, TO_32))
+        unless(is_disturbed, Row::printed(label(m.submitters), m.mean, "us", bound, PrintedBound::Below, TO_32))
     };
     let mut rows: Vec<Row> = medians.iter().map(row).collect();
     let (one, many) = up_to_32(&medians);
@@ -146,7 +146,7 @@ const AT_70: &str = "In the experiment above, 99% of all the IOs are stable at 7
 /// What a drive may take that has no delay, where 64 submit.
 const AT_64: f64 = 90.0;
 
-pub(super) fn b(live: &mut dyn Live) -> Result<Figure, String> {
+pub(super) fn b(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let Measured { medians: all, notes, is_disturbed } = measured(live, DELAY)?;
     let mut rows = Vec::new();
     let label = |submitters: u32| format!("{submitters} submitters, p99");
@@ -156,7 +156,7 @@ pub(super) fn b(live: &mut dyn Live) -> Result<Figure, String> {
         rows.push(Row::relation(format!("{n} submitters, shortest"), m.least, "us", m.least >= 50.0, early));
         let label = label(n);
         let row = match n {
-            ..=32 => Row::printed(label, m.p99, "us", 70.0, Bound::Below, AT_70),
+            ..=32 => Row::printed(label, m.p99, "us", 70.0, PrintedBound::Below, AT_70),
             _ => Row::relation(
                 label,
                 m.p99,
@@ -219,7 +219,7 @@ pub(super) fn b(live: &mut dyn Live) -> Result<Figure, String> {
 const STEPS: u32 = 200_000;
 
 /// Real time of one read's decision, in nanoseconds.
-fn cost(live: &mut dyn Live, preset: Preset) -> f64 {
+fn cost(live: &mut dyn LiveMeasurements, preset: Preset) -> f64 {
     let parts = preset.parts(false);
     let shape: Shape = parts.geometry.shape().expect("a preset is a shape");
     let mut array = Array::new(&shape, &parts.timing, &Variability::default());
@@ -227,7 +227,8 @@ fn cost(live: &mut dyn Live, preset: Preset) -> f64 {
     let mut ends = [Nanos(0); 16];
     live.cost(STEPS, &mut |step| {
         let random = rng.next_u64() as u32;
-        let at = Place { plane: random % shape.planes(), block: 0, page: (random >> 16) % shape.pages_per_block() };
+        let at =
+            PageAddress { plane: random % shape.planes(), block: 0, page: (random >> 16) % shape.pages_per_block() };
         let slot = &mut ends[step as usize % 16];
         *slot = array.read(*slot, at, 4096);
     })

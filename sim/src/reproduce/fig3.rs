@@ -1,7 +1,7 @@
 //! Figure 3 of papers/002: two operations on one plane, with a single and with a double register.
 
 use super::{Chart, Curve, Figure, Row, Scale, Subject, micros};
-use weir_flash::{Array, Geometry, PageMap, Place, Preset, Registers, Timing, Variability};
+use weir_flash::{Array, FlashTiming, Geometry, PageAddress, PageMap, Preset, Registers, Variability};
 use weir_units::Nanos;
 
 /// When the operations on pages P1 and P2 are complete that are asked for at once.
@@ -13,10 +13,10 @@ struct Pair {
 fn pair(registers: Registers, write: bool) -> Pair {
     let parts = Preset::FemuOc.parts(false);
     let geometry = Geometry { channels: 1, blocks: 4, page_map: PageMap::Femu, ..parts.geometry };
-    let timing = Timing { registers, cache_read: registers == Registers::Double, ..parts.timing };
+    let timing = FlashTiming { registers, cache_read: registers == Registers::Double, ..parts.timing };
     let shape = geometry.shape().expect("a plane of the preset is a shape");
     let mut array = Array::new(&shape, &timing, &Variability::default());
-    let page = |page| Place { plane: 0, block: 0, page };
+    let page = |page| PageAddress { plane: 0, block: 0, page };
     let mut one = |at| match write {
         true => array.program(Nanos(0), at, geometry.page_bytes).done,
         false => array.read(Nanos(0), at, geometry.page_bytes),

@@ -5,8 +5,8 @@
 //! They agree when each reader stays on a plane of its own as long as there are enough, with one register a plane. Both
 //! readings are made.
 
-use super::{Bound, Chart, Curve, Figure, Live, Row, Scale, Subject, closed_loop, micros};
-use weir_flash::{Array, Geometry, PageMap, Place, Preset, Registers, Timing, Variability};
+use super::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject, closed_loop, micros};
+use weir_flash::{Array, FlashTiming, Geometry, PageAddress, PageMap, Preset, Registers, Variability};
 use weir_units::Nanos;
 use weir_workload::Rng;
 
@@ -28,7 +28,7 @@ fn mean(reading: Reading, channels: u32, planes: u32) -> f64 {
     let geometry = Geometry { channels, planes, blocks: 16, page_map: PageMap::Femu, ..parts.geometry };
     let double = reading == Reading::Anywhere;
     let registers = if double { Registers::Double } else { Registers::Single };
-    let timing = Timing { registers, cache_read: double, ..parts.timing };
+    let timing = FlashTiming { registers, cache_read: double, ..parts.timing };
     let shape = geometry.shape().expect("up to 256 planes of the preset are a shape");
     let mut array = Array::new(&shape, &timing, &Variability::default());
     let mut rng = Rng::new(u64::from(channels * 100 + planes));
@@ -41,7 +41,7 @@ fn mean(reading: Reading, channels: u32, planes: u32) -> f64 {
                 shape.plane(i % channels, 0, i / channels)
             }
         };
-        let at = Place { plane, block: rng.below(16) as u32, page: rng.below(512) as u32 };
+        let at = PageAddress { plane, block: rng.below(16) as u32, page: rng.below(512) as u32 };
         array.read(now, at, geometry.page_bytes)
     });
     micros(done.latency.mean())
@@ -69,9 +69,9 @@ fn rows(name: &str, reading: Reading, cells: &[(u32, u32, f64)]) -> Vec<Row> {
     let row = |&(x, y, ours): &(u32, u32, f64)| {
         let label = cell(name, x, y);
         match (reading, x, y) {
-            (Reading::Pinned, 1, 1) => Row::printed(label, ours, "us", 1550.0, Bound::Above, SLOW),
-            (Reading::Pinned, 16, 1) => Row::printed(label, ours, "us", 130.0, Bound::Below, FAST),
-            (Reading::Anywhere, 16, 1) => Row::printed(label, ours, "us", 130.0, Bound::Below, FAST),
+            (Reading::Pinned, 1, 1) => Row::printed(label, ours, "us", 1550.0, PrintedBound::Above, SLOW),
+            (Reading::Pinned, 16, 1) => Row::printed(label, ours, "us", 130.0, PrintedBound::Below, FAST),
+            (Reading::Anywhere, 16, 1) => Row::printed(label, ours, "us", 130.0, PrintedBound::Below, FAST),
             _ => {
                 let fewer = [(x / 2, y), (x, y / 2)].into_iter().filter(|(x, y)| *x > 0 && *y > 0);
                 let holds = fewer.map(|(x, y)| at(x, y)).all(|before| ours <= before * NOISE);
@@ -82,7 +82,7 @@ fn rows(name: &str, reading: Reading, cells: &[(u32, u32, f64)]) -> Vec<Row> {
     cells.iter().map(row).collect()
 }
 
-pub(super) fn figure(live: &mut dyn Live) -> Figure {
+pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
     let readings = [("own plane, one register", Reading::Pinned), ("anywhere, two registers", Reading::Anywhere)];
     let (mut all, mut charts) = (Vec::new(), Vec::new());
     for (at, (name, reading)) in readings.into_iter().enumerate() {

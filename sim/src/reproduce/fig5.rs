@@ -3,8 +3,8 @@
 //! The paper measures both models against an OpenChannel drive. There is none here, so the advanced model stands in its
 //! place: what is reproduced is how far the basic model (one register, one time for all pages) is from it.
 
-use super::{Chart, Curve, Figure, Live, Row, Scale, Subject, closed_loop};
-use weir_flash::{Array, Geometry, Place, Preset, Shape, Variability};
+use super::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject, closed_loop};
+use weir_flash::{Array, Geometry, PageAddress, Preset, Shape, Variability};
 use weir_units::Nanos;
 use weir_workload::Rng;
 
@@ -65,7 +65,7 @@ impl White {
             let block = self.rng.below(u64::from(BLOCKS)) as u32;
             let page = self.rng.below(u64::from(self.shape.pages_per_block())) as u32;
             let bytes = kib.min(PAGE) * 1024;
-            done = done.max(self.array.read(now, Place { plane, block, page }, bytes));
+            done = done.max(self.array.read(now, PageAddress { plane, block, page }, bytes));
         }
         done
     }
@@ -78,7 +78,7 @@ impl White {
             let nth = self.written[plane as usize];
             self.written[plane as usize] += 1;
             let pages = self.shape.pages_per_block();
-            let at = Place { plane, block: nth / pages % BLOCKS, page: nth % pages };
+            let at = PageAddress { plane, block: nth / pages % BLOCKS, page: nth % pages };
             done = done.max(self.array.program(now, at, PAGE * 1024).done);
         }
         done
@@ -132,7 +132,7 @@ fn error(personality: &Personality, threads: u32, planes: u32) -> f64 {
     basic.iter().zip(&advanced).map(off).sum::<f64>() / all * 100.0
 }
 
-pub(super) fn figure(live: &mut dyn Live) -> Figure {
+pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
     let mut rows = Vec::new();
     let mut bars = Vec::new();
     for (i, personality) in PERSONALITIES.iter().enumerate() {

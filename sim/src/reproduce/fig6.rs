@@ -1,9 +1,9 @@
 //! Figure 6a of papers/002: reads while garbage collection blocks the controller, a channel or a plane.
 
-use super::{Chart, Curve, Figure, Live, Row, Scale, Subject, micros};
+use super::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject, micros};
 use weir_flash::{
-    BufferConfig, CellType, Config, Flash, FlashOp, FtlConfig, Gate, GcConfig, GcMode, Geometry, HostTiming, PageMap,
-    Precondition, Preset, Registers, Timing, Variability, Wire, uniform,
+    BufferConfig, CellType, Flash, FlashDriveConfig, FlashOp, FlashTiming, FtlConfig, GcConfig, GcMode, Geometry,
+    HostTiming, OperationUnit, PageMap, Precondition, Preset, Registers, Variability, Wire, uniform,
 };
 use weir_units::Nanos;
 use weir_workload::{Histogram, Pacer, Rate, Rng};
@@ -17,9 +17,9 @@ const READS: u64 = 70;
 
 /// FEMU's default drive (40, 200 and 2000 us; 64 dies on 8 channels) with a channel of 400 MB/s, a quarter of its blocks'
 /// pages and 28 % over-provisioning.
-fn config(mode: GcMode) -> Config {
+fn config(mode: GcMode) -> FlashDriveConfig {
     let parts = Preset::FemuBbssd.parts(false);
-    Config {
+    FlashDriveConfig {
         geometry: Geometry {
             channels: 8,
             ways: 8,
@@ -31,8 +31,8 @@ fn config(mode: GcMode) -> Config {
             cell: CellType::Slc,
             page_map: PageMap::Modulo,
         },
-        timing: Timing {
-            gate: Gate::Die,
+        timing: FlashTiming {
+            gate: OperationUnit::Die,
             registers: Registers::Single,
             read: uniform(40_000),
             program: uniform(200_000),
@@ -77,7 +77,7 @@ const PLANE: &str = "\"In plane-blocking GC, the most efficient one, page moveme
 const CHANNEL: &str = "\"In controller-blocking GC, a GC operation 'locks down' the controller\"; \"In \
                        channel-blocking GC, only channels involved in GC page movement are blocked\"";
 
-pub(super) fn figure(live: &mut dyn Live) -> Figure {
+pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
     let modes = [GcMode::Controller, GcMode::Channel, GcMode::Plane, GcMode::Preemptive];
     let mut all: Vec<(GcMode, Histogram)> = Vec::new();
     for (at, mode) in modes.into_iter().enumerate() {

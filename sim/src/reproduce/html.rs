@@ -1,6 +1,6 @@
 //! The report: one page without anything to load, its charts drawn as SVG.
 
-use super::{Chart, Curve, Figure, Scale, Verdict};
+use super::{Chart, Curve, Figure, RowVerdict, Scale};
 use std::fmt::Write;
 
 const WIDTH: f64 = 720.0;
@@ -53,9 +53,9 @@ fn table(figure: &Figure) -> String {
         let some = |n: Option<f64>, unit: &str| n.map_or("-".to_string(), |n| format!("{}{unit}", number(n)));
         let cells = [some(row.paper(), ""), number(row.ours), row.unit.to_string(), some(row.deviation_pct(), " %")];
         let class = match row.verdict() {
-            Verdict::Held => "",
-            Verdict::Missed => " class=\"missed\"",
-            Verdict::Told | Verdict::Disturbed => " class=\"unjudged\"",
+            RowVerdict::Held => "",
+            RowVerdict::Missed => " class=\"missed\"",
+            RowVerdict::Told | RowVerdict::Disturbed => " class=\"unjudged\"",
         };
         out += &format!("<tr{class}><td>{}</td>", escaped(&row.label));
         for cell in cells {

@@ -1,7 +1,7 @@
 //! Static wear levelling: how far blocks lag, and what it costs, against the bounds of its paper.
 
-use super::{Chart, Curve, Figure, Live, Row, Scale, Subject};
-use weir_flash::{Config, Flash, FlashOp, FtlConfig, Precondition, Preset, Rng, Wear};
+use super::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject};
+use weir_flash::{Flash, FlashDriveConfig, FlashOp, FtlConfig, Precondition, Preset, Rng, Wear};
 use weir_units::{Bytes, Nanos};
 
 const BLOCKS: u32 = 128;
@@ -26,7 +26,7 @@ struct Drive {
 
 impl Drive {
     fn new(cold: u32, policy: Wear, gap: u32) -> Drive {
-        let mut config = Config::preset(Preset::FemuBbssd, false);
+        let mut config = FlashDriveConfig::preset(Preset::FemuBbssd, false);
         let geometry = &mut config.geometry;
         (geometry.channels, geometry.ways, geometry.blocks, geometry.pages) = (1, 1, BLOCKS, PAGES);
         let others = BLOCKS - cold;
@@ -81,7 +81,7 @@ fn lag_label(how: &str, turns: u64) -> String {
 }
 
 /// What levelling costs beside none, in percent.
-fn costs(live: &mut dyn Live) -> Vec<Row> {
+fn costs(live: &mut dyn LiveMeasurements) -> Vec<Row> {
     let mut rows = Vec::new();
     for (i, (cold, ratio)) in COLD.into_iter().enumerate() {
         for gap in GAPS {
@@ -145,7 +145,7 @@ fn lags() -> Vec<Row> {
     rows
 }
 
-pub(super) fn figure(live: &mut dyn Live) -> Figure {
+pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
     let mut rows = costs(live);
     rows.extend(lags());
     live.progress(1.0);

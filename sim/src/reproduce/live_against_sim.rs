@@ -9,11 +9,11 @@
 //! The live drive finds requests when its thread looks, a little after their time, or much later where the core was away; what virtual
 //! time is given are the times at which it found them. What is left is what the live drive itself does.
 
-use super::{Chart, Curve, Figure, Live, Row, Scale, Subject, micros};
-use crate::client::Client;
+use super::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject, micros};
+use crate::client::SimulatedClient;
 use crate::scenario::{Scenario, capacity};
 use crate::trace::Draw;
-use crate::world::Answer;
+use crate::world::AnsweredRequest;
 use std::sync::Arc;
 use weir_controller::{Op, TenantConfig};
 use weir_flash::Precondition;
@@ -66,7 +66,7 @@ pub(super) fn plan(config: &DeviceConfig, count: usize) -> Result<Vec<Planned>, 
     let text = format!("name=all,rw=randrw:{READS},bs=4KiB,qd={SLOTS}");
     let requests = Some(count.min(LOOK) as u64);
     let job = Job::parse(&text, &Job::default()).map_err(|e| e.to_string())?;
-    let most = Scenario { requests, ..scenario(config, Client::new(&job, 0)) };
+    let most = Scenario { requests, ..scenario(config, SimulatedClient::new(&job, 0)) };
     let rate = most.run(|_| ()).map_err(|e| e.to_string())?.total.summary.iops;
     let apart = 1e9 / (rate * LOAD).min(MOST);
     let (mut rng, mut at) = (Rng::new(1), START.get() as f64);
@@ -81,7 +81,7 @@ pub(super) fn plan(config: &DeviceConfig, count: usize) -> Result<Vec<Planned>, 
     Ok((0..count).map(&mut request).collect())
 }
 
-fn scenario(config: &DeviceConfig, client: Client) -> Scenario {
+fn scenario(config: &DeviceConfig, client: SimulatedClient) -> Scenario {
     Scenario {
         device: config.clone(),
         tenants: vec![TenantConfig::new("all", Class::Medium)],
@@ -103,7 +103,7 @@ pub(super) fn in_virtual_time(
     config: &DeviceConfig,
     requests: &[Planned],
     answers: &[Answered],
-) -> Result<Vec<Answer>, String> {
+) -> Result<Vec<AnsweredRequest>, String> {
     let draw = |(request, answer): (&Planned, &Answered)| {
         let op = if request.write { Op::Write } else { Op::Read };
         Draw { due: answer.arrived, op, fua: false, offset: request.offset, len: request.len }
@@ -111,7 +111,7 @@ pub(super) fn in_virtual_time(
     let draws: Arc<[Draw]> = requests.iter().zip(answers).map(draw).collect();
     let text = format!("name=all,qd={}", config.queue_depth);
     let job = Job::parse(&text, &Job::default()).map_err(|e| e.to_string())?;
-    let client = Client { draws: Some(draws), ..Client::new(&job, 0) };
+    let client = SimulatedClient { draws: Some(draws), ..SimulatedClient::new(&job, 0) };
     let mut world = scenario(config, client).world().map_err(|e| e.to_string())?;
     world.keep_answers();
     world.run_until(Nanos(u64::MAX - 1));
@@ -119,8 +119,9 @@ pub(super) fn in_virtual_time(
 }
 
 /// Commands of which the drive said another time than the simulator.
-pub(super) fn due_otherwise(answers: &[Answered], simulated: &[Answer]) -> usize {
-    let mut live: Vec<Answer> = answers.iter().map(|a| Answer { since: a.arrived, at: a.due }).collect();
+pub(super) fn due_otherwise(answers: &[Answered], simulated: &[AnsweredRequest]) -> usize {
+    let mut live: Vec<AnsweredRequest> =
+        answers.iter().map(|a| AnsweredRequest { since: a.arrived, at: a.due }).collect();
     let mut simulated = simulated.to_vec();
     live.sort_unstable();
     simulated.sort_unstable();
@@ -147,7 +148,7 @@ impl Point {
     }
 }
 
-fn points(answers: &[Answered], simulated: &[Answer]) -> [Point; PERCENTILES.len()] {
+fn points(answers: &[Answered], simulated: &[AnsweredRequest]) -> [Point; PERCENTILES.len()] {
     let net = |a: &Answered| a.seen.saturating_sub(a.arrived).saturating_sub(a.waited).get();
     let mut live: Vec<u64> = answers.iter().map(net).collect();
     let mut simulated: Vec<u64> = simulated.iter().map(|a| a.at.saturating_sub(a.since).get()).collect();
@@ -161,7 +162,7 @@ fn points(answers: &[Answered], simulated: &[Answer]) -> [Point; PERCENTILES.len
 }
 
 /// What is held of a profile.
-fn rows(name: &str, answers: &[Answered], simulated: &[Answer], points: &[Point]) -> Vec<Row> {
+fn rows(name: &str, answers: &[Answered], simulated: &[AnsweredRequest], points: &[Point]) -> Vec<Row> {
     let otherwise = due_otherwise(answers, simulated);
     let dues = format!("none of {}: with the arrivals as the live drive found them", answers.len());
     let due =
@@ -179,7 +180,7 @@ fn rows(name: &str, answers: &[Answered], simulated: &[Answer], points: &[Point]
     [due].into_iter().chain(furthest.map(latency)).collect()
 }
 
-pub(super) fn figure(live: &mut dyn Live) -> Result<Figure, String> {
+pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let count = if live.is_full() { FULL } else { LOOK };
     let profiles: Vec<String> = Profile::all().map(|profile| profile.to_string()).collect();
     let (mut all, mut curves, mut waited) = (Vec::new(), Vec::new(), 0.0f64);

@@ -35,11 +35,11 @@ pub use closed::{Measured, closed_loop, flash_loop};
 pub use html::number;
 pub use plan_campaign::figure as plan_campaign;
 pub use qos::{
-    Access, BURST, CAPACITY, Design, Load, Overhead, PERIOD, Place, QueueTimers, SLOT_BYTES, SharedDrive, Span, Usage,
-    Way,
+    AccessPath, AccessPattern, BURST, CAPACITY, Design, Load, Overhead, PERIOD, QueueTimers, SLOT_BYTES, SharedDrive,
+    Span, Storage, Usage,
 };
-pub use row::{Bound, Claim, Row, Verdict};
-pub use spool::{Blow, CASES, Case, Drive, Metric, Nodes, Program, Server, Start, Survived, Timeline};
+pub use row::{Claim, PrintedBound, Row, RowVerdict};
+pub use spool::{Blow, CASES, Case, Metric, Nodes, PaperDrive, Program, Server, Start, Survived, Timeline};
 
 use std::fmt;
 use std::str::FromStr;
@@ -259,7 +259,7 @@ impl Subject {
     ///
     /// # Errors
     /// What the real clock's side said; virtual time has none.
-    pub fn figure(self, live: &mut dyn Live) -> Result<Figure, String> {
+    pub fn figure(self, live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
         let mut figure = self.judged(live)?;
         let is_real = match self.clock() {
             ClockKind::Virtual => false,
@@ -272,7 +272,7 @@ impl Subject {
         Ok(figure)
     }
 
-    fn judged(self, live: &mut dyn Live) -> Result<Figure, String> {
+    fn judged(self, live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
         match self {
             Subject::FemuFig2a => fig2::a(live),
             Subject::FemuFig2b => fig2::b(live),
@@ -336,7 +336,7 @@ pub struct Seen {
 }
 
 /// What needs a real clock.
-pub trait Live {
+pub trait LiveMeasurements {
     /// The latency of 4 KiB random reads on a drive in memory that serves each in `service`, as `submitters` see it who each
     /// wait for their answer before they ask again.
     ///
@@ -360,13 +360,13 @@ pub trait Live {
     ///
     /// # Errors
     /// They cannot be made.
-    fn overhead(&mut self, access: Access) -> Result<Overhead, String>;
+    fn overhead(&mut self, access: AccessPattern) -> Result<Overhead, String>;
 
     /// What so long a run of requests takes of the cores.
     ///
     /// # Errors
     /// As [`overhead`](Self::overhead).
-    fn usage(&mut self, access: Access, time: Nanos) -> Result<Usage, String>;
+    fn usage(&mut self, access: AccessPattern, time: Nanos) -> Result<Usage, String>;
 
     /// Where [`overhead`](Self::overhead) and [`usage`](Self::usage) find their bytes, and what that means for this run.
     fn about_places(&self) -> Vec<String>;
@@ -429,7 +429,7 @@ impl Figure {
         if lost_pct <= LOST_PCT {
             return;
         }
-        for row in self.rows.iter_mut().filter(|row| row.verdict() == Verdict::Missed) {
+        for row in self.rows.iter_mut().filter(|row| row.verdict() == RowVerdict::Missed) {
             row.is_disturbed = true;
         }
         self.notes.push(format!(

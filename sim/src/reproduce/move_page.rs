@@ -1,6 +1,6 @@
 //! The page move of papers/002, section 4: what host collection costs the foreground, with and without it.
 
-use super::{Bound, Chart, Curve, Figure, Live, Row, Scale, Subject};
+use super::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject};
 use crate::open_channel::{Collection, HostFtl, HostFtlConfig, HostRequest};
 use weir_flash::{Geometry, HostTiming, OpenChannelConfig, Preset, Wire};
 use weir_workload::Rng;
@@ -110,7 +110,7 @@ fn pair(link: u64, sectors: u32) -> (Measured, Measured) {
     (measure(Collection::HostCopy, link, sectors), measure(Collection::MovePage, link, sectors))
 }
 
-pub(super) fn figure(live: &mut dyn Live) -> Figure {
+pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
     let mut begun = 0..;
     let mut both = |link, sectors| {
         live.progress(f64::from(begun.next().unwrap_or(0)) / (LINKS.len() + 1) as f64);
@@ -134,7 +134,7 @@ pub(super) fn figure(live: &mut dyn Live) -> Figure {
             (0.7..1.5).contains(&host.moved),
             "about one: then a link that carries both carries half of each",
         ),
-        Row::printed("drop under collection, host copies", drop_of(host), "%", 50.0, Bound::Within(15.0), DROP),
+        Row::printed("drop under collection, host copies", drop_of(host), "%", 50.0, PrintedBound::Within(15.0), DROP),
         Row::relation(
             "drop under collection, move-page",
             drop_of(moved),

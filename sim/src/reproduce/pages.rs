@@ -1,7 +1,7 @@
 //! Page-level latency variability (papers/002, sections 3.2.3 and 4): no two pages, and no two chips, are alike.
 
-use super::{Bound, Chart, Curve, Figure, Live, Row, Scale, Subject, micros};
-use weir_flash::{Array, Errors, Geometry, Place, Preset, Shape, UNIT, Variability};
+use super::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject, micros};
+use weir_flash::{Array, Errors, Geometry, PageAddress, Preset, Shape, UNIT, Variability};
 use weir_units::Nanos;
 
 /// Blocks of a chip that are looked at, and reads of each page for the retries.
@@ -57,7 +57,7 @@ impl Bench {
     }
 
     /// Array time of a 4 KiB read in microseconds, and how often it was sensed again.
-    fn read(&mut self, at: Place) -> (f64, u32) {
+    fn read(&mut self, at: PageAddress) -> (f64, u32) {
         self.now = self.now.saturating_add(Nanos::from_millis(10));
         let outcome = self.array.read_outcome(self.now, at, UNIT);
         let time = outcome.done.saturating_sub(self.now).saturating_sub(self.array.transfer_time(UNIT));
@@ -65,7 +65,7 @@ impl Bench {
     }
 
     /// Time in the cells in microseconds.
-    fn program(&mut self, at: Place) -> f64 {
+    fn program(&mut self, at: PageAddress) -> f64 {
         self.now = self.now.saturating_add(Nanos::from_millis(10));
         let done = self.array.program(self.now, at, UNIT);
         micros(done.done.saturating_sub(done.loaded).0 as f64)
@@ -84,7 +84,7 @@ fn kinds() -> [Kind; 2] {
     let mut kinds = [Kind::default(), Kind::default()];
     for plane in 0..bench.shape.planes() {
         for page in 0..bench.shape.pages_per_block() {
-            let at = Place { plane, block: page % BLOCKS, page };
+            let at = PageAddress { plane, block: page % BLOCKS, page };
             let kind = &mut kinds[usize::from(is_upper(&bench.shape, page))];
             kind.reads.push(bench.read(at).0);
             kind.programs.push(bench.program(at));
@@ -99,7 +99,7 @@ fn retried(bench: &mut Bench, plane: u32) -> f64 {
     let pages = bench.shape.pages_per_block();
     let mut again = 0;
     for page in 0..pages {
-        again += u32::from(bench.read(Place { plane, block: page % BLOCKS, page }).1 > 0);
+        again += u32::from(bench.read(PageAddress { plane, block: page % BLOCKS, page }).1 > 0);
     }
     f64::from(again) * 100.0 / f64::from(pages)
 }
@@ -142,15 +142,15 @@ fn chips() -> Vec<(String, Row)> {
 /// Reads of the first pages of a block, page by page.
 fn pages_of(name: &str, variability: &Variability) -> Curve {
     let mut bench = Bench::new(variability);
-    let point = |page| (f64::from(page), bench.read(Place { plane: 0, block: 0, page }).0);
+    let point = |page| (f64::from(page), bench.read(PageAddress { plane: 0, block: 0, page }).0);
     Curve { name: name.into(), points: (0..SHOWN).map(point).collect() }
 }
 
-pub(super) fn figure(live: &mut dyn Live) -> Figure {
+pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
     let [lower, upper] = kinds();
     live.progress(0.5);
     let printed = |label: &str, values: &[f64], value, quote| {
-        Row::printed(label, mean(values), "us", value, Bound::Within(TOLERANCE), quote)
+        Row::printed(label, mean(values), "us", value, PrintedBound::Within(TOLERANCE), quote)
     };
     let mut rows = vec![
         printed("lower pages, mean read", &lower.reads, 48.0, READS),

@@ -10,7 +10,7 @@ pub enum Claim {
         /// Its sentence.
         quote: &'static str,
         /// How it bounds ours.
-        bound: Bound,
+        bound: PrintedBound,
     },
     /// The paper prints a number of its own machine, which stands beside ours; ours is held to a relation.
     Beside {
@@ -39,7 +39,7 @@ pub enum Claim {
 
 /// What became of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RowVerdict {
     /// It is what it is held to.
     Held,
     /// It is not.
@@ -50,21 +50,21 @@ pub enum Verdict {
     Disturbed,
 }
 
-impl Verdict {
+impl RowVerdict {
     /// As tables and JSON write it.
     pub const fn name(self) -> &'static str {
         match self {
-            Verdict::Held => "held",
-            Verdict::Missed => "missed",
-            Verdict::Told => "told",
-            Verdict::Disturbed => "not judged: disturbed",
+            RowVerdict::Held => "held",
+            RowVerdict::Missed => "missed",
+            RowVerdict::Told => "told",
+            RowVerdict::Disturbed => "not judged: disturbed",
         }
     }
 }
 
 /// How a printed number bounds ours.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Bound {
+pub enum PrintedBound {
     /// Ours is no more.
     Below,
     /// Ours is no less.
@@ -95,7 +95,7 @@ impl Row {
         ours: f64,
         unit: &'static str,
         value: f64,
-        bound: Bound,
+        bound: PrintedBound,
         quote: &'static str,
     ) -> Row {
         Row { label: label.into(), ours, unit, claim: Claim::Printed { value, quote, bound }, is_disturbed: false }
@@ -158,32 +158,32 @@ impl Row {
     /// How far it may be; `None` where the paper's number is a bound on one side, or there is none.
     pub fn tolerance_pct(&self) -> Option<f64> {
         match self.claim {
-            Claim::Printed { bound: Bound::Within(percent), .. } => Some(percent),
+            Claim::Printed { bound: PrintedBound::Within(percent), .. } => Some(percent),
             _ => None,
         }
     }
 
     /// What became of it.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> RowVerdict {
         let holds = match &self.claim {
-            Claim::Told { .. } => return Verdict::Told,
-            Claim::Printed { value, bound: Bound::Below, .. } => self.ours <= *value,
-            Claim::Printed { value, bound: Bound::Above, .. } => self.ours >= *value,
-            Claim::Printed { bound: Bound::Within(percent), .. } => {
+            Claim::Told { .. } => return RowVerdict::Told,
+            Claim::Printed { value, bound: PrintedBound::Below, .. } => self.ours <= *value,
+            Claim::Printed { value, bound: PrintedBound::Above, .. } => self.ours >= *value,
+            Claim::Printed { bound: PrintedBound::Within(percent), .. } => {
                 self.deviation_pct().is_some_and(|d| d.abs() <= *percent)
             }
             Claim::Relation { holds, .. } | Claim::Beside { holds, .. } => *holds,
         };
         match (self.is_disturbed, holds) {
-            (true, _) => Verdict::Disturbed,
-            (false, true) => Verdict::Held,
-            (false, false) => Verdict::Missed,
+            (true, _) => RowVerdict::Disturbed,
+            (false, true) => RowVerdict::Held,
+            (false, false) => RowVerdict::Missed,
         }
     }
 
     /// Whether it is not missed.
     pub fn ok(&self) -> bool {
-        self.verdict() != Verdict::Missed
+        self.verdict() != RowVerdict::Missed
     }
 
     /// What it is held to, in words.
@@ -191,9 +191,9 @@ impl Row {
         match &self.claim {
             Claim::Printed { quote, bound, value } => {
                 let held = match bound {
-                    Bound::Below => format!("at most {value}"),
-                    Bound::Above => format!("at least {value}"),
-                    Bound::Within(percent) => format!("{value} within {percent} %"),
+                    PrintedBound::Below => format!("at most {value}"),
+                    PrintedBound::Above => format!("at least {value}"),
+                    PrintedBound::Within(percent) => format!("{value} within {percent} %"),
                 };
                 format!("{held}: \"{quote}\"")
             }

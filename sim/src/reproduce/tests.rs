@@ -30,7 +30,7 @@ impl Clock for Script {
 /// A machine whose every answer takes what it should and a microsecond for each other submitter.
 struct Fake;
 
-impl Live for Fake {
+impl LiveMeasurements for Fake {
     fn latency(&mut self, submitters: u32, service: Nanos) -> Result<Seen, String> {
         let all = |ns: u64| Latency { mean: ns as f64, p50: ns, p99: ns, p999: ns, max: ns };
         let ns = service.0 + u64::from(submitters) * 200;
@@ -50,17 +50,17 @@ impl Live for Fake {
         50.0
     }
 
-    fn overhead(&mut self, access: Access) -> Result<Overhead, String> {
+    fn overhead(&mut self, access: AccessPattern) -> Result<Overhead, String> {
         let (submit, complete) = match access.way {
-            Way::Driver => (80.0, 40.0),
-            Way::Uring => (2_000.0 + f64::from(access.size) / 50.0, 300.0),
-            Way::Calls => (1_000.0, 0.0),
+            AccessPath::Driver => (80.0, 40.0),
+            AccessPath::Uring => (2_000.0 + f64::from(access.size) / 50.0, 300.0),
+            AccessPath::Calls => (1_000.0, 0.0),
         };
         Ok(Overhead { submit, complete, whole: submit + complete + f64::from(access.size) / 10.0 })
     }
 
-    fn usage(&mut self, access: Access, time: Nanos) -> Result<Usage, String> {
-        let ours = access.way == Way::Driver;
+    fn usage(&mut self, access: AccessPattern, time: Nanos) -> Result<Usage, String> {
+        let ours = access.way == AccessPath::Driver;
         let (user, system) = if ours { (time, Nanos(0)) } else { (Nanos(time.0 / 4), Nanos(time.0 / 4 * 3)) };
         Ok(Usage { ios: if ours { 1_000_000 } else { 400_000 }, time, user, system })
     }
@@ -110,7 +110,7 @@ impl Nodes for Fake {
         true
     }
 
-    fn run(&mut self, server: Server, _: Drive, case: &Case, time: Nanos) -> Result<Vec<Summary>, String> {
+    fn run(&mut self, server: Server, _: PaperDrive, case: &Case, time: Nanos) -> Result<Vec<Summary>, String> {
         let speed = match server {
             Server::Raw => 100e3,
             Server::NoJournal => 99e3,
@@ -130,21 +130,21 @@ impl Nodes for Fake {
 
     fn leave(&mut self) {}
 
-    fn start(&mut self, program: Program, _: Drive) -> Result<Start, String> {
+    fn start(&mut self, program: Program, _: PaperDrive) -> Result<Start, String> {
         let ms = Nanos::from_millis;
         let first = if program == Program::Again { ms(3) } else { ms(2) };
         Ok(Start { steps: vec![("exec".into(), ms(1)), ("drives".into(), ms(4)), ("first answer".into(), first)] })
     }
 
-    fn gap(&mut self, node: u32, _: Drive, blow: Blow) -> Result<Nanos, String> {
+    fn gap(&mut self, node: u32, _: PaperDrive, blow: Blow) -> Result<Nanos, String> {
         Ok(Nanos::from_millis(if blow.is_kept() { 3 } else { 20 + u64::from(node) }))
     }
 
-    fn survive(&mut self, _: Drive, timeline: &Timeline) -> Result<Survived, String> {
+    fn survive(&mut self, _: PaperDrive, timeline: &Timeline) -> Result<Survived, String> {
         let count = timeline.time.0 / timeline.series.0;
         let point = |i: u64| {
             let t_s = Nanos(i * timeline.series.0).as_secs_f64();
-            weir_workload::Point { t_s, iops: 1e3, bandwidth_bytes_per_s: 4e6, p99_ns: 1_000 }
+            weir_workload::SeriesPoint { t_s, iops: 1e3, bandwidth_bytes_per_s: 4e6, p99_ns: 1_000 }
         };
         Ok(Survived { series: (1..=count).map(point).collect(), ..Survived::default() })
     }
@@ -157,26 +157,26 @@ impl Nodes for Broken {
         false
     }
 
-    fn run(&mut self, _: Server, _: Drive, _: &Case, _: Nanos) -> Result<Vec<Summary>, String> {
+    fn run(&mut self, _: Server, _: PaperDrive, _: &Case, _: Nanos) -> Result<Vec<Summary>, String> {
         Err("no clock".into())
     }
 
     fn leave(&mut self) {}
 
-    fn start(&mut self, _: Program, _: Drive) -> Result<Start, String> {
+    fn start(&mut self, _: Program, _: PaperDrive) -> Result<Start, String> {
         Err("no clock".into())
     }
 
-    fn gap(&mut self, _: u32, _: Drive, _: Blow) -> Result<Nanos, String> {
+    fn gap(&mut self, _: u32, _: PaperDrive, _: Blow) -> Result<Nanos, String> {
         Err("no clock".into())
     }
 
-    fn survive(&mut self, _: Drive, _: &Timeline) -> Result<Survived, String> {
+    fn survive(&mut self, _: PaperDrive, _: &Timeline) -> Result<Survived, String> {
         Err("no clock".into())
     }
 }
 
-impl Live for Broken {
+impl LiveMeasurements for Broken {
     fn latency(&mut self, _: u32, _: Nanos) -> Result<Seen, String> {
         Err("no clock".into())
     }
@@ -193,11 +193,11 @@ impl Live for Broken {
         f64::NAN
     }
 
-    fn overhead(&mut self, _: Access) -> Result<Overhead, String> {
+    fn overhead(&mut self, _: AccessPattern) -> Result<Overhead, String> {
         Err("no clock".into())
     }
 
-    fn usage(&mut self, _: Access, _: Nanos) -> Result<Usage, String> {
+    fn usage(&mut self, _: AccessPattern, _: Nanos) -> Result<Usage, String> {
         Err("no clock".into())
     }
 
@@ -264,17 +264,20 @@ fn names() {
 #[test]
 fn rows() {
     let row = |ours, bound| Row::printed("x", ours, "us", 50.0, bound, "q");
-    assert!(row(50.0, Bound::Below).ok() && !row(50.1, Bound::Below).ok());
-    assert!(row(50.0, Bound::Above).ok() && !row(49.9, Bound::Above).ok());
-    assert!(row(55.0, Bound::Within(10.0)).ok() && !row(44.9, Bound::Within(10.0)).ok());
-    assert_eq!(row(55.0, Bound::Within(10.0)).deviation_pct(), Some(10.0));
-    assert_eq!(row(55.0, Bound::Within(10.0)).tolerance_pct(), Some(10.0));
-    assert_eq!(row(55.0, Bound::Below).tolerance_pct(), None);
+    assert!(row(50.0, PrintedBound::Below).ok() && !row(50.1, PrintedBound::Below).ok());
+    assert!(row(50.0, PrintedBound::Above).ok() && !row(49.9, PrintedBound::Above).ok());
+    assert!(row(55.0, PrintedBound::Within(10.0)).ok() && !row(44.9, PrintedBound::Within(10.0)).ok());
+    assert_eq!(row(55.0, PrintedBound::Within(10.0)).deviation_pct(), Some(10.0));
+    assert_eq!(row(55.0, PrintedBound::Within(10.0)).tolerance_pct(), Some(10.0));
+    assert_eq!(row(55.0, PrintedBound::Below).tolerance_pct(), None);
     let verdict = |ours, bound| row(ours, bound).verdict();
-    assert_eq!([verdict(50.0, Bound::Below), verdict(50.1, Bound::Below)], [Verdict::Held, Verdict::Missed]);
+    assert_eq!(
+        [verdict(50.0, PrintedBound::Below), verdict(50.1, PrintedBound::Below)],
+        [RowVerdict::Held, RowVerdict::Missed]
+    );
     let told = Row::told("x", 1.0, "us", "a count");
     assert_eq!((told.verdict().name(), told.ok(), told.basis()), ("told", true, "a count".into()));
-    let unclear = row(50.1, Bound::Below).disturbed_if(true);
+    let unclear = row(50.1, PrintedBound::Below).disturbed_if(true);
     assert_eq!((unclear.verdict().name(), unclear.ok()), ("not judged: disturbed", true));
     let stated = Row::relation("x", 1.0, "us", false, "an order");
     assert_eq!((stated.paper(), stated.deviation_pct(), stated.ok()), (None, None, false));
@@ -510,10 +513,10 @@ fn a_disturbed_machine_misses_nothing_and_says_so() {
     figure.rows.push(Row::relation("the last", 1.0, "", false, "2"));
     let verdict = |figure: &Figure| figure.rows.last().unwrap().verdict();
     figure.consider(LOST_PCT);
-    assert_eq!((verdict(&figure), figure.ok()), (Verdict::Missed, false));
+    assert_eq!((verdict(&figure), figure.ok()), (RowVerdict::Missed, false));
     figure.consider(LOST_PCT + 1.0);
-    assert_eq!((verdict(&figure), figure.ok()), (Verdict::Disturbed, true));
-    assert_eq!(figure.rows[0].verdict(), Verdict::Held, "what is held all the same is held");
+    assert_eq!((verdict(&figure), figure.ok()), (RowVerdict::Disturbed, true));
+    assert_eq!(figure.rows[0].verdict(), RowVerdict::Held, "what is held all the same is held");
     assert!(
         figure
             .notes
@@ -722,7 +725,7 @@ fn the_report_is_one_well_formed_page() {
 fn qos_accuracy() {
     let grid = Grid { capacities: &[1.0], victims: &["greedy"], depths: &[3], sizes: &[4096], reads: &[100] };
     let (cases, flash) = ([6, 3, 4, 3], [2, 0, 0]);
-    let extent = accuracy::Extent { cases, flash, grid, drawn: 0, commands: (100_000.0, 900_000.0) };
+    let extent = accuracy::CaseCounts { cases, flash, grid, drawn: 0, commands: (100_000.0, 900_000.0) };
     let figure = accuracy::figure_of(extent, &mut Fake).unwrap();
     let bad: Vec<String> = figure.rows.iter().filter(|r| !r.ok()).map(|r| format!("{}: {}", r.label, r.ours)).collect();
     assert!(bad.is_empty(), "{bad:#?}");

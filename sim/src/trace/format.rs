@@ -1,6 +1,6 @@
 //! The formats of traces, one line at a time.
 
-use super::{Record, Trace};
+use super::{Trace, TraceRecord};
 use std::fmt;
 use std::str::FromStr;
 use weir_controller::Op;
@@ -177,7 +177,7 @@ impl Parser {
     }
 
     /// A line without its end; `None` where it is no request, or not one that is wanted.
-    pub fn line(&mut self, text: &str) -> Result<Option<Record>, String> {
+    pub fn line(&mut self, text: &str) -> Result<Option<TraceRecord>, String> {
         if text.trim().is_empty() || self.over {
             return Ok(None);
         }
@@ -203,7 +203,7 @@ impl Parser {
         }
         let wanted = self.stream.as_ref().is_none_or(|name| line.stream.is(name));
         let Line { op, fua, offset, len, .. } = line;
-        Ok(wanted.then_some(Record { at: Nanos(self.last), op, fua, offset, len }))
+        Ok(wanted.then_some(TraceRecord { at: Nanos(self.last), op, fua, offset, len }))
     }
 
     /// Version 2: `FILE ACTION [OFFSET LENGTH]`; version 3 has a time stamp in microseconds before that, and no wait.

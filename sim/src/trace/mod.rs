@@ -11,7 +11,7 @@ mod replay;
 
 pub use format::Format;
 use format::Parser;
-pub use replay::{Draw, Fit, Replay, Timing};
+pub use replay::{Draw, Fit, Replay, ReplayTiming};
 
 use std::fmt;
 use std::fs::File;
@@ -25,7 +25,7 @@ const MAX_LINE: u64 = 64 << 10;
 
 /// One request of a trace, as it was written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct TraceRecord {
     /// From the trace's first record on.
     pub at: Nanos,
     /// Read, write, deallocate or flush.
@@ -127,7 +127,7 @@ impl Reader {
     ///
     /// # Errors
     /// A line that does not parse, or a trace without any request.
-    pub fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
+    pub fn next_record(&mut self) -> Result<Option<TraceRecord>, TraceError> {
         loop {
             if !std::mem::take(&mut self.held) && !self.read_line()? {
                 return if self.found || self.parser.may_be_empty() {

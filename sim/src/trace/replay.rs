@@ -1,13 +1,13 @@
 //! A trace as a source of requests: its times, its places and its sizes made to fit the simulation.
 
-use super::{Reader, Record, Trace, TraceError};
+use super::{Reader, Trace, TraceError, TraceRecord};
 use weir_controller::Op;
 use weir_units::{Bytes, Nanos};
-use weir_workload::Region;
+use weir_workload::JobRegion;
 
 /// When requests leave.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Timing {
+pub enum ReplayTiming {
     /// When the trace says, so many times as fast; latencies count from then.
     Original {
         /// 2: a trace of ten seconds takes five.
@@ -53,12 +53,12 @@ const PIECE: u64 = 1 << 30;
 #[derive(Debug)]
 pub struct Replay {
     reader: Reader,
-    timing: Timing,
+    timing: ReplayTiming,
     fit: Fit,
-    region: Region,
+    region: JobRegion,
     block: u64,
     start: Nanos,
-    next: Option<Record>,
+    next: Option<TraceRecord>,
     due: Nanos,
     error: Option<TraceError>,
 }
@@ -70,8 +70,8 @@ impl Replay {
     /// As [`Reader::open`] and [`Reader::next_record`].
     pub fn open(
         trace: &Trace,
-        (timing, fit): (Timing, Fit),
-        region: Region,
+        (timing, fit): (ReplayTiming, Fit),
+        region: JobRegion,
         block: u32,
         start: Nanos,
     ) -> Result<Replay, TraceError> {
@@ -93,7 +93,7 @@ impl Replay {
 
     /// Whether requests leave by the trace's clock.
     pub fn is_timed(&self) -> bool {
-        self.timing != Timing::Fast
+        self.timing != ReplayTiming::Fast
     }
 
     /// What ended it, other than its end.
@@ -128,16 +128,16 @@ impl Replay {
         };
         self.due = match (&self.next, self.timing) {
             (None, _) => Nanos::NEVER,
-            (Some(_), Timing::Fast) => self.start,
-            (Some(record), Timing::Original { speed: 1.0 }) => self.start.saturating_add(record.at),
-            (Some(record), Timing::Original { speed }) => {
+            (Some(_), ReplayTiming::Fast) => self.start,
+            (Some(record), ReplayTiming::Original { speed: 1.0 }) => self.start.saturating_add(record.at),
+            (Some(record), ReplayTiming::Original { speed }) => {
                 self.start.saturating_add(Nanos((record.at.0 as f64 / speed) as u64))
             }
         };
     }
 
     /// The record in whole blocks inside the region (offsets count from the region's start).
-    fn placed(&self, record: Record) -> Result<Record, TraceError> {
+    fn placed(&self, record: TraceRecord) -> Result<TraceRecord, TraceError> {
         if record.op == Op::Flush {
             return Ok(record);
         }
@@ -157,6 +157,6 @@ impl Replay {
         if len > size {
             return Err(fail(format!("a request of {} does not fit into {}", Bytes(len), Bytes(size))));
         }
-        Ok(Record { offset: (from / block * block).min(size - len), len, ..record })
+        Ok(TraceRecord { offset: (from / block * block).min(size - len), len, ..record })
     }
 }

@@ -1,7 +1,7 @@
 //! Every format by example, and what is refused.
 
 use super::*;
-use weir_workload::Region;
+use weir_workload::JobRegion;
 
 fn trace(stream: Option<&str>, format: Option<Format>) -> Trace {
     Trace { file: "t".into(), format, stream: stream.map(String::from), known: Vec::new() }
@@ -139,8 +139,8 @@ fn what_does_not_parse_is_named_with_its_line() {
     assert!(named.starts_with("t:1: does not begin with \"fio version"), "{named}");
 }
 
-fn replay(text: &'static str, timing: Timing, fit: Fit) -> Result<Vec<(u64, u64, u32)>, String> {
-    let region = Region { offset: 1 << 20, len: 64 << 10 };
+fn replay(text: &'static str, timing: ReplayTiming, fit: Fit) -> Result<Vec<(u64, u64, u32)>, String> {
+    let region = JobRegion { offset: 1 << 20, len: 64 << 10 };
     let path = std::env::temp_dir().join(format!("weir-replay-{}-{:p}", std::process::id(), text.as_ptr()));
     std::fs::write(&path, text).unwrap();
     let file = Trace { file: path.clone(), ..trace(None, None) };
@@ -160,14 +160,14 @@ fn replay(text: &'static str, timing: Timing, fit: Fit) -> Result<Vec<(u64, u64,
 #[test]
 fn replay_fits_time_and_place() {
     let text = "time_ns,op,offset,length\n5,read,100,100\n25,write,69632,8192\n45,read,131071,1\n";
-    let original = Timing::Original { speed: 1.0 };
+    let original = ReplayTiming::Original { speed: 1.0 };
     let error = replay(text, original, Fit::Strict).unwrap_err();
     assert!(error.contains(":3: a request ends at byte 77824, behind the 64KiB there are; write fit ="), "{error}");
     let wrapped = replay(text, original, Fit::Wrap).unwrap();
     assert_eq!(wrapped, [(1000, 0, 4096), (1020, 4096, 8192), (1040, 61_440, 4096)], "in whole blocks");
-    let scaled = replay(text, Timing::Original { speed: 2.0 }, Fit::Scale { span: 131_072 }).unwrap();
+    let scaled = replay(text, ReplayTiming::Original { speed: 2.0 }, Fit::Scale { span: 131_072 }).unwrap();
     assert_eq!(scaled, [(1000, 0, 4096), (1010, 32_768, 8192), (1020, 61_440, 4096)]);
-    let fast = replay(text, Timing::Fast, Fit::Wrap).unwrap();
+    let fast = replay(text, ReplayTiming::Fast, Fit::Wrap).unwrap();
     assert!(fast.iter().all(|(due, ..)| *due == 1000));
     let error = replay("op,offset,length\nt,0,1000000\n", original, Fit::Wrap).unwrap_err();
     assert!(error.contains("does not fit into 64KiB"), "{error}");

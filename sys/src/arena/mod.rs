@@ -269,9 +269,9 @@ impl Arena {
     ///
     /// # Errors
     /// There is no memory for it.
-    pub fn into_words(mut self) -> Result<Words, ArenaError> {
+    pub fn into_words(mut self) -> Result<ArenaWords, ArenaError> {
         self.reserve(0..self.payload().len())?;
-        Ok(Words(self))
+        Ok(ArenaWords(self))
     }
 
     /// Maps the pages of it that are there, piece by piece, so that they need not be mapped one by one when they are used: until
@@ -324,9 +324,9 @@ impl Arena {
 
 /// See [`Arena::into_words`].
 #[derive(Debug)]
-pub struct Words(Arena);
+pub struct ArenaWords(Arena);
 
-impl Words {
+impl ArenaWords {
     /// The words.
     pub fn get(&self) -> &[AtomicU32] {
         self.0.map.words()

@@ -7,8 +7,8 @@
 //!           Finished            or the next way to write zeroes
 //! ```
 
-use super::status::{Doing, Fault, is_shortage, status};
-use crate::reactor::{FileDone, FileOp, IoBuf, Pool, Reactor};
+use super::status::{Doing, MediumFault, is_shortage, status};
+use crate::reactor::{BufferPool, FileDone, FileOp, IoBuf, Reactor};
 use rustix::io::Errno;
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -43,7 +43,7 @@ pub enum FileOpKind {
 
 /// A request to a [`FileMedia`].
 #[derive(Debug)]
-pub struct Request {
+pub struct FileRequest {
     /// What to do.
     pub op: FileOpKind,
     /// First byte, a multiple of the block size.
@@ -110,8 +110,8 @@ pub struct FileMedia {
     base: u64,
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
-    pool: Pool,
-    fault: Option<Fault>,
+    pool: BufferPool,
+    fault: Option<MediumFault>,
     /// Made durable after every flush and every durable write, in this order.
     beside: Vec<Arc<OwnedFd>>,
 }
@@ -129,7 +129,7 @@ impl FileMedia {
             base: 0,
             slots: Vec::new(),
             free: Vec::new(),
-            pool: Pool::new(POOL),
+            pool: BufferPool::new(POOL),
             fault: None,
             beside: Vec::new(),
         }
@@ -238,7 +238,7 @@ impl FileMedia {
     }
 
     /// What poisoned it.
-    pub fn fault(&self) -> Option<&Fault> {
+    pub fn fault(&self) -> Option<&MediumFault> {
         self.fault.as_ref()
     }
 
@@ -261,8 +261,8 @@ impl FileMedia {
     ///
     /// # Errors
     /// It ended at once: outside of the medium, not in whole blocks, or a write to a poisoned medium.
-    pub fn start(&mut self, reactor: &mut Reactor, request: Request) -> Result<(), Finished> {
-        let Request { op, offset, len, buf, token } = request;
+    pub fn start(&mut self, reactor: &mut Reactor, request: FileRequest) -> Result<(), Finished> {
+        let FileRequest { op, offset, len, buf, token } = request;
         if let Err(status) = self.check(op, offset, len, buf.as_ref()) {
             return Err(Finished { token, status, buf });
         }
@@ -390,7 +390,7 @@ impl FileMedia {
         // A shortage leaves the medium as it was, except for a flush: what it was to write may be lost already.
         let poisons = doing == Doing::Flush || doing != Doing::Read && !is_shortage(cause);
         if poisons && self.fault.is_none() {
-            let fault = Fault { medium: self.name.clone(), doing, offset, cause };
+            let fault = MediumFault { medium: self.name.clone(), doing, offset, cause };
             tracing::error!("{fault}");
             self.fault = Some(fault);
         }

@@ -45,7 +45,7 @@ impl Rig {
     }
 
     fn start(&mut self, op: FileOpKind, offset: u64, len: u32, buf: Option<IoBuf>, token: u64) -> Result<(), Finished> {
-        self.media.start(&mut self.reactor, Request { op, offset, len, buf, token })
+        self.media.start(&mut self.reactor, FileRequest { op, offset, len, buf, token })
     }
 
     /// Everything that finishes until `count` requests have.

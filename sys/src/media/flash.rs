@@ -9,7 +9,7 @@
 //! [`sync`]: FlashState::file
 
 use super::MediaError;
-use super::flash_map::Owner;
+use super::flash_map::MapOwner;
 use crate::arena::{Arena, ArenaError, HEADER, Schema};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weir_flash::{Config, ConfigError, IMAGE_KEYS, Image, ImageKeys, ImageSize, Lender};
+use weir_flash::{ConfigError, FlashDriveConfig, IMAGE_KEYS, Image, ImageKeys, ImageSize, Lender};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The arena's schema.
@@ -31,7 +31,7 @@ pub(super) const ALIGN: u64 = 4096;
 /// The start of the payload; see docs/reference/formats.md. Offsets count from the start of the payload.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub(super) struct Layout {
+pub(super) struct ImageHeader {
     pub(super) keys: [u64; IMAGE_KEYS.len()],
     pub(super) in_use: u64,
     pub(super) starts: u64,
@@ -44,16 +44,16 @@ pub(super) struct Layout {
     pub(super) state_at: u64,
 }
 
-impl Layout {
+impl ImageHeader {
     /// Of a drive's state, and the payload's length; the arrays lie in this order.
-    fn new(keys: ImageKeys, size: &ImageSize) -> (Layout, u64) {
-        let mut end = size_of::<Layout>() as u64;
+    fn new(keys: ImageKeys, size: &ImageSize) -> (ImageHeader, u64) {
+        let mut end = size_of::<ImageHeader>() as u64;
         let mut place = |count: u64, each: usize| {
             let at = end.next_multiple_of(ALIGN);
             end = at + count * each as u64;
             at
         };
-        let layout = Layout {
+        let layout = ImageHeader {
             keys,
             in_use: 0,
             starts: 0,
@@ -69,14 +69,14 @@ impl Layout {
     }
 
     /// The same with its counts left out: what two states of one drive have in common.
-    fn fixed(&self) -> Layout {
-        Layout { in_use: 0, starts: 0, unsafe_shutdowns: 0, ..*self }
+    fn fixed(&self) -> ImageHeader {
+        ImageHeader { in_use: 0, starts: 0, unsafe_shutdowns: 0, ..*self }
     }
 }
 
 /// What a state was found to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum ImageCondition {
     /// Made a moment ago: the drive is new.
     New,
     /// Left by a drive that was stopped.
@@ -95,7 +95,7 @@ pub(super) struct Counts {
 }
 
 /// Where they are.
-const COUNTS: std::ops::Range<u64> = offset_of!(Layout, in_use) as u64..offset_of!(Layout, p2l_at) as u64;
+const COUNTS: std::ops::Range<u64> = offset_of!(ImageHeader, in_use) as u64..offset_of!(ImageHeader, p2l_at) as u64;
 const _: () = assert!(COUNTS.end - COUNTS.start == size_of::<Counts>() as u64);
 
 /// The state of an open drive. While this lives nobody else can open the file.
@@ -107,7 +107,7 @@ pub struct FlashState {
     /// See [`Arena::identity`].
     identity: u64,
     /// Whose the controller's memory is that goes with it.
-    map: Option<&'static Owner>,
+    map: Option<&'static MapOwner>,
 }
 
 impl FlashState {
@@ -150,7 +150,7 @@ impl FlashState {
     /// # Errors
     /// There is no space, the file is no state, of another version or damaged, another process has it, or it is that of
     /// another drive. Nothing is left half made.
-    pub fn open(path: &Path, config: &Config) -> Result<(FlashState, Image, Found), MediaError> {
+    pub fn open(path: &Path, config: &FlashDriveConfig) -> Result<(FlashState, Image, ImageCondition), MediaError> {
         let (wanted, payload, size) = Self::wanted(path, config)?;
         let (arena, new) = open_or_make(path, SCHEMA, payload, wanted.as_bytes())?;
         Self::of(path, arena, new, &(wanted, payload), &size)
@@ -161,7 +161,7 @@ impl FlashState {
     ///
     /// # Errors
     /// There is no memory.
-    pub fn in_memory(name: &str, config: &Config) -> Result<(FlashState, Image, Found), MediaError> {
+    pub fn in_memory(name: &str, config: &FlashDriveConfig) -> Result<(FlashState, Image, ImageCondition), MediaError> {
         let path = Path::new(name);
         let (wanted, payload, size) = Self::wanted(path, config)?;
         // Few drives are trimmed as a whole: that array appears as it is used.
@@ -178,17 +178,17 @@ impl FlashState {
     pub fn adopt(
         name: &str,
         arena: Result<Arena, ArenaError>,
-        config: &Config,
-    ) -> Result<(FlashState, Image, Found), MediaError> {
+        config: &FlashDriveConfig,
+    ) -> Result<(FlashState, Image, ImageCondition), MediaError> {
         let path = Path::new(name);
         let (wanted, payload, size) = Self::wanted(path, config)?;
         let arena = arena.map_err(|e| arena_error(path, e))?;
         Self::of(path, arena, false, &(wanted, payload), &size)
     }
 
-    fn wanted(path: &Path, config: &Config) -> Result<(Layout, u64, ImageSize), MediaError> {
+    fn wanted(path: &Path, config: &FlashDriveConfig) -> Result<(ImageHeader, u64, ImageSize), MediaError> {
         let (keys, size) = wanted_layout(path, config, ImageSize::of)?;
-        let (layout, payload) = Layout::new(keys, &size);
+        let (layout, payload) = ImageHeader::new(keys, &size);
         Ok((layout, payload, size))
     }
 
@@ -196,11 +196,11 @@ impl FlashState {
         path: &Path,
         arena: Arena,
         new: bool,
-        (wanted, payload): &(Layout, u64),
+        (wanted, payload): &(ImageHeader, u64),
         size: &ImageSize,
-    ) -> Result<(FlashState, Image, Found), MediaError> {
+    ) -> Result<(FlashState, Image, ImageCondition), MediaError> {
         let keys = wanted.keys;
-        let found = Layout::read_from_prefix(arena.payload()).map(|(l, _)| l).ok();
+        let found = ImageHeader::read_from_prefix(arena.payload()).map(|(l, _)| l).ok();
         let found = found.ok_or_else(|| arena_error(path, ArenaError::Damaged))?;
         if let Some(i) = (0..keys.len()).find(|i| found.keys[*i] != keys[*i]) {
             let differs = (IMAGE_KEYS[i], found.keys[i], keys[i]);
@@ -218,9 +218,18 @@ impl FlashState {
     }
 
     /// A drive begins to work with it.
-    pub(super) fn started(path: &Path, file: OwnedFd, counts: &'static mut Counts, new: bool) -> (FlashState, Found) {
+    pub(super) fn started(
+        path: &Path,
+        file: OwnedFd,
+        counts: &'static mut Counts,
+        new: bool,
+    ) -> (FlashState, ImageCondition) {
         let crashed = counts.in_use != 0;
-        let found = if new { Found::New } else { [Found::Clean, Found::Crashed][usize::from(crashed)] };
+        let found = if new {
+            ImageCondition::New
+        } else {
+            [ImageCondition::Clean, ImageCondition::Crashed][usize::from(crashed)]
+        };
         counts.in_use = 1;
         counts.starts += 1;
         counts.unsafe_shutdowns += u64::from(crashed);
@@ -261,7 +270,7 @@ impl FlashState {
         self.identity
     }
 
-    pub(super) fn set_map(&mut self, owner: &'static Owner) {
+    pub(super) fn set_map(&mut self, owner: &'static MapOwner) {
         self.map = Some(owner);
     }
 
@@ -287,8 +296,8 @@ impl Drop for FlashState {
 /// What a drive's layout depends on, and how long its arrays are.
 pub(super) fn wanted_layout<S>(
     path: &Path,
-    config: &Config,
-    size: impl FnOnce(&Config) -> Result<S, ConfigError>,
+    config: &FlashDriveConfig,
+    size: impl FnOnce(&FlashDriveConfig) -> Result<S, ConfigError>,
 ) -> Result<(ImageKeys, S), MediaError> {
     let wrong = |e: ConfigError| state_error(path, io::Error::other(e.to_string()));
     Ok((config.image_keys().map_err(wrong)?, size(config).map_err(wrong)?))
@@ -393,7 +402,7 @@ impl Pieces {
 }
 
 /// Hands the arena out in pieces. It is never unmapped: they live as long as the process.
-fn lend(arena: Arena, layout: &Layout, size: &ImageSize) -> Option<(&'static mut Counts, Image)> {
+fn lend(arena: Arena, layout: &ImageHeader, size: &ImageSize) -> Option<(&'static mut Counts, Image)> {
     let (payload, give_back) = arena.lend();
     let lender = Lender::new(give_back);
     let mut pieces = Pieces::new(payload);

@@ -11,7 +11,7 @@ use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use weir_flash::{Config, IMAGE_KEYS, Image, Mapped, MappedSize};
+use weir_flash::{FlashDriveConfig, IMAGE_KEYS, Image, Mapped, MappedSize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The arena's schema.
@@ -20,7 +20,7 @@ pub const SCHEMA: Schema = Schema { name: "flash-map", version: 1 };
 /// The start of the payload; see docs/reference/formats.md. Offsets count from the start of the payload.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub(super) struct Layout {
+pub(super) struct MapHeader {
     pub(super) keys: [u64; IMAGE_KEYS.len()],
     pub(super) slots: u64,
     pub(super) state: u64,
@@ -37,12 +37,12 @@ pub(super) struct Layout {
 /// Of which state, and as which of its processes has left it; zeroes: of none.
 #[derive(FromBytes, IntoBytes, KnownLayout, Debug)]
 #[repr(C)]
-pub(super) struct Owner {
+pub(super) struct MapOwner {
     state: AtomicU64,
     start: AtomicU64,
 }
 
-impl Owner {
+impl MapOwner {
     /// It belongs to that process of that state from now on. Whoever sees that sees what was done to the map before.
     pub(super) fn set(&self, state: u64, start: u64) {
         self.start.store(start, Ordering::Release);
@@ -60,7 +60,7 @@ impl Owner {
 }
 
 /// Whose the maps are that this process has been lent.
-static OWNERS: Mutex<Vec<&'static Owner>> = Mutex::new(Vec::new());
+static OWNERS: Mutex<Vec<&'static MapOwner>> = Mutex::new(Vec::new());
 
 /// A thread has found what cannot be, and the process ends for it: none of its maps is believed by the next one, which finds them again.
 pub fn distrust_maps() {
@@ -69,13 +69,13 @@ pub fn distrust_maps() {
     }
 }
 
-const OWNER: std::ops::Range<u64> = offset_of!(Layout, state) as u64..offset_of!(Layout, undo_at) as u64;
-const _: () = assert!(OWNER.end - OWNER.start == size_of::<Owner>() as u64);
+const OWNER: std::ops::Range<u64> = offset_of!(MapHeader, state) as u64..offset_of!(MapHeader, undo_at) as u64;
+const _: () = assert!(OWNER.end - OWNER.start == size_of::<MapOwner>() as u64);
 
-impl Layout {
+impl MapHeader {
     /// Of a drive's map, and the payload's length; the arrays lie in this order.
-    fn new(keys: [u64; IMAGE_KEYS.len()], size: &MappedSize) -> (Layout, u64) {
-        let mut end = size_of::<Layout>() as u64;
+    fn new(keys: [u64; IMAGE_KEYS.len()], size: &MappedSize) -> (MapHeader, u64) {
+        let mut end = size_of::<MapHeader>() as u64;
         let mut place = |bytes: u64, align: u64| {
             // The header lies before the payload.
             let at = (end + HEADER as u64).next_multiple_of(align) - HEADER as u64;
@@ -84,7 +84,7 @@ impl Layout {
         };
         // A large map is to be of huge pages.
         let huge = if size.words * 4 < HUGE as u64 { ALIGN } else { HUGE as u64 };
-        let layout = Layout {
+        let layout = MapHeader {
             keys,
             slots: size.slots,
             state: 0,
@@ -101,8 +101,8 @@ impl Layout {
     }
 
     /// The same whoever it belongs to.
-    fn fixed(&self) -> Layout {
-        Layout { state: 0, start: 0, ..*self }
+    fn fixed(&self) -> MapHeader {
+        MapHeader { state: 0, start: 0, ..*self }
     }
 }
 
@@ -116,13 +116,13 @@ impl FlashState {
         &mut self,
         image: &mut Image,
         left: Option<Result<Arena, ArenaError>>,
-        config: &Config,
+        config: &FlashDriveConfig,
     ) -> Result<Option<OwnedFd>, MediaError> {
         let path = self.path().to_owned();
         let (keys, size) = wanted_layout(&path, config, MappedSize::of)?;
-        let (wanted, payload) = Layout::new(keys, &size);
+        let (wanted, payload) = MapHeader::new(keys, &size);
         let fits = |arena: &Arena| {
-            let found = Layout::read_from_prefix(arena.payload()).map(|(l, _)| l.fixed());
+            let found = MapHeader::read_from_prefix(arena.payload()).map(|(l, _)| l.fixed());
             found.is_ok_and(|found| found == wanted) && arena.payload().len() as u64 >= payload
         };
         // What cannot be read can be found again.
@@ -147,21 +147,21 @@ impl FlashState {
     }
 }
 
-fn make(layout: &Layout, payload: u64) -> Result<Arena, ArenaError> {
+fn make(layout: &MapHeader, payload: u64) -> Result<Arena, ArenaError> {
     let mut arena = Arena::create("weir-flash-map", SCHEMA, payload, Pages::Small)?;
     // All of it now: it is an error here and would be a signal later.
     arena.reserve(0..payload as usize)?;
-    arena.payload_mut()[..size_of::<Layout>()].copy_from_slice(layout.as_bytes());
+    arena.payload_mut()[..size_of::<MapHeader>()].copy_from_slice(layout.as_bytes());
     Ok(arena)
 }
 
 /// Hands the arena out in pieces. It is never unmapped: they live as long as the process.
-fn lend(arena: Arena, layout: &Layout, size: &MappedSize) -> Option<(&'static Owner, Mapped)> {
+fn lend(arena: Arena, layout: &MapHeader, size: &MappedSize) -> Option<(&'static MapOwner, Mapped)> {
     let l2p = layout.l2p_at as usize..(layout.l2p_at + size.words * 4) as usize;
     arena.want_huge(l2p);
     let (payload, _) = arena.lend();
     let mut pieces = Pieces::new(payload);
-    let owner: &Owner = Owner::mut_from_bytes(pieces.take(OWNER.start, OWNER.end - OWNER.start)?).ok()?;
+    let owner: &MapOwner = MapOwner::mut_from_bytes(pieces.take(OWNER.start, OWNER.end - OWNER.start)?).ok()?;
     let mut piece = |from, bytes| pieces.take(from, bytes);
     let mapped = Mapped {
         undo: <[u64]>::mut_from_bytes(piece(layout.undo_at, size.undo * 8)?).ok()?,

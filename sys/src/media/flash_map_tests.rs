@@ -1,15 +1,15 @@
-use super::flash_map::Layout;
+use super::flash_map::MapHeader;
 use super::*;
 use crate::arena::tests::documented;
 use crate::arena::{Arena, ArenaError};
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
-use weir_flash::{BufferConfig, Config, Flash, FlashOp, Flush, Preset};
+use weir_flash::{BufferConfig, Flash, FlashDriveConfig, FlashOp, Flush, Preset};
 use weir_units::{Bytes, Nanos};
 use zerocopy::IntoBytes;
 
-fn config() -> Config {
-    let mut config = Config::preset(Preset::FemuBbssd, false);
+fn config() -> FlashDriveConfig {
+    let mut config = FlashDriveConfig::preset(Preset::FemuBbssd, false);
     config.geometry.channels = 2;
     config.geometry.blocks = 12;
     config.ftl.capacity = Some(Bytes(64 << 20));
@@ -124,11 +124,11 @@ fn a_map_is_gone_on_from_where_it_belongs_to_the_state() {
 #[test]
 fn docs_draw_the_layout() {
     macro_rules! fields {
-        ($($name:ident),*) => { [$((offset_of!(Layout, $name), stringify!($name).to_owned())),*] };
+        ($($name:ident),*) => { [$((offset_of!(MapHeader, $name), stringify!($name).to_owned())),*] };
     }
     let ours =
         fields!(keys, slots, state, start, undo_at, waiting_at, behind_at, valid_at, written_at, stamp_at, l2p_at);
-    let ends = ours.iter().skip(1).map(|f| f.0).chain([size_of::<Layout>()]);
+    let ends = ours.iter().skip(1).map(|f| f.0).chain([size_of::<MapHeader>()]);
     let ours: Vec<_> = ours.iter().zip(ends).map(|((at, name), end)| (*at, end - at, name.clone())).collect();
     assert_eq!(documented("Map of a flash drive"), ours);
 }

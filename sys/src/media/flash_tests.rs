@@ -1,15 +1,15 @@
-use super::flash::Layout;
+use super::flash::ImageHeader;
 use super::*;
 use crate::arena::Arena;
 use crate::arena::tests::{again_in_namespace, documented, inside_namespace};
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
-use weir_flash::{Config, FlashOp, Preset};
+use weir_flash::{FlashDriveConfig, FlashOp, Preset};
 use weir_units::{Bytes, Nanos};
 use zerocopy::IntoBytes;
 
-fn config() -> Config {
-    let mut config = Config::preset(Preset::FemuBbssd, false);
+fn config() -> FlashDriveConfig {
+    let mut config = FlashDriveConfig::preset(Preset::FemuBbssd, false);
     config.geometry.channels = 2;
     config.geometry.blocks = 12;
     config.ftl.capacity = Some(Bytes(64 << 20));
@@ -34,7 +34,7 @@ fn a_drive_goes_on_where_it_was() {
     let path = dir.join("ssd.flash");
     let config = config();
     let (state, image, found) = FlashState::open(&path, &config).unwrap();
-    assert_eq!((found, state.starts(), names(&dir)), (Found::New, 1, vec!["ssd.flash".to_owned()]));
+    assert_eq!((found, state.starts(), names(&dir)), (ImageCondition::New, 1, vec!["ssd.flash".to_owned()]));
     let mut flash = weir_flash::Flash::create(&config, Nanos(0), image).unwrap();
     let busy = FlashState::open(&path, &config).unwrap_err().to_string();
     assert!(busy.contains("ssd.flash: memory region is in use by another process"), "{busy}");
@@ -45,7 +45,7 @@ fn a_drive_goes_on_where_it_was() {
     assert!(wear.max > 0, "{wear:?}");
     drop((flash, state));
     let (state, image, found) = FlashState::open(&path, &config).unwrap();
-    assert_eq!((found, state.starts(), state.unsafe_shutdowns()), (Found::Crashed, 2, 1));
+    assert_eq!((found, state.starts(), state.unsafe_shutdowns()), (ImageCondition::Crashed, 2, 1));
     let (flash, pages) = weir_flash::Flash::recover(&config, Nanos(0), image).unwrap();
     flash.check();
     assert!(pages >= 16_384 && (0..16_384).all(|i| flash.is_mapped(i)));
@@ -53,7 +53,7 @@ fn a_drive_goes_on_where_it_was() {
     drop(flash);
     state.close().unwrap();
     let (state, _, found) = FlashState::open(&path, &config).unwrap();
-    assert_eq!((found, state.starts(), state.unsafe_shutdowns()), (Found::Clean, 3, 1));
+    assert_eq!((found, state.starts(), state.unsafe_shutdowns()), (ImageCondition::Clean, 3, 1));
     std::fs::remove_dir_all(dir).unwrap();
 }
 
@@ -62,7 +62,7 @@ fn a_drive_goes_on_where_it_was() {
 fn a_state_in_memory_goes_on_where_it_was() {
     let config = config();
     let (state, image, found) = FlashState::in_memory("ssd0", &config).unwrap();
-    assert_eq!((found, state.starts()), (Found::New, 1));
+    assert_eq!((found, state.starts()), (ImageCondition::New, 1));
     let held = state.file().try_clone().unwrap();
     let mut flash = weir_flash::Flash::create(&config, Nanos(0), image).unwrap();
     for i in 0..60_000u32 {
@@ -80,7 +80,7 @@ fn a_state_in_memory_goes_on_where_it_was() {
     assert!(e.contains("blocks = 12, the configuration says 13"), "{e}");
     let (state, image, found) =
         FlashState::adopt("ssd0", Arena::open(held, crate::media::FLASH_SCHEMA), &config).unwrap();
-    assert_eq!((found, state.starts(), state.unsafe_shutdowns()), (Found::Crashed, 2, 1));
+    assert_eq!((found, state.starts(), state.unsafe_shutdowns()), (ImageCondition::Crashed, 2, 1));
     let (flash, _) = weir_flash::Flash::recover(&config, Nanos(0), image).unwrap();
     flash.check();
     assert!((0..16_384).all(|i| flash.is_mapped(i)), "nothing is lost");
@@ -94,7 +94,7 @@ fn what_does_not_fit_is_refused_and_left_alone() {
     let (state, ..) = FlashState::open(&path, &config()).unwrap();
     state.close().unwrap();
     let whole = std::fs::read(&path).unwrap();
-    let refused = |config: &Config| FlashState::open(&path, config).unwrap_err().to_string();
+    let refused = |config: &FlashDriveConfig| FlashState::open(&path, config).unwrap_err().to_string();
     let mut other = config();
     other.geometry.blocks = 13;
     let e = refused(&other);
@@ -139,7 +139,7 @@ fn a_full_disk_leaves_nothing() {
 #[test]
 fn docs_draw_the_layout() {
     macro_rules! fields {
-        ($($name:ident),*) => { [$((offset_of!(Layout, $name), stringify!($name).to_owned())),*] };
+        ($($name:ident),*) => { [$((offset_of!(ImageHeader, $name), stringify!($name).to_owned())),*] };
     }
     let ours = fields!(
         keys,
@@ -153,7 +153,7 @@ fn docs_draw_the_layout() {
         erased_at_at,
         state_at
     );
-    let ends = ours.iter().skip(1).map(|f| f.0).chain([size_of::<Layout>()]);
+    let ends = ours.iter().skip(1).map(|f| f.0).chain([size_of::<ImageHeader>()]);
     let ours: Vec<_> = ours.iter().zip(ends).map(|((at, name), end)| (*at, end - at, name.clone())).collect();
     assert_eq!(documented("State of a flash drive"), ours);
 }

@@ -28,11 +28,11 @@ mod kernel;
 mod kind;
 mod memory;
 mod metadata;
+mod nonvolatile;
 mod null;
 mod open;
 mod ram;
 mod regions;
-mod remembered;
 mod status;
 
 #[cfg(test)]
@@ -44,17 +44,17 @@ mod ram_tests;
 #[cfg(test)]
 mod regions_tests;
 
-pub use file::{FileMedia, FileOpKind, Finished, Request};
-pub use flash::{FlashState, Found, SCHEMA as FLASH_SCHEMA};
+pub use file::{FileMedia, FileOpKind, FileRequest, Finished};
+pub use flash::{FlashState, ImageCondition, SCHEMA as FLASH_SCHEMA};
 pub use flash_map::{SCHEMA as FLASH_MAP_SCHEMA, distrust_maps};
 pub use kernel::KernelFile;
 pub use kind::{MediaError, MediaKind, Spec};
 pub use metadata::MetadataFile;
+pub use nonvolatile::{NonvolatileFile, VERSION as REMEMBERED_VERSION};
 pub use null::Null;
 pub use ram::{Ram, SCHEMA as RAM_SCHEMA};
 pub use regions::SCHEMA as REGIONS_SCHEMA;
-pub use remembered::{Remembered, VERSION as REMEMBERED_VERSION};
-pub use status::Fault;
+pub use status::MediumFault;
 
 use rustix::fs::{Gid, Mode, Stat, Uid};
 use rustix::io::Errno;
@@ -124,7 +124,7 @@ impl Media {
     }
 
     /// What poisoned it, if anything did.
-    pub fn fault(&self) -> Option<&Fault> {
+    pub fn fault(&self) -> Option<&MediumFault> {
         match self {
             Media::Store(_) => None,
             Media::File(f) => f.fault(),

@@ -2,7 +2,7 @@
 
 use super::file::FileMedia;
 use super::kind::{MediaError, name};
-use crate::lock::{Owner, Retry};
+use crate::lock::{ProcessState, Retry};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
@@ -80,7 +80,7 @@ fn open_alone(path: &Path, flags: OFlags, medium: &str) -> Result<OwnedFd, Media
     let retry = Retry::begin();
     loop {
         match rustix::fs::open(path, flags, Mode::empty()) {
-            Err(Errno::BUSY) if retry.again(Owner::Unseen) => {}
+            Err(Errno::BUSY) if retry.again(ProcessState::Unseen) => {}
             Err(Errno::BUSY) => return Err(MediaError::Busy(medium.to_owned())),
             other => return other.map_err(|e| MediaError::io(medium, "open", e)),
         }

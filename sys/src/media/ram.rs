@@ -28,7 +28,7 @@ const PREFETCH_LINES: usize = 16;
 /// The start of the payload; see docs/reference/formats.md. Offsets count from the start of the payload.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub(super) struct Layout {
+pub(super) struct RamHeader {
     pub(super) capacity: U64,
     pub(super) page: U32,
     pub(super) extent: U32,
@@ -37,7 +37,7 @@ pub(super) struct Layout {
     pub(super) data_at: U64,
 }
 
-impl Layout {
+impl RamHeader {
     fn new(capacity: u64, extent: u32) -> Self {
         let written_at = 64;
         let taken_at = written_at + bits::bytes_for(capacity.div_ceil(PAGE as u64));
@@ -90,11 +90,11 @@ impl Ram {
         if capacity == 0 || capacity > 1 << 45 {
             return Err(ArenaError::TooLarge(capacity).into());
         }
-        let layout = Layout::new(capacity, extent);
+        let layout = RamHeader::new(capacity, extent);
         let pages = if extent as usize == HUGE { Pages::Huge } else { Pages::Small };
         let mut arena = Arena::create(&format!("weir-ram-{name}"), SCHEMA, layout.payload(), pages)?;
         arena.reserve(0..(layout.taken_at.get() + bits::bytes_for(capacity.div_ceil(extent.into()))) as usize)?;
-        arena.payload_mut()[..size_of::<Layout>()].copy_from_slice(layout.as_bytes());
+        arena.payload_mut()[..size_of::<RamHeader>()].copy_from_slice(layout.as_bytes());
         Self::open(arena)
     }
 
@@ -103,10 +103,10 @@ impl Ram {
     /// # Errors
     /// The arena holds a layout that this program does not make.
     pub fn open(arena: Arena) -> Result<Self, MediaError> {
-        let (layout, _) = Layout::read_from_prefix(arena.payload()).map_err(|_| ArenaError::Damaged)?;
+        let (layout, _) = RamHeader::read_from_prefix(arena.payload()).map_err(|_| ArenaError::Damaged)?;
         let (capacity, extent) = (layout.capacity.get(), layout.extent.get());
         let known = capacity > 0 && capacity <= 1 << 45 && matches!(extent as usize, HUGE | PIECE);
-        if !known || layout != Layout::new(capacity, extent) || (arena.payload().len() as u64) < layout.payload() {
+        if !known || layout != RamHeader::new(capacity, extent) || (arena.payload().len() as u64) < layout.payload() {
             return Err(ArenaError::Damaged.into());
         }
         let extents = capacity.div_ceil(extent.into());

@@ -1,5 +1,5 @@
 use super::bits;
-use super::ram::{Layout, SCHEMA};
+use super::ram::{RamHeader, SCHEMA};
 use super::*;
 use crate::arena::Arena;
 use crate::arena::tests::{again_in_namespace, documented, inside_namespace};
@@ -130,8 +130,8 @@ fn a_successor_finds_everything() {
 fn a_layout_that_is_not_ours_is_refused() {
     use zerocopy::IntoBytes;
     let good = ram(8 << 20, SMALL);
-    let (layout, _) = <Layout as zerocopy::FromBytes>::read_from_prefix(good.arena().payload()).unwrap();
-    let spoils: [fn(&mut Layout); 6] = [
+    let (layout, _) = <RamHeader as zerocopy::FromBytes>::read_from_prefix(good.arena().payload()).unwrap();
+    let spoils: [fn(&mut RamHeader); 6] = [
         |l| l.capacity.set(0),
         |l| l.capacity.set(1 << 62),
         |l| l.capacity.set(9 << 20),
@@ -145,7 +145,7 @@ fn a_layout_that_is_not_ours_is_refused() {
         let mut arena =
             Arena::create("bad", SCHEMA, good.arena().payload().len() as u64, crate::arena::Pages::Small).unwrap();
         arena.reserve(0..4096).unwrap();
-        arena.payload_mut()[..size_of::<Layout>()].copy_from_slice(bad.as_bytes());
+        arena.payload_mut()[..size_of::<RamHeader>()].copy_from_slice(bad.as_bytes());
         assert!(Ram::open(arena).is_err(), "{bad:?}");
     }
     for capacity in [0, u64::MAX] {
@@ -275,10 +275,10 @@ proptest! {
 #[test]
 fn docs_draw_the_layout() {
     macro_rules! fields {
-        ($($name:ident),*) => { [$((offset_of!(Layout, $name), stringify!($name).to_owned())),*] };
+        ($($name:ident),*) => { [$((offset_of!(RamHeader, $name), stringify!($name).to_owned())),*] };
     }
     let ours = fields!(capacity, page, extent, written_at, taken_at, data_at);
-    let ends = ours.iter().skip(1).map(|f| f.0).chain([size_of::<Layout>()]);
+    let ends = ours.iter().skip(1).map(|f| f.0).chain([size_of::<RamHeader>()]);
     let ours: Vec<_> = ours.iter().zip(ends).map(|((at, name), end)| (*at, end - at, name.clone())).collect();
     assert_eq!(documented("RAM media"), ours);
 }

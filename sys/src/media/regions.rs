@@ -2,7 +2,9 @@
 //! It lies and lives as that of other flash drives does ([`FlashState`]).
 
 use super::MediaError;
-use super::flash::{Counts, FlashState, Found, Pieces, arena_error, make_in_memory, open_or_make, state_error};
+use super::flash::{
+    Counts, FlashState, ImageCondition, Pieces, arena_error, make_in_memory, open_or_make, state_error,
+};
 use crate::arena::{Arena, ArenaError, Schema};
 use std::mem::offset_of;
 use std::path::Path;
@@ -17,7 +19,7 @@ const ALIGN: u64 = 4096;
 /// The start of the payload; see docs/reference/formats.md. Offsets count from the start of the payload.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub(super) struct Layout {
+pub(super) struct RegionsHeader {
     pub(super) keys: [u64; REGION_KEYS.len()],
     pub(super) in_use: u64,
     pub(super) starts: u64,
@@ -27,16 +29,16 @@ pub(super) struct Layout {
     pub(super) extensions_at: u64,
 }
 
-impl Layout {
+impl RegionsHeader {
     /// Of a drive's state, and the payload's length; the arrays lie in this order.
-    fn new(keys: RegionKeys, size: &RegionSize) -> (Layout, u64) {
-        let mut end = size_of::<Layout>() as u64;
+    fn new(keys: RegionKeys, size: &RegionSize) -> (RegionsHeader, u64) {
+        let mut end = size_of::<RegionsHeader>() as u64;
         let mut place = |bytes: u64| {
             let at = end.next_multiple_of(ALIGN);
             end = at + bytes;
             at
         };
-        let layout = Layout {
+        let layout = RegionsHeader {
             keys,
             in_use: 0,
             starts: 0,
@@ -49,8 +51,8 @@ impl Layout {
     }
 
     /// The same with its counts left out: what two states of one drive have in common.
-    fn fixed(&self) -> Layout {
-        Layout { in_use: 0, starts: 0, unsafe_shutdowns: 0, ..*self }
+    fn fixed(&self) -> RegionsHeader {
+        RegionsHeader { in_use: 0, starts: 0, unsafe_shutdowns: 0, ..*self }
     }
 }
 
@@ -64,8 +66,8 @@ impl FlashState {
         path: &Path,
         keys: RegionKeys,
         size: &RegionSize,
-    ) -> Result<(FlashState, RegionImage, Found), MediaError> {
-        let wanted = Layout::new(keys, size);
+    ) -> Result<(FlashState, RegionImage, ImageCondition), MediaError> {
+        let wanted = RegionsHeader::new(keys, size);
         let (arena, new) = open_or_make(path, SCHEMA, wanted.1, wanted.0.as_bytes())?;
         Self::of_regions(path, (arena, new), &wanted, size)
     }
@@ -78,8 +80,8 @@ impl FlashState {
         name: &str,
         keys: RegionKeys,
         size: &RegionSize,
-    ) -> Result<(FlashState, RegionImage, Found), MediaError> {
-        let (path, wanted) = (Path::new(name), Layout::new(keys, size));
+    ) -> Result<(FlashState, RegionImage, ImageCondition), MediaError> {
+        let (path, wanted) = (Path::new(name), RegionsHeader::new(keys, size));
         let arena = make_in_memory(path, SCHEMA, std::slice::from_ref(&(0..wanted.1)), wanted.0.as_bytes())?;
         Self::of_regions(path, (arena, true), &wanted, size)
     }
@@ -94,21 +96,21 @@ impl FlashState {
         arena: Result<Arena, ArenaError>,
         keys: RegionKeys,
         size: &RegionSize,
-    ) -> Result<(FlashState, RegionImage, Found), MediaError> {
+    ) -> Result<(FlashState, RegionImage, ImageCondition), MediaError> {
         let path = Path::new(name);
         let arena = arena.map_err(|e| arena_error(path, e))?;
-        Self::of_regions(path, (arena, false), &Layout::new(keys, size), size)
+        Self::of_regions(path, (arena, false), &RegionsHeader::new(keys, size), size)
     }
 
     fn of_regions(
         path: &Path,
         (arena, new): (Arena, bool),
-        (wanted, payload): &(Layout, u64),
+        (wanted, payload): &(RegionsHeader, u64),
         size: &RegionSize,
-    ) -> Result<(FlashState, RegionImage, Found), MediaError> {
+    ) -> Result<(FlashState, RegionImage, ImageCondition), MediaError> {
         let keys = &wanted.keys;
         let damaged = || arena_error(path, ArenaError::Damaged);
-        let found = Layout::read_from_prefix(arena.payload()).map(|(l, _)| l).map_err(|_| damaged())?;
+        let found = RegionsHeader::read_from_prefix(arena.payload()).map(|(l, _)| l).map_err(|_| damaged())?;
         if let Some(i) = (0..keys.len()).find(|i| found.keys[*i] != keys[*i]) {
             let differs = (REGION_KEYS[i], found.keys[i], keys[i]);
             return Err(MediaError::ForeignState { path: path.into(), differs });
@@ -124,9 +126,9 @@ impl FlashState {
 }
 
 /// Hands the arena out in pieces. It is never unmapped: they live as long as the process.
-fn lend(arena: Arena, layout: &Layout, size: &RegionSize) -> Option<(&'static mut Counts, RegionImage)> {
+fn lend(arena: Arena, layout: &RegionsHeader, size: &RegionSize) -> Option<(&'static mut Counts, RegionImage)> {
     let mut pieces = Pieces::new(arena.lend().0);
-    let counts = pieces.take(offset_of!(Layout, in_use) as u64, size_of::<Counts>() as u64)?;
+    let counts = pieces.take(offset_of!(RegionsHeader, in_use) as u64, size_of::<Counts>() as u64)?;
     let image = RegionImage {
         words: <[u64]>::mut_from_bytes(pieces.take(layout.words_at, size.words * 8)?).ok()?,
         wear: <[u32]>::mut_from_bytes(pieces.take(layout.wear_at, size.wear * 4)?).ok()?,

@@ -1,4 +1,4 @@
-use super::regions::Layout;
+use super::regions::RegionsHeader;
 use super::*;
 use crate::arena::Arena;
 use crate::arena::tests::documented;
@@ -43,7 +43,7 @@ fn zones_go_on_where_they_were() {
         (zones, state, found)
     };
     let (mut zones, state, found) = open();
-    assert_eq!((found, state.starts()), (Found::New, 1));
+    assert_eq!((found, state.starts()), (ImageCondition::New, 1));
     let busy = FlashState::open_regions(&path, keys(), &zones.image_size()).unwrap_err().to_string();
     assert!(busy.contains("in use by another process"), "{busy}");
     zones.write(0, 48).unwrap();
@@ -56,12 +56,12 @@ fn zones_go_on_where_they_were() {
     zones.put_extension(2, &[7; 64]);
     drop((zones, state));
     let (zones, state, found) = open();
-    assert_eq!((found, state.starts(), state.unsafe_shutdowns()), (Found::Crashed, 2, 1));
+    assert_eq!((found, state.starts(), state.unsafe_shutdowns()), (ImageCondition::Crashed, 2, 1));
     let wps: Vec<u32> = zones.iter().map(|z| z.wp).collect();
     assert_eq!((wps, zones.extension(2), zones.in_use().1), (vec![48, 7, 0, 0, 0], &[7; 64][..], 2));
     state.close().unwrap();
     let (_, state, found) = open();
-    assert_eq!((found, state.starts(), state.unsafe_shutdowns()), (Found::Clean, 3, 1));
+    assert_eq!((found, state.starts(), state.unsafe_shutdowns()), (ImageCondition::Clean, 3, 1));
     drop(state);
 
     // Another drive's, and that of another kind of drive.
@@ -69,7 +69,7 @@ fn zones_go_on_where_they_were() {
     other[4] = 32 * 4096;
     let e = FlashState::open_regions(&path, other, &Zones::new(ZONES).unwrap().image_size()).unwrap_err().to_string();
     assert!(e.contains("with zone_capacity = 196608, the configuration says 131072: change zone_capacity"), "{e}");
-    let mapped = weir_flash::Config::preset(weir_flash::Preset::FemuBbssd, false);
+    let mapped = weir_flash::FlashDriveConfig::preset(weir_flash::Preset::FemuBbssd, false);
     let e = FlashState::open(&path, &mapped).unwrap_err().to_string();
     assert!(e.contains("region-state"), "{e}");
     std::fs::remove_dir_all(dir).unwrap();
@@ -86,7 +86,7 @@ fn zones_in_memory_go_on_where_they_were() {
         zones
     };
     let (state, image, found) = FlashState::regions_in_memory("zns0", keys(), &size).unwrap();
-    assert_eq!((found, state.starts()), (Found::New, 1));
+    assert_eq!((found, state.starts()), (ImageCondition::New, 1));
     let held = state.file().try_clone().unwrap();
     let open = || Arena::open(held.try_clone().unwrap(), crate::media::REGIONS_SCHEMA);
     let mut zones = on(image);
@@ -102,11 +102,11 @@ fn zones_in_memory_go_on_where_they_were() {
     let e = FlashState::adopt_regions("zns0", open(), other, &size).unwrap_err().to_string();
     assert!(e.contains("zone_capacity = 196608, the configuration says 131072"), "{e}");
     let (state, image, found) = FlashState::adopt_regions("zns0", open(), keys(), &size).unwrap();
-    assert_eq!((found, state.starts(), state.unsafe_shutdowns()), (Found::Crashed, 2, 1));
+    assert_eq!((found, state.starts(), state.unsafe_shutdowns()), (ImageCondition::Crashed, 2, 1));
     assert_eq!(on(image).iter().map(|z| z.wp).collect::<Vec<_>>(), [48, 7, 0, 0, 0]);
     state.close().unwrap();
     let (_, _, found) = FlashState::adopt_regions("zns0", open(), keys(), &size).unwrap();
-    assert_eq!(found, Found::Clean);
+    assert_eq!(found, ImageCondition::Clean);
 }
 
 #[test]
@@ -126,10 +126,10 @@ fn data_without_its_state_is_refused() {
 #[test]
 fn docs_draw_the_layout() {
     macro_rules! fields {
-        ($($name:ident),*) => { [$((offset_of!(Layout, $name), stringify!($name).to_owned())),*] };
+        ($($name:ident),*) => { [$((offset_of!(RegionsHeader, $name), stringify!($name).to_owned())),*] };
     }
     let ours = fields!(keys, in_use, starts, unsafe_shutdowns, words_at, wear_at, extensions_at);
-    let ends = ours.iter().skip(1).map(|f| f.0).chain([size_of::<Layout>()]);
+    let ends = ours.iter().skip(1).map(|f| f.0).chain([size_of::<RegionsHeader>()]);
     let ours: Vec<_> = ours.iter().zip(ends).map(|((at, name), end)| (*at, end - at, name.clone())).collect();
     assert_eq!(documented("State of zones and chunks"), ours);
 }

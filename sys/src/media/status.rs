@@ -41,14 +41,14 @@ pub(super) fn status(doing: Doing, e: Errno) -> Status {
 
 /// The failure that poisoned a medium.
 #[derive(Clone, Debug)]
-pub struct Fault {
+pub struct MediumFault {
     pub(super) medium: String,
     pub(super) doing: Doing,
     pub(super) offset: u64,
     pub(super) cause: Errno,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for MediumFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cause = std::io::Error::from(self.cause);
         write!(f, "{}: {} failed", self.medium, self.doing.words())?;
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(status(Doing::Write, Errno::NOSPC), Status::CAPACITY_EXCEEDED);
         assert_eq!(status(Doing::Zero, Errno::AGAIN), Status::COMMAND_INTERRUPTED);
         assert!(is_shortage(Errno::DQUOT) && !is_shortage(Errno::IO));
-        let fault = Fault { medium: "file:/x".into(), doing: Doing::Write, offset: 4096, cause: Errno::IO };
+        let fault = MediumFault { medium: "file:/x".into(), doing: Doing::Write, offset: 4096, cause: Errno::IO };
         let text = fault.to_string();
         assert!(text.contains("file:/x") && text.contains("write failed at byte 4096"), "{text}");
     }

@@ -1,16 +1,16 @@
 //! A journal's memory ([`weir_journal`]): a memory file, sealed in size, that its other owners only keep. One that comes from
 //! outside may be truncated all the same: then zeroes take its place ([`guard`]).
 
-use super::{guard, map};
+use super::{map, sigbus};
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_journal::Words;
+use weir_journal::JournalMemory;
 use weir_session::memory::Bits;
-use weir_session::vfio_user::Access;
+use weir_session::vfio_user::DmaAccess;
 
 const PAGE: u64 = 4096;
 
@@ -18,7 +18,7 @@ const PAGE: u64 = 4096;
 struct Mapping {
     base: NonNull<u8>,
     mapped: usize,
-    ticket: Option<guard::Ticket>,
+    ticket: Option<sigbus::GuardedMapping>,
 }
 
 // SAFETY: the mapping belongs to the value alone and is valid in every thread.
@@ -78,8 +78,8 @@ impl JournalWords {
             return Err(invalid("the file is shorter than the range"));
         }
         let start = offset / PAGE * PAGE;
-        let (base, mapped) = map(file, start, (end - start) as usize, Access::ReadWrite)?;
-        let ticket = guard::watch(base.as_ptr().addr(), mapped);
+        let (base, mapped) = map(file, start, (end - start) as usize, DmaAccess::ReadWrite)?;
+        let ticket = sigbus::watch(base.as_ptr().addr(), mapped);
         let mapping = Mapping { base, mapped, ticket };
         if mapping.ticket.is_none() {
             // Whoever shares the file could end the process.
@@ -98,7 +98,7 @@ impl JournalWords {
     }
 }
 
-impl Words for JournalWords {
+impl JournalMemory for JournalWords {
     fn count(&self) -> usize {
         self.count
     }
@@ -131,24 +131,24 @@ impl Bits for JournalWords {
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering::{Acquire, Release};
-    use weir_journal::{Found, Kind, Region, RingKind, Shape};
+    use weir_journal::{FoundRing, JournalRegion, JournalShape, QueueKind, RingKind};
 
     #[test]
     fn what_is_in_flight_is_found_through_another_mapping() {
-        let shape = Shape { kind: Kind::Virtio, queues: 2, size: 8 };
+        let shape = JournalShape { kind: QueueKind::Virtio, queues: 2, size: 8 };
         let (words, fd) = JournalWords::create(shape.bytes()).unwrap();
-        let region = Region::open(words, shape).unwrap();
-        let Ok(Found::Fresh(fresh)) = region.ring(1, RingKind::Split, 8) else { panic!("it is new") };
+        let region = JournalRegion::open(words, shape).unwrap();
+        let Ok(FoundRing::Fresh(fresh)) = region.ring(1, RingKind::Split, 8) else { panic!("it is new") };
         let mut journal = fresh.begin(5, 5);
         journal.take(3, 6);
         journal.take(7, 7);
         drop((journal, region));
         let again = JournalWords::map(fd.as_fd(), 0, shape.bytes()).unwrap();
-        let region = Region::open(again, shape).unwrap();
-        let Ok(Found::Left(left)) = region.ring(1, RingKind::Split, 8) else { panic!("it has been used") };
+        let region = JournalRegion::open(again, shape).unwrap();
+        let Ok(FoundRing::Left(left)) = region.ring(1, RingKind::Split, 8) else { panic!("it has been used") };
         let (_, found) = left.recover(false).unwrap();
         assert_eq!((found.last_idx, found.used, found.heads), (7, 5, vec![3, 7]));
-        assert!(matches!(region.ring(0, RingKind::Split, 8), Ok(Found::Fresh(_))));
+        assert!(matches!(region.ring(0, RingKind::Split, 8), Ok(FoundRing::Fresh(_))));
     }
 
     #[test]

@@ -10,14 +10,14 @@
 //! process by SIGBUS at the next access; [`guard`] puts a page of zeroes there instead.
 
 pub mod doorbells;
-pub mod guard;
 mod inflight;
 mod journal;
-mod words;
+mod shared_words;
+pub mod sigbus;
 
 pub use inflight::InflightRegions;
 pub use journal::JournalWords;
-pub use words::Words;
+pub use shared_words::SharedWords;
 
 use rustix::fs::{FileType, MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -26,9 +26,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
-use weir_session::memory::{Fault, MapError, Memory};
-use weir_session::vfio_user::Access;
-use weir_session::vhost_user::{Map, Region};
+use weir_session::memory::{MapError, Memory, MemoryFault};
+use weir_session::vfio_user::DmaAccess;
+use weir_session::vhost_user::{GuestRegion, Map};
 
 const PAGE: u64 = 4096;
 /// Length of a huge page.
@@ -44,9 +44,9 @@ struct Mapping {
     /// The mapping, which begins at a page.
     base: NonNull<u8>,
     mapped: usize,
-    access: Access,
+    access: DmaAccess,
     /// Its entry with [`guard`].
-    ticket: Option<guard::Ticket>,
+    ticket: Option<sigbus::GuardedMapping>,
 }
 
 impl Drop for Mapping {
@@ -112,7 +112,7 @@ impl GuestMemory {
     /// # Safety
     /// No other reference to the range exists, and the other process does not write it while this one lives.
     pub unsafe fn slice_mut(&mut self, address: u64, len: usize) -> Option<&mut [u8]> {
-        let pointer = self.place(address, len, Access::writes)?;
+        let pointer = self.place(address, len, DmaAccess::writes)?;
         // SAFETY: `place` found `len` bytes in one mapping, which lives as long as `self`; the rest is the caller's.
         Some(unsafe { std::slice::from_raw_parts_mut(pointer.as_ptr(), len) })
     }
@@ -137,7 +137,7 @@ impl GuestMemory {
     ///
     /// # Errors
     /// What the system said.
-    pub fn add_for(&mut self, region: Region, fd: OwnedFd, access: Access) -> Result<(), MapError> {
+    pub fn add_for(&mut self, region: GuestRegion, fd: OwnedFd, access: DmaAccess) -> Result<(), MapError> {
         let mapping = map_region(&region, fd, access)?;
         let at = self.regions.partition_point(|r| r.guest < mapping.guest);
         self.regions.insert(at, mapping);
@@ -154,7 +154,7 @@ impl GuestMemory {
 
     /// Where `len` bytes at a guest address are, if they are in one region that allows it.
     #[inline]
-    fn place(&self, address: u64, len: usize, allows: impl Fn(Access) -> bool) -> Option<NonNull<u8>> {
+    fn place(&self, address: u64, len: usize, allows: impl Fn(DmaAccess) -> bool) -> Option<NonNull<u8>> {
         let r = self.regions.get(self.last.get())?;
         let at = address.wrapping_sub(r.guest);
         if at < r.len && len as u64 <= r.len - at && allows(r.access) {
@@ -164,13 +164,13 @@ impl GuestMemory {
         self.search(address, len, allows)
     }
 
-    fn search(&self, address: u64, len: usize, allows: impl Fn(Access) -> bool) -> Option<NonNull<u8>> {
+    fn search(&self, address: u64, len: usize, allows: impl Fn(DmaAccess) -> bool) -> Option<NonNull<u8>> {
         let (pointer, have) = self.piece(address, allows)?;
         (len <= have).then_some(pointer)
     }
 
     /// Where a guest address is, and how many bytes follow in its region.
-    fn piece(&self, address: u64, allows: impl Fn(Access) -> bool) -> Option<(NonNull<u8>, usize)> {
+    fn piece(&self, address: u64, allows: impl Fn(DmaAccess) -> bool) -> Option<(NonNull<u8>, usize)> {
         let i = self.regions.partition_point(|r| r.guest <= address).checked_sub(1)?;
         let r = &self.regions[i];
         let at = address - r.guest;
@@ -192,13 +192,13 @@ impl GuestMemory {
     fn pieces(
         &self,
         (address, len): (u64, usize),
-        allows: impl Fn(Access) -> bool,
+        allows: impl Fn(DmaAccess) -> bool,
         mut f: impl FnMut(NonNull<u8>, usize, usize),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), MemoryFault> {
         let mut done = 0;
         while done < len {
-            let at = address.checked_add(done as u64).ok_or(Fault::Unmapped)?;
-            let (pointer, have) = self.piece(at, &allows).ok_or(Fault::Unmapped)?;
+            let at = address.checked_add(done as u64).ok_or(MemoryFault::Unmapped)?;
+            let (pointer, have) = self.piece(at, &allows).ok_or(MemoryFault::Unmapped)?;
             let n = have.min(len - done);
             f(pointer, done, n);
             done += n;
@@ -208,16 +208,16 @@ impl GuestMemory {
 
     /// A pointer to `N` aligned bytes of a window.
     #[inline]
-    fn word<const N: usize>(&self, w: &Window, at: usize) -> Result<*mut u8, Fault> {
+    fn word<const N: usize>(&self, w: &Window, at: usize) -> Result<*mut u8, MemoryFault> {
         if w.epoch != self.epoch {
-            return Err(Fault::Stale);
+            return Err(MemoryFault::Stale);
         }
         if at > w.len || w.len - at < N {
-            return Err(Fault::OutOfWindow);
+            return Err(MemoryFault::OutOfWindow);
         }
         // SAFETY: within the window, which the epoch proves to be mapped.
         let pointer = unsafe { w.pointer.as_ptr().add(at) };
-        if pointer.addr() % N != 0 { Err(Fault::Misaligned) } else { Ok(pointer) }
+        if pointer.addr() % N != 0 { Err(MemoryFault::Misaligned) } else { Ok(pointer) }
     }
 }
 
@@ -226,35 +226,35 @@ impl Memory for GuestMemory {
     type Words = JournalWords;
 
     #[inline]
-    fn window(&self, address: u64, len: usize) -> Result<Window, Fault> {
+    fn window(&self, address: u64, len: usize) -> Result<Window, MemoryFault> {
         // Windows are for rings, some of whose words are stored.
-        let pointer = self.place(address, len, |a| a == Access::ReadWrite).ok_or(Fault::Unmapped)?;
+        let pointer = self.place(address, len, |a| a == DmaAccess::ReadWrite).ok_or(MemoryFault::Unmapped)?;
         Ok(Window { pointer, len, epoch: self.epoch })
     }
 
     #[inline]
-    fn load16(&self, w: &Window, at: usize, order: Ordering) -> Result<u16, Fault> {
+    fn load16(&self, w: &Window, at: usize, order: Ordering) -> Result<u16, MemoryFault> {
         let p = self.word::<2>(w, at)?;
         // SAFETY: `word` gave 2 mapped, aligned bytes; every access to them in this process is atomic.
         Ok(u16::from_le(unsafe { AtomicU16::from_ptr(p.cast()) }.load(order)))
     }
 
     #[inline]
-    fn load32(&self, w: &Window, at: usize, order: Ordering) -> Result<u32, Fault> {
+    fn load32(&self, w: &Window, at: usize, order: Ordering) -> Result<u32, MemoryFault> {
         let p = self.word::<4>(w, at)?;
         // SAFETY: as in `load16`, 4 bytes.
         Ok(u32::from_le(unsafe { AtomicU32::from_ptr(p.cast()) }.load(order)))
     }
 
     #[inline]
-    fn load64(&self, w: &Window, at: usize, order: Ordering) -> Result<u64, Fault> {
+    fn load64(&self, w: &Window, at: usize, order: Ordering) -> Result<u64, MemoryFault> {
         let p = self.word::<8>(w, at)?;
         // SAFETY: as in `load16`, 8 bytes.
         Ok(u64::from_le(unsafe { AtomicU64::from_ptr(p.cast()) }.load(order)))
     }
 
     #[inline]
-    fn store16(&self, w: &Window, at: usize, value: u16, order: Ordering) -> Result<(), Fault> {
+    fn store16(&self, w: &Window, at: usize, value: u16, order: Ordering) -> Result<(), MemoryFault> {
         let p = self.word::<2>(w, at)?;
         // SAFETY: as in `load16`.
         unsafe { AtomicU16::from_ptr(p.cast()) }.store(value.to_le(), order);
@@ -262,7 +262,7 @@ impl Memory for GuestMemory {
     }
 
     #[inline]
-    fn store_pair32(&self, w: &Window, at: usize, low: u32, high: u32) -> Result<(), Fault> {
+    fn store_pair32(&self, w: &Window, at: usize, low: u32, high: u32) -> Result<(), MemoryFault> {
         let (p, q) = (self.word::<4>(w, at)?, self.word::<4>(w, at + 4)?);
         // SAFETY: as in `load16`, twice 4 bytes.
         unsafe {
@@ -273,7 +273,7 @@ impl Memory for GuestMemory {
     }
 
     #[inline]
-    fn store64(&self, w: &Window, at: usize, value: u64, order: Ordering) -> Result<(), Fault> {
+    fn store64(&self, w: &Window, at: usize, value: u64, order: Ordering) -> Result<(), MemoryFault> {
         let p = self.word::<8>(w, at)?;
         // SAFETY: as in `load16`, 8 bytes.
         unsafe { AtomicU64::from_ptr(p.cast()) }.store(value.to_le(), order);
@@ -281,27 +281,27 @@ impl Memory for GuestMemory {
     }
 
     #[inline]
-    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
-        if let Some(from) = self.place(address, into.len(), Access::reads) {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), MemoryFault> {
+        if let Some(from) = self.place(address, into.len(), DmaAccess::reads) {
             // SAFETY: `place` found that many mapped bytes; they may change meanwhile, and then the copy is some mixture
             // of old and new bytes, which the callers check. `into` is ours, so the two do not overlap.
             unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
             return Ok(());
         }
-        self.pieces((address, into.len()), Access::reads, |from, at, n| {
+        self.pieces((address, into.len()), DmaAccess::reads, |from, at, n| {
             // SAFETY: as above, for a piece.
             unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into[at..at + n].as_mut_ptr(), n) };
         })
     }
 
     #[inline]
-    fn write(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
-        if let Some(to) = self.place(address, from.len(), Access::writes) {
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), MemoryFault> {
+        if let Some(to) = self.place(address, from.len(), DmaAccess::writes) {
             // SAFETY: as in `read`. No reference into a mapping exists (`slice_mut` is its caller's responsibility).
             unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
             return Ok(());
         }
-        self.pieces((address, from.len()), Access::writes, |to, at, n| {
+        self.pieces((address, from.len()), DmaAccess::writes, |to, at, n| {
             // SAFETY: as above, for a piece.
             unsafe { ptr::copy_nonoverlapping(from[at..at + n].as_ptr(), to.as_ptr(), n) };
         })
@@ -361,11 +361,11 @@ pub fn sealed_file(name: &str, len: u64) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-fn map(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> io::Result<(NonNull<u8>, usize)> {
+fn map(fd: BorrowedFd, offset: u64, len: usize, access: DmaAccess) -> io::Result<(NonNull<u8>, usize)> {
     let protection = match access {
-        Access::Read => ProtFlags::READ,
+        DmaAccess::Read => ProtFlags::READ,
         // What can be written can be read as well, on the machines that there are.
-        Access::Write | Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        DmaAccess::Write | DmaAccess::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
     };
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
     let base = unsafe {
@@ -376,7 +376,7 @@ fn map(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> io::Result<(N
 }
 
 /// Maps a region that the front end sent, after a look at its file.
-fn map_region(region: &Region, fd: OwnedFd, access: Access) -> Result<Mapping, MapError> {
+fn map_region(region: &GuestRegion, fd: OwnedFd, access: DmaAccess) -> Result<Mapping, MapError> {
     let system = |e: io::Error| MapError::System(e.raw_os_error().unwrap_or(libc::EIO));
     let stat = rustix::fs::fstat(&fd).map_err(|e| MapError::System(e.raw_os_error()))?;
     let need = region.offset.checked_add(region.len).ok_or(MapError::System(libc::EINVAL))?;
@@ -395,7 +395,7 @@ fn map_region(region: &Region, fd: OwnedFd, access: Access) -> Result<Mapping, M
     let (base, mapped) = map(fd.as_fd(), start, (end - start) as usize, access).map_err(system)?;
     // SAFETY: `region.offset - start` is less than the mapping's length.
     let pointer = unsafe { base.add((region.offset - start) as usize) };
-    let ticket = guard::watch(base.as_ptr().addr(), mapped);
+    let ticket = sigbus::watch(base.as_ptr().addr(), mapped);
     let mapping = Mapping { guest: region.guest, len: region.len, pointer, base, mapped, access, ticket };
     // Without a guard whoever shares the file could end the process.
     if mapping.ticket.is_some() { Ok(mapping) } else { Err(MapError::System(libc::ENOMEM)) }
@@ -406,8 +406,8 @@ fn system(e: &io::Error) -> MapError {
 }
 
 impl Map<OwnedFd> for GuestMemory {
-    fn replace(&mut self, regions: Vec<(Region, OwnedFd)>) -> Result<(), MapError> {
-        let map = |(r, fd): (Region, OwnedFd)| map_region(&r, fd, Access::ReadWrite);
+    fn replace(&mut self, regions: Vec<(GuestRegion, OwnedFd)>) -> Result<(), MapError> {
+        let map = |(r, fd): (GuestRegion, OwnedFd)| map_region(&r, fd, DmaAccess::ReadWrite);
         let mut new = regions.into_iter().map(map).collect::<Result<Vec<_>, _>>()?;
         new.sort_by_key(|r| r.guest);
         self.epoch = new_epoch();
@@ -416,11 +416,11 @@ impl Map<OwnedFd> for GuestMemory {
         Ok(())
     }
 
-    fn add(&mut self, region: Region, fd: OwnedFd) -> Result<(), MapError> {
-        self.add_for(region, fd, Access::ReadWrite)
+    fn add(&mut self, region: GuestRegion, fd: OwnedFd) -> Result<(), MapError> {
+        self.add_for(region, fd, DmaAccess::ReadWrite)
     }
 
-    fn remove(&mut self, region: &Region) {
+    fn remove(&mut self, region: &GuestRegion) {
         self.forget(region.guest, region.len);
     }
 

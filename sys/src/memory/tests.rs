@@ -7,8 +7,8 @@ fn file(len: u64) -> OwnedFd {
     fd
 }
 
-fn region(guest: u64, len: u64, offset: u64) -> Region {
-    Region { guest, len, user: guest, offset }
+fn region(guest: u64, len: u64, offset: u64) -> GuestRegion {
+    GuestRegion { guest, len, user: guest, offset }
 }
 
 #[test]
@@ -18,7 +18,7 @@ fn both_sides_see_the_same_bytes() {
     let (mut ours, mut theirs) = (GuestMemory::new(), GuestMemory::new());
     ours.add(there, fd.try_clone().unwrap()).unwrap();
     ours.populate();
-    theirs.add(Region { guest: 0x10000, ..there }, fd).unwrap();
+    theirs.add(GuestRegion { guest: 0x10000, ..there }, fd).unwrap();
     ours.write(there.guest + 123, b"hello").unwrap();
     let mut b = [0; 5];
     theirs.read(0x10000 + 123, &mut b).unwrap();
@@ -39,9 +39,9 @@ fn a_window_is_checked_and_dies_with_its_region() {
     m.add(region(0x1000, 0x1000, 0), file(0x1000)).unwrap();
     m.add(region(0x2000, 0x1000, 0), file(0x1000)).unwrap();
     let w = m.window(0x2000, 16).unwrap();
-    assert_eq!(m.load16(&w, 15, Relaxed), Err(Fault::OutOfWindow));
-    assert_eq!(m.load16(&w, usize::MAX, Relaxed), Err(Fault::OutOfWindow));
-    assert_eq!(m.load32(&w, 2, Relaxed), Err(Fault::Misaligned));
+    assert_eq!(m.load16(&w, 15, Relaxed), Err(MemoryFault::OutOfWindow));
+    assert_eq!(m.load16(&w, usize::MAX, Relaxed), Err(MemoryFault::OutOfWindow));
+    assert_eq!(m.load32(&w, 2, Relaxed), Err(MemoryFault::Misaligned));
     assert!(m.window(0x1ff8, 16).is_err(), "a window is in one region");
     m.write(0x1ffc, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
     assert_eq!(m.load32(&w, 0, Relaxed), Ok(0x0807_0605), "a copy may span two");
@@ -49,9 +49,9 @@ fn a_window_is_checked_and_dies_with_its_region() {
     m.read(0x1ffe, &mut b).unwrap();
     assert_eq!(b, [3, 4, 5, 6]);
     m.remove(&region(0x2000, 0x1000, 0));
-    assert_eq!(m.load16(&w, 0, Relaxed), Err(Fault::Stale));
-    assert_eq!(m.read(0x1ffe, &mut b), Err(Fault::Unmapped));
-    assert_eq!(m.read(u64::MAX - 1, &mut b), Err(Fault::Unmapped));
+    assert_eq!(m.load16(&w, 0, Relaxed), Err(MemoryFault::Stale));
+    assert_eq!(m.read(0x1ffe, &mut b), Err(MemoryFault::Unmapped));
+    assert_eq!(m.read(u64::MAX - 1, &mut b), Err(MemoryFault::Unmapped));
     assert!(m.window(0x2000, 1).is_err());
 }
 
@@ -62,7 +62,7 @@ fn a_window_of_another_table_is_not_followed() {
     a.add(region(0, 0x1000, 0), file(0x1000)).unwrap();
     b.add(region(0, 0x1000, 0), file(0x1000)).unwrap();
     let w = a.window(0, 16).unwrap();
-    assert_eq!(b.load16(&w, 0, Relaxed), Err(Fault::Stale));
+    assert_eq!(b.load16(&w, 0, Relaxed), Err(MemoryFault::Stale));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_failed_table_leaves_the_old_one() {
     assert!(m.replace(bad).is_err());
     assert_eq!(m.load16(&w, 0, Relaxed), Ok(0));
     m.replace(vec![(region(0x1000, 0x1000, 0), file(0x1000))]).unwrap();
-    assert_eq!(m.load16(&w, 0, Relaxed), Err(Fault::Stale));
+    assert_eq!(m.load16(&w, 0, Relaxed), Err(MemoryFault::Stale));
 }
 
 #[test]

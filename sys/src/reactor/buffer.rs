@@ -65,13 +65,13 @@ impl fmt::Debug for IoBuf {
 
 /// Keeps used buffers by size (powers of two of pages), so that steady I/O does not allocate. What exceeds its limit is freed.
 #[derive(Debug)]
-pub struct Pool {
+pub struct BufferPool {
     free: Vec<Vec<IoBuf>>,
     held: usize,
     limit: usize,
 }
 
-impl Pool {
+impl BufferPool {
     /// Keeps at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { free: Vec::new(), held: 0, limit }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn aligned_and_reused() {
-        let mut pool = Pool::new(64 << 10);
+        let mut pool = BufferPool::new(64 << 10);
         let mut a = pool.get(512);
         assert_eq!((a.len(), a.as_ptr() as usize % ALIGN), (4096, 0));
         a[7] = 9;
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn holds_no_more_than_its_limit() {
-        let mut pool = Pool::new(8192);
+        let mut pool = BufferPool::new(8192);
         let bufs: Vec<_> = (0..3).map(|_| pool.get(4096)).collect();
         bufs.into_iter().for_each(|b| pool.put(b));
         assert_eq!(pool.held, 8192);

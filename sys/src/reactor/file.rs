@@ -1,7 +1,7 @@
 //! File operations: the table that owns files and buffers while the kernel works on them.
 
 use super::buffer::IoBuf;
-use super::ring::{Kind, Ring, Tag};
+use super::ring::{CompletionKind, Uring, UserData};
 use io_uring::opcode;
 use io_uring::types::{Fd, FsyncFlags};
 use rustix::io::Errno;
@@ -88,14 +88,14 @@ impl Files {
         self.slots.len() - self.free.len()
     }
 
-    pub(super) fn start(&mut self, ring: &mut Ring, op: FileOp, token: u64) {
+    pub(super) fn start(&mut self, ring: &mut Uring, op: FileOp, token: u64) {
         let place = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             (self.slots.len() - 1) as u32
         });
         let slot = &mut self.slots[place as usize];
         slot.token = token;
-        let tag = Tag::new(Kind::File, slot.generation, place).raw();
+        let tag = UserData::new(CompletionKind::File, slot.generation, place).raw();
         let (file, buf, entry) = match op {
             FileOp::Read { file, offset, mut buf, range } => {
                 let (at, len) = part(&mut buf, &range);
@@ -124,7 +124,7 @@ impl Files {
         unsafe { ring.push(entry.user_data(tag)) }
     }
 
-    pub(super) fn completed(&mut self, tag: Tag, result: i32) -> FileDone {
+    pub(super) fn completed(&mut self, tag: UserData, result: i32) -> FileDone {
         let slot = &mut self.slots[tag.place() as usize];
         assert_eq!(slot.generation, tag.generation(), "a file operation completed twice");
         slot.generation = slot.generation.wrapping_add(1) & 0xff_ffff;

@@ -31,7 +31,7 @@ mod atomic {
     pub(super) use std::sync::atomic::{AtomicU32, Ordering};
 }
 
-pub use buffer::{ALIGN, IoBuf, Pool};
+pub use buffer::{ALIGN, BufferPool, IoBuf};
 pub use clock::now;
 pub use file::{FileDone, FileOp, FileResult};
 pub use idle::Idle;
@@ -41,7 +41,7 @@ pub use watch::{Interest, Mode, Readiness, WatchId};
 
 use clock::Clock;
 use file::Files;
-use ring::{Kind, Level, Ring, Tag};
+use ring::{CompletionKind, Level, Uring, UserData};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -126,7 +126,7 @@ pub const WAKE_MARGIN: Nanos = Nanos::from_micros(60);
 
 /// See the [module](self).
 pub struct Reactor {
-    ring: Ring,
+    ring: Uring,
     watches: Watches,
     files: Files,
     waker: Waker,
@@ -154,7 +154,7 @@ impl Reactor {
     }
 
     fn at_level(waker: Waker, level: Level) -> Result<Self, ReactorError> {
-        let ring = Ring::new(level)?;
+        let ring = Uring::new(level)?;
         Ok(Self {
             ring,
             watches: Watches::default(),
@@ -255,18 +255,18 @@ impl Reactor {
 
     fn arm_bell(&mut self) {
         // Nobody reads the eventfd: every write is a new edge, and its counter cannot reach its limit.
-        self.ring.poll(self.waker.raw_fd(), Interest::READ.events(), true, Tag::new(Kind::Bell, 0, 0));
+        self.ring.poll(self.waker.raw_fd(), Interest::READ.events(), true, UserData::new(CompletionKind::Bell, 0, 0));
         self.bell_armed = true;
     }
 
     fn reap(&mut self, events: &mut Vec<Ready>) {
         while let Some((tag, result, more)) = self.ring.next() {
             match tag.kind() {
-                Kind::Watch => self.watches.completed(&mut self.ring, tag, result, more, events),
-                Kind::File => events.push(Ready::File(self.files.completed(tag, result))),
-                Kind::Bell if !more => self.arm_bell(),
-                Kind::Bell => {}
-                Kind::None => {}
+                CompletionKind::Watch => self.watches.completed(&mut self.ring, tag, result, more, events),
+                CompletionKind::File => events.push(Ready::File(self.files.completed(tag, result))),
+                CompletionKind::Bell if !more => self.arm_bell(),
+                CompletionKind::Bell => {}
+                CompletionKind::None => {}
             }
         }
     }

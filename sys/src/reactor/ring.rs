@@ -20,7 +20,7 @@ const ENTER_NO_IOWAIT: u32 = 1 << 7;
 
 /// Whose completion it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CompletionKind {
     /// Nobody's: the answer to a cancellation.
     None,
     Watch,
@@ -30,21 +30,21 @@ pub(super) enum Kind {
 
 /// A completion's `user_data`: kind in bits 63:56, generation in 55:32, place in 31:0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tag(u64);
+pub(super) struct UserData(u64);
 
-impl Tag {
-    pub(super) const NONE: Tag = Tag(0);
+impl UserData {
+    pub(super) const NONE: UserData = UserData(0);
 
-    pub(super) fn new(kind: Kind, generation: u32, place: u32) -> Self {
-        Tag((kind as u64) << 56 | u64::from(generation & 0xff_ffff) << 32 | u64::from(place))
+    pub(super) fn new(kind: CompletionKind, generation: u32, place: u32) -> Self {
+        UserData((kind as u64) << 56 | u64::from(generation & 0xff_ffff) << 32 | u64::from(place))
     }
 
-    pub(super) fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> CompletionKind {
         match self.0 >> 56 {
-            1 => Kind::Watch,
-            2 => Kind::File,
-            3 => Kind::Bell,
-            _ => Kind::None,
+            1 => CompletionKind::Watch,
+            2 => CompletionKind::File,
+            3 => CompletionKind::Bell,
+            _ => CompletionKind::None,
         }
     }
 
@@ -57,13 +57,13 @@ impl Tag {
     }
 }
 
-pub(super) struct Ring {
+pub(super) struct Uring {
     ring: IoUring,
     /// Made disabled, so that the thread that turns it becomes its only submitter whoever made it.
     enabled: bool,
 }
 
-impl Ring {
+impl Uring {
     pub(super) fn new(level: Level) -> Result<Self, ReactorError> {
         let ring = level.build()?;
         if !(ring.params().is_feature_nodrop() && ring.params().is_feature_ext_arg()) {
@@ -84,9 +84,9 @@ impl Ring {
     }
 
     #[inline]
-    pub(super) fn next(&mut self) -> Option<(Tag, i32, bool)> {
+    pub(super) fn next(&mut self) -> Option<(UserData, i32, bool)> {
         let entry = self.ring.completion().next()?;
-        Some((Tag(entry.user_data()), entry.result(), cqueue::more(entry.flags())))
+        Some((UserData(entry.user_data()), entry.result(), cqueue::more(entry.flags())))
     }
 
     /// Submits everything; with a timeout also waits for one completion.
@@ -132,15 +132,15 @@ impl Ring {
         }
     }
 
-    pub(super) fn poll(&mut self, fd: RawFd, events: u32, multi: bool, tag: Tag) {
+    pub(super) fn poll(&mut self, fd: RawFd, events: u32, multi: bool, tag: UserData) {
         let entry = opcode::PollAdd::new(Fd(fd), events).multi(multi).build().user_data(tag.0);
         // SAFETY: the entry points to no memory.
         unsafe { self.push(entry) }
     }
 
     /// By IORING_OP_ASYNC_CANCEL: IORING_OP_POLL_REMOVE gives up where an event is just being handled, and the poll goes on.
-    pub(super) fn cancel_poll(&mut self, tag: Tag) {
-        let entry = opcode::AsyncCancel::new(tag.0).build().user_data(Tag::NONE.0);
+    pub(super) fn cancel_poll(&mut self, tag: UserData) {
+        let entry = opcode::AsyncCancel::new(tag.0).build().user_data(UserData::NONE.0);
         // SAFETY: the entry points to no memory.
         unsafe { self.push(entry) }
     }
@@ -153,7 +153,7 @@ impl Ring {
     }
 }
 
-impl Tag {
+impl UserData {
     pub(super) fn raw(self) -> u64 {
         self.0
     }
@@ -198,10 +198,10 @@ mod tests {
 
     #[test]
     fn tags_keep_their_parts() {
-        for kind in [Kind::None, Kind::Watch, Kind::File, Kind::Bell] {
-            let tag = Tag::new(kind, 0x1ab_cdef, 0xffff_fffe);
+        for kind in [CompletionKind::None, CompletionKind::Watch, CompletionKind::File, CompletionKind::Bell] {
+            let tag = UserData::new(kind, 0x1ab_cdef, 0xffff_fffe);
             assert_eq!((tag.kind(), tag.generation(), tag.place()), (kind, 0xab_cdef, 0xffff_fffe));
         }
-        assert_eq!(Tag::NONE.kind(), Kind::None);
+        assert_eq!(UserData::NONE.kind(), CompletionKind::None);
     }
 }

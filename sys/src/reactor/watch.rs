@@ -8,7 +8,7 @@
 //! ```
 
 use super::Ready;
-use super::ring::{Kind, Ring, Tag};
+use super::ring::{CompletionKind, Uring, UserData};
 use std::os::fd::RawFd;
 
 /// What a descriptor is watched for. Hang-up and error are always reported.
@@ -100,7 +100,7 @@ impl Watches {
         self.slots.len()
     }
 
-    pub(super) fn add(&mut self, ring: &mut Ring, fd: RawFd, interest: Interest, mode: Mode, token: u64) -> WatchId {
+    pub(super) fn add(&mut self, ring: &mut Uring, fd: RawFd, interest: Interest, mode: Mode, token: u64) -> WatchId {
         let slot = Slot { fd, interest, mode, state: State::Quiet, generation: 0, token };
         let place = match self.free.pop() {
             Some(place) => {
@@ -122,24 +122,24 @@ impl Watches {
         self.slots.get_mut(id.place as usize).filter(|s| s.generation == id.generation && s.state != State::Free)
     }
 
-    fn tag(id: WatchId) -> Tag {
-        Tag::new(Kind::Watch, id.generation, id.place)
+    fn tag(id: WatchId) -> UserData {
+        UserData::new(CompletionKind::Watch, id.generation, id.place)
     }
 
-    fn arm(&mut self, ring: &mut Ring, id: WatchId) {
+    fn arm(&mut self, ring: &mut Uring, id: WatchId) {
         if let Some(slot) = self.get(id) {
             slot.state = State::Armed;
             ring.poll(slot.fd, slot.interest.events(), slot.mode == Mode::Edge, Self::tag(id));
         }
     }
 
-    pub(super) fn rearm(&mut self, ring: &mut Ring, id: WatchId) {
+    pub(super) fn rearm(&mut self, ring: &mut Uring, id: WatchId) {
         if self.get(id).is_some_and(|s| s.state == State::Quiet) {
             self.arm(ring, id);
         }
     }
 
-    pub(super) fn remove(&mut self, ring: &mut Ring, id: WatchId) {
+    pub(super) fn remove(&mut self, ring: &mut Uring, id: WatchId) {
         let Some(slot) = self.get(id) else { return };
         match slot.state {
             State::Armed => {
@@ -159,7 +159,14 @@ impl Watches {
     }
 
     /// A completion of a poll; without `more` it is the kernel's last word on it.
-    pub(super) fn completed(&mut self, ring: &mut Ring, tag: Tag, result: i32, more: bool, events: &mut Vec<Ready>) {
+    pub(super) fn completed(
+        &mut self,
+        ring: &mut Uring,
+        tag: UserData,
+        result: i32,
+        more: bool,
+        events: &mut Vec<Ready>,
+    ) {
         let id = WatchId { place: tag.place(), generation: tag.generation() };
         let Some(slot) = self.get(id) else { return };
         if slot.state == State::Closing {

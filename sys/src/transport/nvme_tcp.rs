@@ -9,15 +9,15 @@
 //! slot, short answers through one buffer.
 // tidy: long because admin queue, I/O queues and discovery are the same few socket calls
 
-mod again;
 mod association;
+mod reconnect;
 
 pub use association::association;
 
 use crate::crc::Crc32c;
 use crate::reactor::{IoBuf, now};
-use again::Again;
-use association::Live;
+use association::AssociationUse;
+use reconnect::Reconnect;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg};
@@ -28,8 +28,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_driver::nvme_tcp::{
-    Ask, BringUp, Buffers, Completion, Connection, Discovery, Options, Ready, Segment, Settings, Transfer, command,
-    connect_refusal,
+    Ask, BringUp, Buffers, ConnectOptions, ConnectedController, DataTransfer, Discovery, FinishedCommand,
+    HostConnection, HostSettings, SendSegment, command, connect_refusal,
 };
 use weir_driver::{Done, Io, IoKind, QueuePair, TransportError};
 use weir_spec::nvme::Cqe;
@@ -47,7 +47,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// 1 s.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(250);
 /// How long a controller may take to answer a command of the bring-up.
-const PATIENCE: Nanos = Nanos::from_secs(10);
+const BRING_UP_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// What is received at once.
 const RECEIVE: usize = 256 << 10;
 /// What is received behind data that goes straight to its slot: the next headers.
@@ -97,21 +97,21 @@ impl Buffers for Slots {
 #[derive(Debug)]
 struct Link {
     stream: TcpStream,
-    connection: Connection<Crc32c>,
+    connection: HostConnection<Crc32c>,
     buffer: Vec<u8>,
     peer: String,
 }
 
 impl Link {
     /// Connects and initializes.
-    fn open(host: &str, port: u16, settings: Settings) -> Result<Self, TransportError> {
+    fn open(host: &str, port: u16, settings: HostSettings) -> Result<Self, TransportError> {
         let peer = format!("{host}:{port}");
         let stream = dial(host, port, &peer)?;
         let failed = |e: std::io::Error| TransportError::Unreachable(format!("{peer}: {e}"));
         stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true)).map_err(failed)?;
-        let mut link = Self { stream, connection: Connection::new(settings), buffer: vec![0; RECEIVE], peer };
+        let mut link = Self { stream, connection: HostConnection::new(settings), buffer: vec![0; RECEIVE], peer };
         let mut none = Slots::new(1, 1);
-        let deadline = now().saturating_add(PATIENCE);
+        let deadline = now().saturating_add(BRING_UP_TIMEOUT);
         let mut completions = Vec::new();
         while !link.connection.is_running() {
             link.flush(&none)?;
@@ -165,8 +165,8 @@ impl Link {
         let mut count = 0;
         for (piece, segment) in pieces.iter_mut().zip(self.connection.segments()) {
             *piece = IoSlice::new(match *segment {
-                Segment::Header { start, len } => &headers[start..start + len],
-                Segment::Data { cid, offset, len } => &slots.bytes(cid)[offset as usize..][..len as usize],
+                SendSegment::Header { start, len } => &headers[start..start + len],
+                SendSegment::Data { cid, offset, len } => &slots.bytes(cid)[offset as usize..][..len as usize],
             });
             count += 1;
         }
@@ -183,7 +183,7 @@ impl Link {
     }
 
     /// Receives once; false when there was nothing.
-    fn receive(&mut self, slots: &mut Slots, out: &mut Vec<Completion>) -> Result<bool, TransportError> {
+    fn receive(&mut self, slots: &mut Slots, out: &mut Vec<FinishedCommand>) -> Result<bool, TransportError> {
         let flags = RecvFlags::DONTWAIT;
         let (got, straight) = match self.connection.direct() {
             Some((cid, range)) => {
@@ -218,7 +218,7 @@ impl Link {
     fn wait(&self, deadline: Nanos) -> Result<(), TransportError> {
         let left = deadline.saturating_sub(now());
         if left.get() == 0 {
-            let seconds = PATIENCE.as_secs_f64();
+            let seconds = BRING_UP_TIMEOUT.as_secs_f64();
             return Err(TransportError::Timeout(format!("{}: no answer within {seconds} s", self.peer)));
         }
         let interest = if self.connection.has_output() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
@@ -230,9 +230,14 @@ impl Link {
     }
 
     /// One command, waited for: its completion; its data to the host is in the buffer of CID 0.
-    fn run(&mut self, slots: &mut Slots, sqe: weir_spec::nvme::Sqe, transfer: Transfer) -> Result<Cqe, TransportError> {
+    fn run(
+        &mut self,
+        slots: &mut Slots,
+        sqe: weir_spec::nvme::Sqe,
+        transfer: DataTransfer,
+    ) -> Result<Cqe, TransportError> {
         self.connection.submit(0, sqe, transfer, slots)?;
-        let deadline = now().saturating_add(PATIENCE);
+        let deadline = now().saturating_add(BRING_UP_TIMEOUT);
         let mut completions = Vec::new();
         loop {
             self.flush(slots)?;
@@ -287,7 +292,7 @@ impl From<TransportError> for Unknown {
 
 impl Unknown {
     /// In words, with the subsystems that there are.
-    fn explain(self, host: &str, port: u16, options: &Options) -> TransportError {
+    fn explain(self, host: &str, port: u16, options: &ConnectOptions) -> TransportError {
         let Unknown::Other(e) = self else {
             let there = match discover(host, port, &options.hostnqn) {
                 Ok(entries) => subsystems(&entries),
@@ -314,7 +319,7 @@ fn subsystems(entries: &[DiscoveryEntry]) -> String {
 struct Admin {
     link: Link,
     slots: Slots,
-    completions: Vec<Completion>,
+    completions: Vec<FinishedCommand>,
     /// Half of the keep alive timeout; NEVER where there is none.
     interval: Nanos,
     due: Nanos,
@@ -325,8 +330,8 @@ struct Admin {
 }
 
 impl Admin {
-    fn open(host: &str, port: u16, options: &Options) -> Result<Self, TransportError> {
-        let settings = Settings {
+    fn open(host: &str, port: u16, options: &ConnectOptions) -> Result<Self, TransportError> {
+        let settings = HostSettings {
             header_digest: options.header_digest,
             data_digest: options.data_digest,
             hpda: 0,
@@ -360,7 +365,7 @@ impl Admin {
                     self.slots.buffer(0)[..data.len()].copy_from_slice(&data);
                     let cqe = self.link.run(&mut self.slots, sqe, transfer)?;
                     let len = match transfer {
-                        Transfer::ToHost(len) => len as usize,
+                        DataTransfer::ToHost(len) => len as usize,
                         _ => 0,
                     };
                     answer(&cqe, &self.slots.bytes(0)[..len])?;
@@ -369,7 +374,7 @@ impl Admin {
         }
     }
 
-    fn bring_up(&mut self, options: &Options) -> Result<Ready, Unknown> {
+    fn bring_up(&mut self, options: &ConnectOptions) -> Result<ConnectedController, Unknown> {
         let machine = std::cell::RefCell::new(BringUp::new(options.clone()));
         let followed = self.follow(|| machine.borrow_mut().ask(), |cqe, data| machine.borrow_mut().answer(cqe, data));
         let machine = machine.into_inner();
@@ -402,7 +407,7 @@ impl Admin {
                 let text = format!("{}: the controller does not answer keep alives", self.link.peer);
                 return Err(TransportError::Timeout(text));
             }
-            self.link.connection.submit(KEEP_ALIVE, command::keep_alive(), Transfer::None, &mut self.slots)?;
+            self.link.connection.submit(KEEP_ALIVE, command::keep_alive(), DataTransfer::None, &mut self.slots)?;
             self.pending = true;
             self.due = time.saturating_add(self.interval);
         }
@@ -415,9 +420,9 @@ impl Admin {
 struct Dial {
     host: String,
     port: u16,
-    options: Options,
-    ready: Ready,
-    live: Live,
+    options: ConnectOptions,
+    ready: ConnectedController,
+    live: AssociationUse,
 }
 
 impl Dial {
@@ -428,7 +433,7 @@ impl Dial {
 
     fn connect(&self, qid: u16, class: Option<Class>) -> Result<Link, TransportError> {
         let (o, entries) = (&self.options, self.entries());
-        let settings = Settings {
+        let settings = HostSettings {
             header_digest: o.header_digest,
             data_digest: o.data_digest,
             hpda: 0,
@@ -440,7 +445,7 @@ impl Dial {
         let mut connect = Slots::new(1, size_of::<ConnectData>() as u32);
         connect.buffer(0).copy_from_slice(data.as_bytes());
         let sqe = command::connect(qid, entries, command::cattr(class, o.sq_flow_control), 0);
-        let cqe = link.run(&mut connect, sqe, Transfer::ToController(size_of::<ConnectData>() as u32))?;
+        let cqe = link.run(&mut connect, sqe, DataTransfer::ToController(size_of::<ConnectData>() as u32))?;
         if !cqe.status().is_success() {
             return Err(connect_refusal(&o.subnqn, &format!("I/O queue {qid}"), &cqe));
         }
@@ -451,30 +456,30 @@ impl Dial {
 
 /// A controller that was connected to and enabled. Its association lives as long as it or one of its queue pairs.
 #[derive(Debug)]
-pub struct Controller {
+pub struct RemoteController {
     admin: Arc<Mutex<Admin>>,
     dial: Arc<Dial>,
     next_qid: u16,
 }
 
-impl Controller {
+impl RemoteController {
     /// Connects to the subsystem that the options name, enables a controller and identifies the namespace.
     ///
     /// # Errors
     /// Nobody answers there, or the subsystem refuses; the text says which and what it said.
-    pub fn connect(host: &str, port: u16, options: Options) -> Result<Self, TransportError> {
+    pub fn connect(host: &str, port: u16, options: ConnectOptions) -> Result<Self, TransportError> {
         let mut admin = Admin::open(host, port, &options)?;
         let ready = admin.bring_up(&options).map_err(|e| e.explain(host, port, &options))?;
         if options.spare {
             admin.spares = (options.queues.max(1) + 1..=ready.queues).collect();
         }
         let admin = Arc::new(Mutex::new(admin));
-        let live = Live::new(host, port, &options, ready.cntlid);
+        let live = AssociationUse::new(host, port, &options, ready.cntlid);
         Ok(Self { admin, dial: Arc::new(Dial { host: host.into(), port, options, ready, live }), next_qid: 1 })
     }
 
     /// What was found out about controller and namespace.
-    pub fn ready(&self) -> Ready {
+    pub fn ready(&self) -> ConnectedController {
         self.dial.ready
     }
 
@@ -490,7 +495,7 @@ impl Controller {
     /// The same, asking for a class (CATTR).
     ///
     /// # Errors
-    /// As [`Controller::queue_pair`].
+    /// As [`RemoteController::queue_pair`].
     pub fn queue_pair_in(&mut self, class: Option<Class>, max_io: u32) -> Result<NvmeTcpQueue, TransportError> {
         let Dial { options: o, ready, .. } = &*self.dial;
         let most = ready.queues.min(o.queues.max(1));
@@ -522,18 +527,18 @@ impl Controller {
 /// Connects and opens all queue pairs that the options ask for.
 ///
 /// # Errors
-/// As [`Controller::connect`] and [`Controller::queue_pair`].
-pub fn open(host: &str, port: u16, options: &Options, max_io: u32) -> Result<Vec<NvmeTcpQueue>, TransportError> {
-    let mut controller = Controller::connect(host, port, options.clone())?;
+/// As [`RemoteController::connect`] and [`RemoteController::queue_pair`].
+pub fn open(host: &str, port: u16, options: &ConnectOptions, max_io: u32) -> Result<Vec<NvmeTcpQueue>, TransportError> {
+    let mut controller = RemoteController::connect(host, port, options.clone())?;
     (0..options.queues.max(1)).map(|_| controller.queue_pair(max_io)).collect()
 }
 
 /// Reads the discovery log of the discovery controller at that address.
 ///
 /// # Errors
-/// As [`Controller::connect`].
+/// As [`RemoteController::connect`].
 pub fn discover(host: &str, port: u16, hostnqn: &str) -> Result<Vec<DiscoveryEntry>, TransportError> {
-    let options = Options { kato: Nanos(0), ..Options::new(DISCOVERY_NQN, hostnqn) };
+    let options = ConnectOptions { kato: Nanos(0), ..ConnectOptions::new(DISCOVERY_NQN, hostnqn) };
     let mut admin = Admin::open(host, port, &options)?;
     admin.bring_up(&options).map_err(|e| match e {
         Unknown::Subsystem => TransportError::Refused(format!("{host}:{port} has no discovery service")),
@@ -554,15 +559,15 @@ pub struct NvmeTcpQueue {
     qid: u16,
     depth: u32,
     max_io: u32,
-    completions: Vec<Completion>,
+    completions: Vec<FinishedCommand>,
     polls: u32,
     class: Option<Class>,
-    again: Option<Box<Again>>,
+    again: Option<Box<Reconnect>>,
 }
 
 impl NvmeTcpQueue {
     /// What was found out about controller and namespace.
-    pub fn ready(&self) -> Ready {
+    pub fn ready(&self) -> ConnectedController {
         self.dial.ready
     }
 
@@ -582,7 +587,7 @@ impl NvmeTcpQueue {
 
     /// Makes the queue anew, asking for another class: CATTR is fixed for a queue's life. Nothing may be in flight. The new
     /// queue is connected, which waits for the network, before the old one ends; with an error the old one stays.
-    /// False where there is no spare queue ([`Options::spare`]).
+    /// False where there is no spare queue ([`ConnectOptions::spare`]).
     ///
     /// # Errors
     /// The controller cannot be reached, or refuses.
@@ -672,13 +677,13 @@ impl NvmeTcpQueue {
         let (lba, blocks) = (io.offset / u64::from(block), io.len / block);
         let cid = io.slot as u16;
         let transfer = match io.kind {
-            IoKind::Read => Transfer::ToHost(io.len),
-            IoKind::Write => Transfer::ToController(io.len),
+            IoKind::Read => DataTransfer::ToHost(io.len),
+            IoKind::Write => DataTransfer::ToController(io.len),
             IoKind::Trim => {
                 self.slots.trims[io.slot as usize] = Some(command::trim_range(lba, blocks));
-                Transfer::ToController(size_of::<DsmRange>() as u32)
+                DataTransfer::ToController(size_of::<DsmRange>() as u32)
             }
-            IoKind::WriteZeroes | IoKind::Flush => Transfer::None,
+            IoKind::WriteZeroes | IoKind::Flush => DataTransfer::None,
         };
         let sqe = command::io(io.kind, self.dial.ready.nsid, lba, blocks);
         self.link.connection.submit(cid, sqe, transfer, &mut self.slots)

@@ -5,7 +5,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use weir_session::nvme_tcp::{Budget, Command, Connection as Target, Settings as TargetSettings, State};
+use weir_session::nvme_tcp::{
+    Budget, Connection as Target, ConnectionSettings as TargetSettings, ConnectionState, ReadyCommand,
+};
 use weir_spec::nvme::fabrics::{CATTR_DISABLE_SQ_FLOW, Connect, Property};
 use weir_spec::nvme::identify::{IdentifyController, IdentifyNamespace, LbaFormat};
 use weir_spec::nvme::log::{DiscoveryHeader, adrfam, lid, subtype};
@@ -73,7 +75,7 @@ fn connection(mut stream: &TcpStream, drive: &Drive) {
     let mut budget = Budget::new(1 << 20);
     let mut bytes = vec![0; 100_000];
     let mut admin = true;
-    while matches!(target.state(), State::AwaitsIcReq | State::Running) {
+    while matches!(target.state(), ConnectionState::AwaitsIcReq | ConnectionState::Running) {
         match stream.read(&mut bytes) {
             Ok(n) if n > 0 => target.receive(Nanos(0), &bytes[..n], &mut budget),
             _ => return,
@@ -97,7 +99,7 @@ fn status(status: Status) -> Cqe {
     cqe
 }
 
-fn execute(target: &mut Target<Crc32c>, c: &Command, drive: &Drive, admin: &mut bool) -> Option<Cqe> {
+fn execute(target: &mut Target<Crc32c>, c: &ReadyCommand, drive: &Drive, admin: &mut bool) -> Option<Cqe> {
     let ok = Cqe::default();
     if c.sqe.opcode == AdminOpcode::FABRICS.0 {
         return Some(fabrics(target, c, drive, admin));
@@ -133,7 +135,7 @@ fn execute(target: &mut Target<Crc32c>, c: &Command, drive: &Drive, admin: &mut 
     })
 }
 
-fn discovery_log(target: &mut Target<Crc32c>, c: &Command, drive: &Drive) -> Cqe {
+fn discovery_log(target: &mut Target<Crc32c>, c: &ReadyCommand, drive: &Drive) -> Cqe {
     assert_eq!(c.sqe.cdw10.get() as u8, lid::DISCOVERY);
     // The log changes once while it is read.
     let generation = 1 + u64::from(drive.logs.fetch_add(1, Ordering::Relaxed) >= 2);
@@ -147,7 +149,7 @@ fn discovery_log(target: &mut Target<Crc32c>, c: &Command, drive: &Drive) -> Cqe
     target.write_data(c.tag, 0, &log[at..at + len]).map_or_else(status, |()| Cqe::default())
 }
 
-fn fabrics(target: &mut Target<Crc32c>, c: &Command, drive: &Drive, admin: &mut bool) -> Cqe {
+fn fabrics(target: &mut Target<Crc32c>, c: &ReadyCommand, drive: &Drive, admin: &mut bool) -> Cqe {
     let ok = Cqe::default();
     match FabricsType(c.sqe.nsid.get() as u8) {
         FabricsType::CONNECT => {
@@ -188,7 +190,7 @@ fn fabrics(target: &mut Target<Crc32c>, c: &Command, drive: &Drive, admin: &mut 
     }
 }
 
-fn io(target: &mut Target<Crc32c>, c: &Command, drive: &Drive) -> Option<Cqe> {
+fn io(target: &mut Target<Crc32c>, c: &ReadyCommand, drive: &Drive) -> Option<Cqe> {
     let mut disk = drive.disk.lock().unwrap();
     let (at, len) = (c.sqe.slba() as usize * 4096, c.sqe.blocks() as usize * 4096);
     let result = match IoOpcode(c.sqe.opcode) {
@@ -215,11 +217,11 @@ fn io(target: &mut Target<Crc32c>, c: &Command, drive: &Drive) -> Option<Cqe> {
     Some(status(result.err().unwrap_or(Status::SUCCESS)))
 }
 
-fn options() -> Options {
-    Options { depth: 32, ..Options::new(NQN, HOST) }
+fn options() -> ConnectOptions {
+    ConnectOptions { depth: 32, ..ConnectOptions::new(NQN, HOST) }
 }
 
-fn connect(address: SocketAddr, options: &Options) -> Result<Vec<NvmeTcpQueue>, TransportError> {
+fn connect(address: SocketAddr, options: &ConnectOptions) -> Result<Vec<NvmeTcpQueue>, TransportError> {
     open(&address.ip().to_string(), address.port(), options, 128 << 10)
 }
 
@@ -241,7 +243,7 @@ fn what_is_written_is_read_with_every_combination_of_digests() {
     let (address, _) = serve(Manners::default());
     for (header_digest, data_digest) in [(false, false), (true, false), (false, true), (true, true)] {
         for sq_flow_control in [false, true] {
-            let o = Options { header_digest, data_digest, sq_flow_control, ..options() };
+            let o = ConnectOptions { header_digest, data_digest, sq_flow_control, ..options() };
             let mut q = connect(address, &o).unwrap().remove(0);
             assert_eq!((q.block_size(), q.capacity(), q.depth(), q.max_io()), (4096, CAPACITY as u64, 32, 128 << 10));
             let io = |kind, slot: u32, len| Io { kind, offset: u64::from(slot) * (128 << 10), len, slot };
@@ -300,7 +302,7 @@ fn zeroes_trims_and_flushes() {
 #[test]
 fn several_queues_of_one_controller() {
     let (address, _) = serve(Manners::default());
-    let queues = connect(address, &Options { queues: 3, nsid: 0, ..options() }).unwrap();
+    let queues = connect(address, &ConnectOptions { queues: 3, nsid: 0, ..options() }).unwrap();
     assert_eq!(queues.len(), 3);
     thread::scope(|s| {
         for (i, mut q) in queues.into_iter().enumerate() {
@@ -313,7 +315,7 @@ fn several_queues_of_one_controller() {
             });
         }
     });
-    let mut c = Controller::connect("127.0.0.1", address.port(), options()).unwrap();
+    let mut c = RemoteController::connect("127.0.0.1", address.port(), options()).unwrap();
     c.queue_pair(4096).unwrap();
     let refused = c.queue_pair(4096).unwrap_err();
     assert!(matches!(&refused, TransportError::Refused(t) if t.contains("grants 1 I/O queues")), "{refused}");
@@ -330,7 +332,7 @@ fn the_discovery_log_is_read_until_it_stands_still() {
 #[test]
 fn keep_alives_are_sent_by_polling() {
     let (address, drive) = serve(Manners::default());
-    let o = Options { kato: Nanos::from_millis(60), ..options() };
+    let o = ConnectOptions { kato: Nanos::from_millis(60), ..options() };
     let mut q = connect(address, &o).unwrap().remove(0);
     let until = now().saturating_add(Nanos::from_millis(200));
     let mut done = Vec::new();
@@ -353,7 +355,7 @@ fn errors_say_what_is_wrong() {
     let e = connect(address, &options()).unwrap_err();
     assert!(matches!(&e, TransportError::Timeout(t) if t.contains("ready")), "{e}");
     let (address, _) = serve(Manners::default());
-    let e = connect(address, &Options { nsid: 5, ..options() }).unwrap_err();
+    let e = connect(address, &ConnectOptions { nsid: 5, ..options() }).unwrap_err();
     assert!(matches!(&e, TransportError::Refused(t) if t.contains("namespace 5")), "{e}");
     let e = open("no-such-host.invalid", 4420, &options(), 4096).unwrap_err();
     assert!(matches!(&e, TransportError::Unreachable(t) if t.contains("no-such-host")), "{e}");

@@ -11,20 +11,22 @@
 mod connection;
 
 use super::fds;
-use crate::memory::{GuestMemory, HUGE, Words, memory_file};
+use crate::memory::{GuestMemory, HUGE, SharedWords, memory_file};
 use crate::reactor::now;
-use connection::Connection;
+use connection::ControlSocket;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use weir_driver::nvme::{BringUp, Identity, IoQueue, Plan, Port, QueuePlan, Ready, Remake, Rings};
+use weir_driver::nvme::{
+    BringUp, ControllerIdentity, ControllerPlan, EnabledController, IoQueue, Port, QueuePairRings, QueuePlan, Remake,
+};
 use weir_driver::vfio_user::{Area, Negotiated};
 use weir_driver::{Done, Io, QueuePair, TransportError};
 use weir_session::memory::Memory;
-use weir_session::vhost_user::{Map, Region};
+use weir_session::vhost_user::{GuestRegion, Map};
 use weir_spec::nvme::Cqe;
 use weir_spec::nvme::register::{self, Cap, Cc, Csts, DOORBELLS, Doorbell, ams, doorbell_offset};
 use weir_units::{Class, Nanos};
@@ -44,7 +46,7 @@ const PAGE: u32 = 4096;
 
 /// What is wanted of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct VfioUserOptions {
     /// The namespace.
     pub nsid: u32,
     /// I/O queue pairs.
@@ -59,28 +61,28 @@ pub struct Options {
     pub ams: Option<u32>,
 }
 
-impl Default for Options {
+impl Default for VfioUserOptions {
     /// One queue pair of 128 requests of at most 128 KiB on namespace 1, of class medium.
     fn default() -> Self {
-        Options { nsid: 1, queues: 1, depth: 128, max_io: 128 << 10, priority: Class::Medium, ams: None }
+        VfioUserOptions { nsid: 1, queues: 1, depth: 128, max_io: 128 << 10, priority: Class::Medium, ams: None }
     }
 }
 
 /// What the queue pairs of a controller have in common.
 #[derive(Debug)]
 struct Shared {
-    connection: Connection,
+    connection: ControlSocket,
     /// All of the memory file.
     memory: GuestMemory,
     doorbells: Option<Arc<Mapped>>,
     /// The admin queue, once the controller is up.
-    admin: Option<Rings>,
+    admin: Option<QueuePairRings>,
 }
 
 /// The mapped doorbells.
 #[derive(Debug)]
 struct Mapped {
-    words: Words,
+    words: SharedWords,
     /// Where in BAR 0 they begin.
     bar: u32,
 }
@@ -89,7 +91,7 @@ impl Mapped {
     fn new(file: &OwnedFd, area: &Area) -> io::Result<Self> {
         // The page of the registers before them is none of our business, even where it is mappable.
         let before = u64::from(DOORBELLS).saturating_sub(area.bar);
-        let words = Words::map(file.as_fd(), area.file + before, area.len - before)?;
+        let words = SharedWords::map(file.as_fd(), area.file + before, area.len - before)?;
         Ok(Mapped { words, bar: (area.bar + before) as u32 })
     }
 
@@ -160,7 +162,7 @@ impl Port for Shared {
 
 impl Shared {
     /// Brings the controller up; waits for it.
-    fn bring_up(&mut self, plan: Plan) -> Result<Ready, TransportError> {
+    fn bring_up(&mut self, plan: ControllerPlan) -> Result<EnabledController, TransportError> {
         let mut machine = BringUp::new(plan);
         self.turn(|at, shared| machine.poll(at, shared))
     }
@@ -234,7 +236,7 @@ pub struct VfioUserQueue {
     doorbells: Option<Arc<Mapped>>,
     queue: IoQueue,
     max_io: u32,
-    identity: Arc<Identity>,
+    identity: Arc<ControllerIdentity>,
     shared: Arc<Mutex<Shared>>,
     idle: u32,
 }
@@ -243,16 +245,16 @@ pub struct VfioUserQueue {
 ///
 /// # Errors
 /// Nobody listens, another client has the drive, the server or the controller refuses or misbehaves, or has less than is wanted.
-pub fn connect(path: &Path, options: &Options) -> Result<Vec<VfioUserQueue>, TransportError> {
+pub fn connect(path: &Path, options: &VfioUserOptions) -> Result<Vec<VfioUserQueue>, TransportError> {
     if options.depth == 0 || options.depth >= 1 << 16 || options.queues == 0 || options.max_io == 0 {
         let text = "a drive wants at least one queue of 1 to 65535 requests of at least one block";
         return Err(TransportError::Usage(format!("{}: {text}", path.display())));
     }
     let queue = QueuePlan { depth: options.depth, priority: options.priority };
-    let mut plan = Plan {
+    let mut plan = ControllerPlan {
         nsid: options.nsid,
         queues: vec![queue; usize::from(options.queues)],
-        ..Plan::new(BASE, options.depth, options.max_io.next_multiple_of(PAGE))
+        ..ControllerPlan::new(BASE, options.depth, options.max_io.next_multiple_of(PAGE))
     };
     let len = (plan.memory() as usize).next_multiple_of(HUGE);
     let system = |e: io::Error| TransportError::Usage(format!("cannot get {len} bytes of shared memory: {e}"));
@@ -305,11 +307,11 @@ fn meet(
     memory: &OwnedFd,
     len: u64,
     queues: u16,
-) -> Result<(Connection, Negotiated, Option<OwnedFd>), TransportError> {
+) -> Result<(ControlSocket, Negotiated, Option<OwnedFd>), TransportError> {
     let deadline = now().saturating_add(TURN);
     let mut turned_away = None;
     loop {
-        let met = Connection::open(path).and_then(|connection| {
+        let met = ControlSocket::open(path).and_then(|connection| {
             let (found, bar) = connection.hello(memory, len, queues)?;
             Ok((connection, found, bar))
         });
@@ -326,13 +328,13 @@ fn meet(
 
 /// Maps a part of the memory file.
 fn add(memory: &mut GuestMemory, file: &OwnedFd, offset: u64, len: u64) -> io::Result<()> {
-    let region = Region { guest: BASE + offset, len, user: BASE + offset, offset };
+    let region = GuestRegion { guest: BASE + offset, len, user: BASE + offset, offset };
     memory.add(region, file.try_clone()?).map_err(io::Error::other)
 }
 
 impl VfioUserQueue {
     /// Who the controller says it is.
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &ControllerIdentity {
         &self.identity
     }
 
@@ -486,7 +488,7 @@ mod tests {
     fn refused(name: &str, serve: impl FnOnce(UnixStream) + Send + 'static) -> TransportError {
         let (path, listener) = socket(name);
         let server = std::thread::spawn(move || serve(listener.accept().unwrap().0));
-        let e = connect(&path, &Options::default()).unwrap_err();
+        let e = connect(&path, &VfioUserOptions::default()).unwrap_err();
         server.join().unwrap();
         std::fs::remove_file(&path).unwrap();
         assert!(e.to_string().contains(&path.display().to_string()), "{e}");
@@ -495,13 +497,13 @@ mod tests {
 
     #[test]
     fn errors_say_where_and_why() {
-        let e = connect(Path::new("/nowhere/at/all.sock"), &Options::default()).unwrap_err();
+        let e = connect(Path::new("/nowhere/at/all.sock"), &VfioUserOptions::default()).unwrap_err();
         assert!(matches!(&e, TransportError::Unreachable(text) if text.contains("/nowhere/at/all.sock")), "{e}");
         let (path, _listener) = socket("usage");
         for options in [
-            Options { depth: 0, ..Options::default() },
-            Options { queues: 0, ..Options::default() },
-            Options { max_io: 0, ..Options::default() },
+            VfioUserOptions { depth: 0, ..VfioUserOptions::default() },
+            VfioUserOptions { queues: 0, ..VfioUserOptions::default() },
+            VfioUserOptions { max_io: 0, ..VfioUserOptions::default() },
         ] {
             assert!(matches!(connect(&path, &options), Err(TransportError::Usage(_))));
         }

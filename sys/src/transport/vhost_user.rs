@@ -10,18 +10,18 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weir_driver::vhost_user::{
-    Attach, FrontError, FrontQueue, Hello, Layout, Negotiated, Options, Outgoing, ReplyError, acknowledged,
-    ask_inflight, inflight, setup,
+    Attach, FrontEndOptions, FrontError, FrontQueue, Hello, Negotiated, Outgoing, QueueLayout, ReplyError,
+    acknowledged, ask_inflight, inflight, setup,
 };
 use weir_driver::{Done, Io, QueuePair, TransportError};
-use weir_session::vhost_user::{Map, Region};
+use weir_session::vhost_user::{GuestRegion, Map};
 use weir_spec::vhost_user::{Header, Inflight, MAX_PAYLOAD};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Guest address of the shared memory: any will do.
 const BASE: u64 = 1 << 32;
 /// How long a back end may take to answer a message.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Empty polls between looks at the socket.
 const LOOK: u32 = 1 << 14;
 
@@ -55,9 +55,9 @@ struct Link {
 /// What a back end is told, whichever.
 #[derive(Debug)]
 struct Device {
-    options: Options,
+    options: FrontEndOptions,
     negotiated: Negotiated,
-    layout: Layout,
+    layout: QueueLayout,
     file: OwnedFd,
     stride: u64,
     len: u64,
@@ -74,7 +74,7 @@ impl Connection {
     fn failed(&self, e: &io::Error) -> TransportError {
         match e.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                TransportError::Timeout(format!("{}: no answer from the back end within {PATIENCE:?}", self.path))
+                TransportError::Timeout(format!("{}: no answer from the back end within {REPLY_TIMEOUT:?}", self.path))
             }
             _ => TransportError::Closed(format!("{}: {e}", self.path)),
         }
@@ -140,7 +140,7 @@ impl Connection {
         }
     }
 
-    fn hello(&self, options: Options) -> Result<Negotiated, TransportError> {
+    fn hello(&self, options: FrontEndOptions) -> Result<Negotiated, TransportError> {
         let mut hello = Hello::new(options);
         while let Some(message) = hello.next_message() {
             self.send(&message, &[])?;
@@ -220,7 +220,7 @@ pub struct VhostUserQueue {
     memory: GuestMemory,
     front: FrontQueue<GuestMemory>,
     negotiated: Negotiated,
-    layout: Layout,
+    layout: QueueLayout,
     kick: OwnedFd,
     shared: Arc<Shared>,
     generation: u64,
@@ -234,8 +234,8 @@ fn open(path: &Path) -> Result<Connection, TransportError> {
     let connection = Connection { socket, path: name };
     let timeouts = connection
         .socket
-        .set_read_timeout(Some(PATIENCE))
-        .and_then(|()| connection.socket.set_write_timeout(Some(PATIENCE)));
+        .set_read_timeout(Some(REPLY_TIMEOUT))
+        .and_then(|()| connection.socket.set_write_timeout(Some(REPLY_TIMEOUT)));
     timeouts.map_err(|e| connection.failed(&e))?;
     Ok(connection)
 }
@@ -244,7 +244,12 @@ fn open(path: &Path) -> Result<Connection, TransportError> {
 ///
 /// # Errors
 /// Nobody listens, the back end refuses or misbehaves, or it has fewer queues.
-pub fn connect(path: &Path, options: Options, depth: u32, max_io: u32) -> Result<Vec<VhostUserQueue>, TransportError> {
+pub fn connect(
+    path: &Path,
+    options: FrontEndOptions,
+    depth: u32,
+    max_io: u32,
+) -> Result<Vec<VhostUserQueue>, TransportError> {
     connect_for(path, options, depth, max_io, None)
 }
 
@@ -255,12 +260,12 @@ pub fn connect(path: &Path, options: Options, depth: u32, max_io: u32) -> Result
 /// As [`connect`], and that the back end keeps no such region.
 pub fn connect_for(
     path: &Path,
-    options: Options,
+    options: FrontEndOptions,
     depth: u32,
     max_io: u32,
     patience: Option<Duration>,
 ) -> Result<Vec<VhostUserQueue>, TransportError> {
-    let options = Options { inflight: patience.is_some() || options.inflight, ..options };
+    let options = FrontEndOptions { inflight: patience.is_some() || options.inflight, ..options };
     let connection = open(path)?;
     let negotiated = connection.hello(options)?;
     let queues = options.queues.max(1);
@@ -268,13 +273,13 @@ pub fn connect_for(
         let has = negotiated.queues;
         return Err(TransportError::Usage(format!("{}: the device has {has} queues, not {queues}", connection.path)));
     }
-    if depth == 0 || depth > Layout::MAX_DEPTH || max_io < negotiated.block_size() {
-        let most = Layout::MAX_DEPTH;
+    if depth == 0 || depth > QueueLayout::MAX_DEPTH || max_io < negotiated.block_size() {
+        let most = QueueLayout::MAX_DEPTH;
         return Err(TransportError::Usage(format!(
             "a queue depth of {depth} is not 1 to {most}, or no block fits {max_io} bytes"
         )));
     }
-    let layout = Layout::new(depth, max_io, &negotiated);
+    let layout = QueueLayout::new(depth, max_io, &negotiated);
     let system = |e: io::Error| TransportError::Usage(format!("cannot get shared memory for {depth} buffers: {e}"));
     let stride = (layout.bytes() as usize).next_multiple_of(HUGE);
     let len = stride * usize::from(queues);
@@ -306,7 +311,7 @@ pub fn connect_for(
 /// A queue's own view of its part of the memory file, so that each can go to a thread of its own, and its rings.
 fn view(device: &Device, offset: u64) -> io::Result<(GuestMemory, FrontQueue<GuestMemory>)> {
     let mut memory = GuestMemory::new();
-    let region = Region { guest: BASE + offset, len: device.stride, user: BASE + offset, offset };
+    let region = GuestRegion { guest: BASE + offset, len: device.stride, user: BASE + offset, offset };
     memory.add(region, device.file.try_clone()?).map_err(io::Error::other)?;
     memory.populate();
     let front = FrontQueue::new(&memory, device.layout, BASE + offset).map_err(io::Error::other)?;

@@ -17,7 +17,7 @@ pub mod rings;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
-use weir_journal::Step;
+use weir_journal::CrashPoint;
 
 use crate::tracee::{Next, Place, Tracee};
 
@@ -34,7 +34,7 @@ pub struct Aim {
     /// Of which queue, the first is 0.
     pub queue: u16,
     /// Nothing: wherever the worker is.
-    pub step: Option<Step>,
+    pub step: Option<CrashPoint>,
     /// How many times the step is let pass before.
     pub skip: u32,
 }
@@ -59,7 +59,7 @@ trait Journal {
     fn found(&self, queue: u16) -> Result<Self::Found, String>;
 
     /// Where that says the worker is.
-    fn step(found: &Self::Found) -> Step;
+    fn step(found: &Self::Found) -> CrashPoint;
 }
 
 struct Hunt<J> {
@@ -76,7 +76,7 @@ impl<J: Journal> Hunt<J> {
         worker: Pid,
         journal: J,
         (aim, queues): (Aim, u16),
-        approach: impl FnOnce(&mut Self, Step) -> Result<bool, String>,
+        approach: impl FnOnce(&mut Self, CrashPoint) -> Result<bool, String>,
     ) -> Result<Aimed<J::Found>, String> {
         let (tracee, next) = Tracee::stop(worker)?;
         let mut hunt = Self { tracee, journal, aim, stops: 1, end: Instant::now() + PATIENCE };
@@ -89,7 +89,7 @@ impl<J: Journal> Hunt<J> {
     }
 
     /// Stops at stores to a place until one has led to that step so many times and once more; whether one has.
-    fn watch(&mut self, place: Place, step: Step, mut skip: u32) -> Result<bool, String> {
+    fn watch(&mut self, place: Place, step: CrashPoint, mut skip: u32) -> Result<bool, String> {
         self.tracee.watch(Some(place))?;
         loop {
             match self.tracee.go_on(self.end.saturating_duration_since(Instant::now()))? {
@@ -113,7 +113,7 @@ impl<J: Journal> Hunt<J> {
     }
 
     /// Goes on by single instructions to a step that is not far.
-    fn walk_to(&mut self, step: Step) -> Result<bool, String> {
+    fn walk_to(&mut self, step: CrashPoint) -> Result<bool, String> {
         for _ in 0..BETWEEN {
             if self.stands_at(step)? {
                 return Ok(true);
@@ -124,7 +124,7 @@ impl<J: Journal> Hunt<J> {
     }
 
     /// Goes on by single instructions until it stands there no more, which is soon.
-    fn walk_from(&mut self, step: Step) -> Result<(), String> {
+    fn walk_from(&mut self, step: CrashPoint) -> Result<(), String> {
         for _ in 0..BETWEEN {
             if !self.stands_at(step)? {
                 break;
@@ -152,7 +152,7 @@ impl<J: Journal> Hunt<J> {
         }
     }
 
-    fn stands_at(&self, step: Step) -> Result<bool, String> {
+    fn stands_at(&self, step: CrashPoint) -> Result<bool, String> {
         Ok(J::step(&self.journal.found(self.aim.queue)?) == step)
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::Pid;
-use weir_journal::{HEADER_BYTES, Kind, MAGIC, Region, Shape, Words};
+use weir_journal::{HEADER_BYTES, JournalMemory, JournalRegion, JournalShape, MAGIC, QueueKind};
 
 use crate::harness::Context;
 use crate::tracee::Place;
@@ -22,7 +22,7 @@ pub(super) const HEAD: u64 = 8;
 pub(super) struct Parts {
     memory: File,
     maps: String,
-    kind: Kind,
+    kind: QueueKind,
     /// The first queue's part, and bytes of each.
     first: u64,
     stride: u64,
@@ -30,7 +30,7 @@ pub(super) struct Parts {
 
 impl Parts {
     /// The only region that the worker has mapped.
-    pub(super) fn of(worker: Pid, kind: Kind) -> Result<Self, String> {
+    pub(super) fn of(worker: Pid, kind: QueueKind) -> Result<Self, String> {
         let pid = worker.as_raw_nonzero();
         let (path, maps) = (format!("/proc/{pid}/mem"), format!("/proc/{pid}/maps"));
         let memory = File::open(&path).context(|| path.clone())?;
@@ -42,7 +42,7 @@ impl Parts {
             return Err(format!("no journal: {magic:#x}"));
         }
         let queues = parts.load(region + 24)?;
-        let shape = Shape { kind, queues: queues as u16, size: (queues >> 16) as u16 };
+        let shape = JournalShape { kind, queues: queues as u16, size: (queues >> 16) as u16 };
         parts.first = region + HEADER_BYTES;
         parts.stride = (shape.bytes() - HEADER_BYTES) / u64::from(shape.queues);
         Ok(parts)
@@ -77,11 +77,11 @@ impl Parts {
     }
 
     /// A copy of a queue's part, as the only one of a region.
-    pub(super) fn copy(&self, queue: u16) -> Result<Region<Rc<Copied>>, String> {
+    pub(super) fn copy(&self, queue: u16) -> Result<JournalRegion<Rc<Copied>>, String> {
         let (size, _) = self.start(queue)?;
-        let shape = Shape { kind: self.kind, queues: 1, size };
+        let shape = JournalShape { kind: self.kind, queues: 1, size };
         let words = Rc::new(Copied((0..shape.bytes() / 8).map(|_| AtomicU64::new(0)).collect()));
-        let region = Region::open(words.clone(), shape).map_err(|e| format!("queue {queue}: {e}"))?;
+        let region = JournalRegion::open(words.clone(), shape).map_err(|e| format!("queue {queue}: {e}"))?;
         let mut part = vec![0; (shape.bytes() - HEADER_BYTES) as usize];
         self.read(self.word(queue, 0).address, &mut part)?;
         for (word, bytes) in words.0[(HEADER_BYTES / 8) as usize..].iter().zip(part.chunks_exact(8)) {
@@ -113,7 +113,7 @@ impl Parts {
 #[derive(Debug)]
 pub(super) struct Copied(Vec<AtomicU64>);
 
-impl Words for Copied {
+impl JournalMemory for Copied {
     fn count(&self) -> usize {
         self.0.len()
     }

@@ -4,8 +4,8 @@ use std::mem::offset_of;
 use std::rc::Rc;
 
 use rustix::process::Pid;
-use weir_driver::vhost_user::{Layout, Negotiated};
-use weir_journal::{Found, Kind, Left, Recovered, RingKind, Step};
+use weir_driver::vhost_user::{Negotiated, QueueLayout};
+use weir_journal::{CrashPoint, FoundRing, LeftRing, QueueKind, RecoveredRing, RingKind};
 use weir_spec::virtio_blk::Config;
 use weir_spec::virtqueue::{PackedDescriptor, PackedIndex, feature, flag, split};
 
@@ -23,34 +23,34 @@ pub struct Rings {
 }
 
 /// Kills `worker` at the aim, or wherever it is when it does not come there within some seconds.
-pub fn kill(worker: Pid, rings: Rings, aim: Aim) -> Result<Aimed<Recovered>, String> {
-    let parts = Parts::of(worker, Kind::Virtio)?;
+pub fn kill(worker: Pid, rings: Rings, aim: Aim) -> Result<Aimed<RecoveredRing>, String> {
+    let parts = Parts::of(worker, QueueKind::Virtio)?;
     let (front, len) = parts.mapped("/memfd:weir-front")?;
     let view = View { parts, rings, front, stride: len / u64::from(rings.queues) };
     Hunt::kill(worker, view, (aim, rings.queues), approach)
 }
 
-fn approach(hunt: &mut Hunt<View>, step: Step) -> Result<bool, String> {
+fn approach(hunt: &mut Hunt<View>, step: CrashPoint) -> Result<bool, String> {
     let Aim { queue, skip, .. } = hunt.aim;
     let (merge, used) = (hunt.journal.parts.word(queue, MERGE), hunt.journal.parts.word(queue, USED));
     match step {
-        Step::Idle => idle(hunt),
-        Step::Merged | Step::InFlight => hunt.watch(merge, step, skip),
-        Step::Marked => Ok(hunt.watch(merge, Step::Merged, skip)? && hunt.walk_to(Step::Marked)?),
-        Step::Counted => hunt.watch(used, Step::Counted, skip),
-        Step::Done => Ok(hunt.watch(used, Step::Counted, skip)? && hunt.walk_to(Step::Done)?),
-        Step::Published => Ok(publication(hunt, skip)? && linger(hunt, skip)?),
+        CrashPoint::Idle => idle(hunt),
+        CrashPoint::Merged | CrashPoint::InFlight => hunt.watch(merge, step, skip),
+        CrashPoint::Marked => Ok(hunt.watch(merge, CrashPoint::Merged, skip)? && hunt.walk_to(CrashPoint::Marked)?),
+        CrashPoint::Counted => hunt.watch(used, CrashPoint::Counted, skip),
+        CrashPoint::Done => Ok(hunt.watch(used, CrashPoint::Counted, skip)? && hunt.walk_to(CrashPoint::Done)?),
+        CrashPoint::Published => Ok(publication(hunt, skip)? && linger(hunt, skip)?),
     }
 }
 
 /// The worker publishes what is done; nothing is closed yet.
 fn publication(hunt: &mut Hunt<View>, skip: u32) -> Result<bool, String> {
     let used = hunt.journal.parts.word(hunt.aim.queue, USED);
-    if !hunt.watch(used, Step::Counted, skip)? {
+    if !hunt.watch(used, CrashPoint::Counted, skip)? {
         return Ok(false);
     }
     let place = hunt.journal.publication(hunt.aim.queue)?;
-    hunt.watch(place, Step::Published, 0)
+    hunt.watch(place, CrashPoint::Published, 0)
 }
 
 /// The worker closes what it has published: so many instructions later, while there is something left to close.
@@ -62,14 +62,14 @@ fn linger(hunt: &mut Hunt<View>, instructions: u32) -> Result<bool, String> {
         }
         hunt.step()?;
     }
-    hunt.stands_at(Step::Published)
+    hunt.stands_at(CrashPoint::Published)
 }
 
 /// A batch is closed, and nothing else is in flight.
 fn idle(hunt: &mut Hunt<View>) -> Result<bool, String> {
     while publication(hunt, 0)? {
-        hunt.walk_from(Step::Published)?;
-        if hunt.stands_at(Step::Idle)? {
+        hunt.walk_from(CrashPoint::Published)?;
+        if hunt.stands_at(CrashPoint::Idle)? {
             return Ok(true);
         }
     }
@@ -85,25 +85,25 @@ struct View {
 }
 
 impl Journal for View {
-    type Found = Recovered;
+    type Found = RecoveredRing;
 
-    fn found(&self, queue: u16) -> Result<Recovered, String> {
+    fn found(&self, queue: u16) -> Result<RecoveredRing, String> {
         let left = self.left(queue)?;
         let published = self.is_published(queue, &left)?;
         left.recover(published).map(|(_, found)| found).map_err(|e| format!("queue {queue}: {e}"))
     }
 
-    fn step(found: &Recovered) -> Step {
+    fn step(found: &RecoveredRing) -> CrashPoint {
         found.step
     }
 }
 
 impl View {
-    fn left(&self, queue: u16) -> Result<Left<Rc<Copied>>, String> {
+    fn left(&self, queue: u16) -> Result<LeftRing<Rc<Copied>>, String> {
         let (region, (size, _)) = (self.parts.copy(queue)?, self.parts.start(queue)?);
         match region.ring(0, self.rings.kind, size).map_err(|e| format!("queue {queue}: {e}"))? {
-            Found::Left(left) => Ok(left),
-            Found::Fresh(_) => Err(format!("queue {queue} has not begun")),
+            FoundRing::Left(left) => Ok(left),
+            FoundRing::Fresh(_) => Err(format!("queue {queue} has not begun")),
         }
     }
 
@@ -115,7 +115,7 @@ impl View {
         })
     }
 
-    fn is_published(&self, queue: u16, left: &Left<Rc<Copied>>) -> Result<bool, String> {
+    fn is_published(&self, queue: u16, left: &LeftRing<Rc<Copied>>) -> Result<bool, String> {
         match self.rings.kind {
             RingKind::Split => {
                 let index = self.parts.load16(self.used_index(queue)?)?;
@@ -141,7 +141,7 @@ impl View {
         // Only what decides where the used ring is; buffers come behind it.
         let negotiated =
             Negotiated { features: feature::INDIRECT_DESC, protocol: 0, queues: 1, config: Config::default() };
-        let layout = Layout::new(u32::from(size), 0, &negotiated);
+        let layout = QueueLayout::new(u32::from(size), 0, &negotiated);
         Ok(layout.addresses(self.base(queue)).device + split::INDEX as u64)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use weir_journal::{Owed, Recovered, RingKind, Step};
+use weir_journal::{CrashPoint, Owed, RecoveredRing, RingKind};
 
 use super::crash::{campaign, flash, left, slow, standby};
 use super::{long, test};
@@ -36,7 +36,7 @@ pub fn tests() -> Vec<Test> {
 }
 
 /// Every step once, and one kill wherever the worker is.
-const ROUND: u32 = Step::ALL.len() as u32 + 1;
+const ROUND: u32 = CrashPoint::ALL.len() as u32 + 1;
 
 /// Whose queues they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,8 +69,8 @@ fn every_case(doors: &[Door]) -> Vec<Case> {
 
 impl Door {
     /// What a crash can leave a queue at.
-    fn steps(self) -> impl Iterator<Item = Step> {
-        Step::ALL.into_iter().filter(move |step| self != Door::Nvme || *step != Step::Published)
+    fn steps(self) -> impl Iterator<Item = CrashPoint> {
+        CrashPoint::ALL.into_iter().filter(move |step| self != Door::Nvme || *step != CrashPoint::Published)
     }
 }
 
@@ -79,9 +79,9 @@ impl Door {
 struct Kills {
     made: u32,
     /// By step: aimed at, and hit.
-    aims: BTreeMap<Step, (u32, u32)>,
+    aims: BTreeMap<CrashPoint, (u32, u32)>,
     /// What the next workers found: queues by step, kills with requests in flight, requests.
-    found: BTreeMap<Step, u64>,
+    found: BTreeMap<CrashPoint, u64>,
     in_flight: u32,
     requests: u64,
     stops: u64,
@@ -142,7 +142,8 @@ impl Kills {
 
     /// All steps were hit and found. A drive that is never idle is not hit there.
     fn check(&self, door: Door) -> Outcome {
-        let hit = |step: &Step| *step == Step::Idle || self.aims.get(step).is_some_and(|(_, hits)| *hits > 0);
+        let hit =
+            |step: &CrashPoint| *step == CrashPoint::Idle || self.aims.get(step).is_some_and(|(_, hits)| *hits > 0);
         let missed: Vec<_> = door.steps().filter(|step| !hit(step) || !self.found.contains_key(step)).collect();
         ensure(missed.is_empty(), || format!("steps that no kill has hit: {missed:?}"))
     }
@@ -220,11 +221,11 @@ struct Killed {
     hit: bool,
     stops: u32,
     /// By queue: its step, and how many requests were in flight.
-    queues: Vec<(Step, usize)>,
+    queues: Vec<(CrashPoint, usize)>,
 }
 
 impl Killed {
-    fn of<R>(aimed: &Aimed<R>, queue: impl Fn(&R) -> (Step, usize)) -> Self {
+    fn of<R>(aimed: &Aimed<R>, queue: impl Fn(&R) -> (CrashPoint, usize)) -> Self {
         Self { hit: aimed.hit, stops: aimed.stops, queues: aimed.left.iter().map(queue).collect() }
     }
 }
@@ -250,11 +251,11 @@ fn requests(node: &Node, case: Case, aim: Aim, load: &mut Bench) -> Result<Optio
 }
 
 /// What `weir status` is to say of it.
-fn expected(left: &[Recovered]) -> Value {
-    let sum = |of: fn(&Recovered) -> usize| left.iter().map(of).sum::<usize>();
-    let at = |step: Step| left.iter().filter(|queue| queue.step == step).count();
+fn expected(left: &[RecoveredRing]) -> Value {
+    let sum = |of: fn(&RecoveredRing) -> usize| left.iter().map(of).sum::<usize>();
+    let at = |step: CrashPoint| left.iter().filter(|queue| queue.step == step).count();
     let steps: serde_json::Map<_, _> =
-        Step::ALL.into_iter().map(|step| (step.name().into(), json!(at(step)))).collect();
+        CrashPoint::ALL.into_iter().map(|step| (step.name().into(), json!(at(step)))).collect();
     json!({
         "queues": left.len(),
         "requests": sum(|queue| queue.heads.len()),

@@ -10,7 +10,7 @@ use crate::http;
 use crate::node::{Setup, host_nqn, with_node};
 use serde_json::json;
 use weir_arbiter::Mechanism;
-use weir_plan::{Demand, Drive, Setting, Tenant, shares};
+use weir_plan::{Demand, DriveModel, PlanTenant, Setting, shares};
 use weir_units::{Class, Nanos};
 use weir_workload::Job;
 
@@ -55,10 +55,10 @@ const POINTS: [Point; 5] = [
 
 const CLASSES: [Class; 3] = [Class::High, Class::Medium, Class::Low];
 
-fn tenants(point: &Point) -> Result<Vec<Tenant>, String> {
+fn tenants(point: &Point) -> Result<Vec<PlanTenant>, String> {
     let one = |(class, text): (Class, &&str)| {
         let job = Job::parse(text, &Job::default()).context(|| format!("{text:?}"))?;
-        Ok(Tenant::new(class.name(), class, Demand::of(&job)))
+        Ok(PlanTenant::new(class.name(), class, Demand::of(&job)))
     };
     CLASSES.into_iter().zip(&point.jobs).map(one).collect()
 }
@@ -66,7 +66,7 @@ fn tenants(point: &Point) -> Result<Vec<Tenant>, String> {
 /// Commands a second of each tenant on a drive whose commands take `latency`.
 fn model(point: &Point, latency: Nanos) -> Result<Vec<f64>, String> {
     let mechanism = if point.mechanism == "wrr" { Mechanism::Wrr } else { Mechanism::Drr };
-    let drive = Drive::fixed(latency, SLOTS, SLOT_BYTES);
+    let drive = DriveModel::fixed(latency, SLOTS, SLOT_BYTES);
     Ok(shares(&drive, &Setting::new(mechanism), &tenants(point)?).rates)
 }
 

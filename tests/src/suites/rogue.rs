@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use serde_json::Value;
 use weir_arbiter::{Mechanism, Quanta};
-use weir_plan::{Demand, Drive, Setting, Tenant, forecast};
+use weir_plan::{Demand, DriveModel, PlanTenant, Setting, forecast};
 use weir_units::{Class, Nanos};
 use weir_workload::Job;
 
@@ -99,9 +99,9 @@ fn planned() -> Result<[f64; 2], String> {
     let mut setting = Setting::new(Mechanism::Drr);
     setting.arbiter.quanta = Quanta { high, medium, low };
     let job = Job { depth: DEPTH, ..Job::default() };
-    let tenant = |class: Class| Tenant::new(class.name(), class, Demand::of(&job));
+    let tenant = |class: Class| PlanTenant::new(class.name(), class, Demand::of(&job));
     let tenants = Class::WEIGHTED.map(tenant);
-    let forecast = forecast(&Drive::fixed(LATENCY, SLOTS, 4 << 20), &setting, &tenants);
+    let forecast = forecast(&DriveModel::fixed(LATENCY, SLOTS, 4 << 20), &setting, &tenants);
     let p99 = |at: usize| {
         forecast.tenants[at].latency.map(|l| l.p99 as f64).ok_or_else(|| "a plan without latency".to_owned())
     };

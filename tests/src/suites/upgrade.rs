@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use weir_sys::arena::{Arena, Schema};
-use weir_sys::keep::{Channel, ToKeeper};
+use weir_sys::keeper_channel::{Channel, ToKeeper};
 
 use super::{long, pool, test};
 use crate::bench::{Bench, bench};

@@ -35,7 +35,7 @@ struct Drive {
 impl Drive {
     fn new(mechanism: Mechanism, speed: u64) -> Drive {
         // Not at 0: clocks count from anywhere.
-        Drive { a: Arbiter::new(Settings::new(mechanism)), now: 77 * SECOND, speed, tenants: Vec::new() }
+        Drive { a: Arbiter::new(ArbiterSettings::new(mechanism)), now: 77 * SECOND, speed, tenants: Vec::new() }
     }
 
     fn add(&mut self, class: Class, queues: usize, floor: Floor, ceiling: Ceiling) -> usize {
@@ -199,7 +199,7 @@ proptest! {
                     let (floor, ceiling) = (Floor::new(rates(&mut rng)), Ceiling::new(rates(&mut rng)));
                     d.a.set_limits(d.tenants[i].tenant, &floor, &ceiling);
                 }
-                1 => d.a.configure(Settings::new(MECHANISMS[rng.below(4) as usize])),
+                1 => d.a.configure(ArbiterSettings::new(MECHANISMS[rng.below(4) as usize])),
                 2 => {
                     let queue = d.tenants[i].queues[0];
                     d.a.set_queue_class(queue, Class::ALL[rng.below(4) as usize], Class::Medium);

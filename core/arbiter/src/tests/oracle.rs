@@ -1,7 +1,7 @@
 //! The arbiter against the oracle: the same operations, the same choice after each.
 
 use super::*;
-use crate::model::Model;
+use crate::model::ArbiterModel;
 use proptest::prelude::*;
 use std::vec;
 
@@ -10,13 +10,13 @@ enum Op {
     AddTenant(u16),
     SetTenant(u16, u16),
     RemoveTenant(u16),
-    AddGroup(u16, Settings),
-    SetGroup(u16, Settings),
+    AddGroup(u16, ArbiterSettings),
+    SetGroup(u16, ArbiterSettings),
     RemoveGroup(u16),
     AddQueue(u16, Class, Class),
     SetQueue(u16, Class, Class),
     RemoveQueue(u16),
-    Configure(Settings),
+    Configure(ArbiterSettings),
     Backlog(u16),
     BacklogAll,
     Withdraw(u16),
@@ -30,13 +30,13 @@ fn class() -> impl Strategy<Value = Class> {
     (0..4u8).prop_map(Class::from_bits)
 }
 
-fn settings() -> impl Strategy<Value = Settings> {
+fn settings() -> impl Strategy<Value = ArbiterSettings> {
     let weights = (1..=40u16, 1..=20u16, 1..=10u16).prop_map(|(high, medium, low)| Weights { high, medium, low });
     let quantum = || 4096..=200_000u32;
     let quanta = (quantum(), quantum(), quantum()).prop_map(|(high, medium, low)| Quanta { high, medium, low });
     (0..9usize, weights, (0..8u8).prop_map(Burst::from_bits), quanta).prop_map(|(m, weights, burst, quanta)| {
         let mechanism = MECHANISMS[if m == 0 { 0 } else { 1 + m % 3 }];
-        Settings { mechanism, weights, burst, quanta }
+        ArbiterSettings { mechanism, weights, burst, quanta }
     })
 }
 
@@ -69,7 +69,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 struct Pair {
     real: Arbiter,
-    model: Model,
+    model: ArbiterModel,
     tenants: Vec<TenantKey>,
     groups: Vec<(GroupKey, TenantKey)>,
     queues: Vec<(QueueKey, GroupKey)>,
@@ -80,8 +80,8 @@ fn any_of<T: Copy>(list: &[T], n: u16) -> Option<T> {
 }
 
 impl Pair {
-    fn new(settings: Settings) -> Pair {
-        let (real, model) = (Arbiter::new(settings), Model::new(settings));
+    fn new(settings: ArbiterSettings) -> Pair {
+        let (real, model) = (Arbiter::new(settings), ArbiterModel::new(settings));
         let mut pair = Pair { real, model, tenants: Vec::new(), groups: Vec::new(), queues: Vec::new() };
         // Something to start with, so that short runs say something.
         for (t, class) in [Class::High, Class::Low, Class::High].into_iter().enumerate() {
@@ -236,8 +236,8 @@ proptest! {
 /// become longer.
 #[test]
 fn who_is_held_loses_nothing_by_what_its_queues_do() {
-    let start = Settings { mechanism: Mechanism::Wrr, burst: Burst::from_bits(0), ..Settings::default() };
-    let longer = Settings { burst: Burst::from_bits(1), ..start };
+    let start = ArbiterSettings { mechanism: Mechanism::Wrr, burst: Burst::from_bits(0), ..ArbiterSettings::default() };
+    let longer = ArbiterSettings { burst: Burst::from_bits(1), ..start };
     let mut pair = Pair::new(start);
     let serve = || Op::Serve { cost: 4096, keep: true };
     let ops = [Op::Hold(0), Op::Configure(longer), Op::Hold(2), Op::BacklogAll, Op::Withdraw(0), Op::Withdraw(1)];

@@ -54,7 +54,7 @@ proptest! {
     #[test]
     fn drr_classes(quanta in [4096..=262_144u32, 4096..=262_144, 4096..=262_144], most in 4096..=1_048_576u32, seed in 1..u64::MAX) {
         let [high, medium, low] = quanta;
-        let settings = Settings { quanta: Quanta { high, medium, low }, ..Settings::new(Mechanism::Drr) };
+        let settings = ArbiterSettings { quanta: Quanta { high, medium, low }, ..ArbiterSettings::new(Mechanism::Drr) };
         let mut a = Arbiter::new(settings);
         let queues: Vec<QueueKey> = Class::WEIGHTED.map(|c| add_tenant(&mut a, c, 1)[0]).into();
         queues.iter().for_each(|&q| a.backlog(q));
@@ -81,7 +81,7 @@ proptest! {
     fn drr_tenants_controllers_and_queues(
         tenants in prop::collection::vec((1..8u16, 1..4usize, 1..5usize), 1..6), most in 4096..=1_048_576u32, seed in 1..u64::MAX,
     ) {
-        let mut a = Arbiter::new(Settings::new(Mechanism::Drr));
+        let mut a = Arbiter::new(ArbiterSettings::new(Mechanism::Drr));
         let weights: Vec<u32> = tenants.iter().map(|t| u32::from(t.0)).collect();
         let mut of_tenant = Peers::new(&weights);
         let mut of_group: Vec<Peers> = tenants.iter().map(|t| Peers::new(&alloc::vec![1; t.1])).collect();
@@ -90,7 +90,7 @@ proptest! {
         for (t, &(weight, groups, queues)) in tenants.iter().enumerate() {
             let tenant = a.add_tenant(weight);
             for g in 0..groups {
-                let group = a.add_group(tenant, Settings::new(Mechanism::Drr));
+                let group = a.add_group(tenant, ArbiterSettings::new(Mechanism::Drr));
                 for (q, key) in add_queues(&mut a, group, Class::Medium, queues).into_iter().enumerate() {
                     a.backlog(key);
                     places.push((key, (t, g, q)));
@@ -121,7 +121,7 @@ proptest! {
     fn wrr_within_a_round(weights in [1..=64u16, 1..=64, 1..=64], burst in 0..8u8, queues in 1..6usize) {
         let [high, medium, low] = weights;
         let burst = Burst::from_bits(burst);
-        let settings = Settings { weights: Weights { high, medium, low }, burst, ..Settings::new(Mechanism::Wrr) };
+        let settings = ArbiterSettings { weights: Weights { high, medium, low }, burst, ..ArbiterSettings::new(Mechanism::Wrr) };
         let mut a = Arbiter::new(settings);
         let keys: Vec<Vec<QueueKey>> = Class::WEIGHTED.iter().map(|&c| add_tenant(&mut a, c, queues)).collect();
         keys.iter().flatten().for_each(|&q| a.backlog(q));
@@ -148,9 +148,9 @@ proptest! {
 fn round_robin_is_in_turn() {
     for (burst, visit) in [(Burst::Log2(0), 1), (Burst::Log2(3), 8), (Burst::NoLimit, 1)] {
         for n in [1, 3, 100, 10_000] {
-            let mut a = Arbiter::new(Settings { burst, ..Settings::default() });
+            let mut a = Arbiter::new(ArbiterSettings { burst, ..ArbiterSettings::default() });
             let tenant = a.add_tenant(1);
-            let group = a.add_group(tenant, Settings { burst, ..Settings::default() });
+            let group = a.add_group(tenant, ArbiterSettings { burst, ..ArbiterSettings::default() });
             let keys: Vec<QueueKey> =
                 (0..n).map(|i| a.add_queue(group, Class::ALL[i % 4], Class::ALL[i / 4 % 4])).collect();
             keys.iter().for_each(|&q| a.backlog(q));
@@ -168,10 +168,10 @@ fn round_robin_is_in_turn() {
 #[test]
 fn round_robin_gives_every_queue_of_a_tenant_its_turn() {
     for burst in [Burst::NoLimit, Burst::Log2(0), Burst::Log2(2)] {
-        let mut a = Arbiter::new(Settings { burst, ..Settings::default() });
+        let mut a = Arbiter::new(ArbiterSettings { burst, ..ArbiterSettings::default() });
         let tenant = a.add_tenant(1);
         let sides = [1, 4].map(|n| {
-            let group = a.add_group(tenant, Settings::default());
+            let group = a.add_group(tenant, ArbiterSettings::default());
             add_queues(&mut a, group, Class::Medium, n)
         });
         assert_eq!(race(&mut a, &[&sides[0], &sides[1]], 1_000, 1), [200, 800], "{burst:?}");
@@ -182,17 +182,17 @@ fn round_robin_gives_every_queue_of_a_tenant_its_turn() {
 /// A host that orders its queues itself, by a burst or by weights, has one turn for all of them.
 #[test]
 fn a_controller_with_an_order_of_its_own_takes_turns_as_one() {
-    let burst = Settings { burst: Burst::Log2(3), ..Settings::default() };
-    for own in [burst, Settings::new(Mechanism::Wrr), Settings::new(Mechanism::Drr)] {
-        let mut a = Arbiter::new(Settings::default());
+    let burst = ArbiterSettings { burst: Burst::Log2(3), ..ArbiterSettings::default() };
+    for own in [burst, ArbiterSettings::new(Mechanism::Wrr), ArbiterSettings::new(Mechanism::Drr)] {
+        let mut a = Arbiter::new(ArbiterSettings::default());
         let tenant = a.add_tenant(1);
-        let plain = a.add_group(tenant, Settings::default());
+        let plain = a.add_group(tenant, ArbiterSettings::default());
         let plain = add_queues(&mut a, plain, Class::Medium, 3);
-        let group = a.add_group(tenant, Settings::default());
+        let group = a.add_group(tenant, ArbiterSettings::default());
         let queues = add_queues(&mut a, group, Class::Medium, 4);
         a.set_group(group, own);
         assert_eq!(race(&mut a, &[&plain, &queues], 1_000, 1), [750, 250], "{own:?}");
-        a.set_group(group, Settings::default());
+        a.set_group(group, ArbiterSettings::default());
         assert_eq!(race(&mut a, &[&plain, &queues], 700, 1), [300, 400], "{own:?}");
         a.check();
     }
@@ -202,7 +202,7 @@ fn a_controller_with_an_order_of_its_own_takes_turns_as_one() {
 fn nobody_starves_and_nothing_idles() {
     for mechanism in [Mechanism::Rr, Mechanism::Wrr, Mechanism::Drr] {
         for n in [1, 3, 100, 10_000] {
-            let mut a = Arbiter::new(Settings::new(mechanism));
+            let mut a = Arbiter::new(ArbiterSettings::new(mechanism));
             let keys: Vec<QueueKey> = (0..n).map(|i| add_tenant(&mut a, Class::WEIGHTED[i % 3], 1)[0]).collect();
             keys.iter().for_each(|&q| a.backlog(q));
             let mut waiting: std::collections::BTreeSet<QueueKey> = keys.into_iter().collect();
@@ -222,7 +222,7 @@ fn nobody_starves_and_nothing_idles() {
 #[test]
 fn urgent_goes_first_in_turn() {
     for mechanism in [Mechanism::Wrr, Mechanism::Drr] {
-        let mut a = Arbiter::new(Settings::new(mechanism));
+        let mut a = Arbiter::new(ArbiterSettings::new(mechanism));
         let high = add_tenant(&mut a, Class::High, 1)[0];
         let urgent: Vec<QueueKey> = (0..3).map(|_| add_tenant(&mut a, Class::Urgent, 1)[0]).collect();
         a.backlog(high);
@@ -255,14 +255,14 @@ fn race(a: &mut Arbiter, sides: &[&[QueueKey]], commands: usize, cost: u32) -> V
 #[test]
 fn sixteen_queues_win_a_tenant_no_more_than_one() {
     for mechanism in [Mechanism::Rr, Mechanism::Wrr, Mechanism::Drr] {
-        let mut a = Arbiter::new(Settings::new(mechanism));
+        let mut a = Arbiter::new(ArbiterSettings::new(mechanism));
         let one = add_tenant(&mut a, Class::High, 1);
         let sixteen = add_tenant(&mut a, Class::High, 16);
         // Nor do four controllers of four queues.
         let tenant = a.add_tenant(1);
         let mut controllers = Vec::new();
         for _ in 0..4 {
-            let group = a.add_group(tenant, Settings::default());
+            let group = a.add_group(tenant, ArbiterSettings::default());
             controllers.extend(add_queues(&mut a, group, Class::High, 4));
         }
         let got = race(&mut a, &[&one, &sixteen, &controllers], 96 * 100, 4096);
@@ -274,7 +274,7 @@ fn sixteen_queues_win_a_tenant_no_more_than_one() {
 #[test]
 fn a_class_alone_has_everything_and_another_comes_into_its_share_at_once() {
     for (mechanism, commands) in [(Mechanism::Wrr, 32), (Mechanism::Drr, 32)] {
-        let mut a = Arbiter::new(Settings::new(mechanism));
+        let mut a = Arbiter::new(ArbiterSettings::new(mechanism));
         let low = add_tenant(&mut a, Class::Low, 4);
         let high = add_tenant(&mut a, Class::High, 1);
         race(&mut a, &[&low], 1_000, 4096);
@@ -286,7 +286,7 @@ fn a_class_alone_has_everything_and_another_comes_into_its_share_at_once() {
 #[test]
 fn leaving_and_coming_back_wins_nothing() {
     // One side empties after every command and is back at once, the other never empties: credit is lost.
-    let mut a = Arbiter::new(Settings::new(Mechanism::Drr));
+    let mut a = Arbiter::new(ArbiterSettings::new(Mechanism::Drr));
     let stays = add_tenant(&mut a, Class::High, 1)[0];
     let flits = add_tenant(&mut a, Class::High, 1)[0];
     let mut got = [0u64; 2];
@@ -314,7 +314,7 @@ fn leaving_and_coming_back_wins_nothing() {
 
 #[test]
 fn an_old_debt_ends_with_the_rounds_it_was_for() {
-    let mut a = Arbiter::new(Settings::new(Mechanism::Drr));
+    let mut a = Arbiter::new(ArbiterSettings::new(Mechanism::Drr));
     let debtor = add_tenant(&mut a, Class::High, 1)[0];
     let other = add_tenant(&mut a, Class::High, 1)[0];
     a.backlog(debtor);
@@ -334,15 +334,15 @@ fn an_old_debt_ends_with_the_rounds_it_was_for() {
 #[test]
 fn new_quanta_and_weights_count_from_the_next_round() {
     for mechanism in [Mechanism::Wrr, Mechanism::Drr] {
-        let mut a = Arbiter::new(Settings::new(mechanism));
+        let mut a = Arbiter::new(ArbiterSettings::new(mechanism));
         let high = add_tenant(&mut a, Class::High, 2);
         let low = add_tenant(&mut a, Class::Low, 2);
         let before = race(&mut a, &[&high, &low], 40 * 10 + 7, 4096);
         assert!(before[0] >= 4 * before[1] && before[0] < 5 * before[1]);
-        a.configure(Settings {
+        a.configure(ArbiterSettings {
             weights: Weights { high: 8, medium: 16, low: 32 },
             quanta: Quanta { high: 32 << 10, medium: 64 << 10, low: 128 << 10 },
-            ..Settings::new(mechanism)
+            ..ArbiterSettings::new(mechanism)
         });
         a.check();
         // What is left of the round, then by the new numbers.
@@ -354,12 +354,12 @@ fn new_quanta_and_weights_count_from_the_next_round() {
 
 #[test]
 fn the_mechanism_can_change_while_everybody_waits() {
-    let mut a = Arbiter::new(Settings::new(Mechanism::None));
+    let mut a = Arbiter::new(ArbiterSettings::new(Mechanism::None));
     let first = add_tenant(&mut a, Class::Low, 1);
     let second = add_tenant(&mut a, Class::High, 3);
     assert_eq!(race(&mut a, &[&first, &second], 100, 4096), [100 * 4096, 0]);
     for (mechanism, ratio) in [(Mechanism::Drr, 4), (Mechanism::Rr, 1), (Mechanism::Wrr, 4)] {
-        a.configure(Settings::new(mechanism));
+        a.configure(ArbiterSettings::new(mechanism));
         a.check();
         let got = race(&mut a, &[&first, &second], 400, 4096);
         assert_eq!(got[1], ratio * got[0], "{mechanism:?}");
@@ -368,15 +368,15 @@ fn the_mechanism_can_change_while_everybody_waits() {
 
 #[test]
 fn a_controllers_settings_order_its_own_queues_only() {
-    let mut a = Arbiter::new(Settings::new(Mechanism::Drr));
+    let mut a = Arbiter::new(ArbiterSettings::new(Mechanism::Drr));
     let tenant = a.add_tenant(1);
-    let host = a.add_group(tenant, Settings::new(Mechanism::Wrr));
+    let host = a.add_group(tenant, ArbiterSettings::new(Mechanism::Wrr));
     let high = a.add_queue(host, Class::Medium, Class::High);
     let low = a.add_queue(host, Class::Medium, Class::Low);
     let neighbour = add_tenant(&mut a, Class::Medium, 1);
     let got = race(&mut a, &[&[high], &[low], &neighbour], 80 * 100, 4096);
     assert_eq!((got[0] + got[1], got[0]), (got[2], 4 * got[1]));
-    a.set_group(host, Settings::new(Mechanism::Rr));
+    a.set_group(host, ArbiterSettings::new(Mechanism::Rr));
     let got = race(&mut a, &[&[high], &[low], &neighbour], 16 * 100, 4096);
     assert_eq!((got[0] + got[1], got[0]), (got[2], got[1]));
     a.check();
@@ -385,9 +385,9 @@ fn a_controllers_settings_order_its_own_queues_only() {
 #[test]
 fn a_held_tenant_is_passed_over_until_released() {
     for mechanism in MECHANISMS {
-        let mut a = Arbiter::new(Settings::new(mechanism));
+        let mut a = Arbiter::new(ArbiterSettings::new(mechanism));
         let tenant = a.add_tenant(1);
-        let group = a.add_group(tenant, Settings::new(mechanism));
+        let group = a.add_group(tenant, ArbiterSettings::new(mechanism));
         let held = [a.add_queue(group, Class::High, Class::High), a.add_queue(group, Class::Urgent, Class::High)];
         let other = add_tenant(&mut a, Class::Low, 1)[0];
         [held[0], held[1], other].iter().for_each(|&q| a.backlog(q));
@@ -423,7 +423,7 @@ fn a_held_tenant_is_passed_over_until_released() {
 #[test]
 fn queues_can_go_in_any_state() {
     for mechanism in MECHANISMS {
-        let mut a = Arbiter::new(Settings::new(mechanism));
+        let mut a = Arbiter::new(ArbiterSettings::new(mechanism));
         let mut rng = Rng(11);
         let mut keys: Vec<QueueKey> = Vec::new();
         for round in 0..2_000u32 {

@@ -20,9 +20,9 @@ fn worst(arbiter: &mut Arbiter, commands: u32, mut cost: impl FnMut() -> (u32, b
 const BOUND: u64 = 12;
 
 fn crowd(mechanism: Mechanism, busy: usize, idle: usize, own: bool) -> Arbiter {
-    let mut a = Arbiter::new(Settings::new(mechanism));
+    let mut a = Arbiter::new(ArbiterSettings::new(mechanism));
     let tenant = a.add_tenant(1);
-    let group = a.add_group(tenant, Settings::new(mechanism));
+    let group = a.add_group(tenant, ArbiterSettings::new(mechanism));
     for i in 0..busy + idle {
         let class = Class::WEIGHTED[i % 3];
         let q = if own { add_tenant(&mut a, class, 1)[0] } else { a.add_queue(group, class, class) };
@@ -53,9 +53,9 @@ fn commands_far_larger_than_a_quantum_cost_no_empty_rounds() {
     // Everybody asks for 1 MiB and classes get 4 KiB a round: 256 rounds a command for a class, 64 for a queue.
     for own in [false, true] {
         let mut a = crowd(Mechanism::Drr, 1_000, 0, own);
-        a.configure(Settings {
+        a.configure(ArbiterSettings {
             quanta: Quanta { high: 4096, medium: 4096, low: 4096 },
-            ..Settings::new(Mechanism::Drr)
+            ..ArbiterSettings::new(Mechanism::Drr)
         });
         let n = worst(&mut a, 20_000, || (1 << 20, true));
         assert!(n <= BOUND, "{n} visits");

@@ -4,7 +4,7 @@
 //! that it came by, and that more than what is said of all.
 
 use crate::controller::Controller;
-use crate::error::Error;
+use crate::error::ManagementError;
 use crate::event::ControllerHandle;
 use crate::namespace::access::{AnaScope, AnaState};
 use crate::namespace::why;
@@ -48,8 +48,8 @@ impl Subsystem {
     ///
     /// # Errors
     /// There is no such controller.
-    pub fn set_ana_state(&mut self, controller: ControllerHandle, state: AnaState) -> Result<(), Error> {
-        let c = self.resolve(controller).ok_or(Error::NoController)?;
+    pub fn set_ana_state(&mut self, controller: ControllerHandle, state: AnaState) -> Result<(), ManagementError> {
+        let c = self.resolve(controller).ok_or(ManagementError::NoController)?;
         self.change_ana(c, state);
         self.refresh_ana();
         Ok(())

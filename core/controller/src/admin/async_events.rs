@@ -37,7 +37,7 @@ const EVENTS: [AsyncEvent; 18] = [
 
 /// A request that waits for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub(crate) struct PendingEventRequest {
     pub cid: u16,
     pub tag: u32,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Waiting {
 /// Requests that wait, events that are pending, types that are masked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Aer {
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<PendingEventRequest>,
     pending: u32,
     masked: u8,
 }
@@ -86,7 +86,7 @@ impl Aer {
     }
 
     /// Takes the oldest request to report that event; its type is masked until the host reads the log.
-    pub fn report(&mut self, event: AsyncEvent) -> Waiting {
+    pub fn report(&mut self, event: AsyncEvent) -> PendingEventRequest {
         self.masked |= 1 << event.kind;
         if let Some(i) = EVENTS.iter().position(|e| *e == event) {
             self.pending &= !(1 << i);
@@ -114,7 +114,7 @@ impl Aer {
     }
 
     /// The controller is disabled: everything is forgotten; the requests are the caller's to drop.
-    pub fn reset(&mut self) -> Vec<Waiting> {
+    pub fn reset(&mut self) -> Vec<PendingEventRequest> {
         (self.pending, self.masked) = (0, 0);
         core::mem::take(&mut self.waiting)
     }

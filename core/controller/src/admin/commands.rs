@@ -2,7 +2,7 @@
 //! sanitize operation and what can be locked down are taken.
 
 use super::Admin;
-use crate::config::Kind;
+use crate::config::SubsystemKind;
 use crate::controller::{Controller, Transport};
 use crate::subsystem::Subsystem;
 use crate::vendor::VendorQueue;
@@ -13,7 +13,7 @@ use weir_spec::nvme::{AdminOpcode, IoOpcode, Status};
 use zerocopy::little_endian::U32;
 
 /// A command of a drive.
-pub(super) struct Entry<Opcode> {
+pub(super) struct CommandEntry<Opcode> {
     pub opcode: Opcode,
     /// Whether a controller has it.
     pub has: fn(&Subsystem, &Controller) -> bool,
@@ -34,10 +34,10 @@ const fn always(_: &Subsystem, _: &Controller) -> bool {
     true
 }
 fn of_io(drive: &Subsystem, _: &Controller) -> bool {
-    drive.config.kind == Kind::Io
+    drive.config.kind == SubsystemKind::Io
 }
 fn of_rings(drive: &Subsystem, ctrl: &Controller) -> bool {
-    drive.config.kind == Kind::Io && ctrl.transport == Transport::Rings
+    drive.config.kind == SubsystemKind::Io && ctrl.transport == Transport::Rings
 }
 fn of_management(drive: &Subsystem, _: &Controller) -> bool {
     drive.is_managed()
@@ -46,17 +46,17 @@ fn of_placement(drive: &Subsystem, _: &Controller) -> bool {
     drive.placement.is_some()
 }
 
-const fn plain<Opcode>(opcode: Opcode, has: fn(&Subsystem, &Controller) -> bool) -> Entry<Opcode> {
-    Entry { opcode, has, effects: NOTHING, bit: 0, sanitizing: true, lockable: false }
+const fn plain<Opcode>(opcode: Opcode, has: fn(&Subsystem, &Controller) -> bool) -> CommandEntry<Opcode> {
+    CommandEntry { opcode, has, effects: NOTHING, bit: 0, sanitizing: true, lockable: false }
 }
 
 /// A command of upkeep: not beside a sanitize operation, and Lockdown can prohibit it.
-const fn apart<Opcode>(opcode: Opcode, bit: u16) -> Entry<Opcode> {
-    Entry { opcode, has: of_io, effects: NOTHING, bit, sanitizing: false, lockable: true }
+const fn apart<Opcode>(opcode: Opcode, bit: u16) -> CommandEntry<Opcode> {
+    CommandEntry { opcode, has: of_io, effects: NOTHING, bit, sanitizing: false, lockable: true }
 }
 
 /// Admin commands, by opcode.
-pub(super) const ADMIN: &[Entry<AdminOpcode>] = &[
+pub(super) const ADMIN: &[CommandEntry<AdminOpcode>] = &[
     plain(AdminOpcode::DELETE_IO_SQ, of_rings),
     plain(AdminOpcode::CREATE_IO_SQ, of_rings),
     plain(AdminOpcode::GET_LOG_PAGE, always),
@@ -64,39 +64,39 @@ pub(super) const ADMIN: &[Entry<AdminOpcode>] = &[
     plain(AdminOpcode::CREATE_IO_CQ, of_rings),
     plain(AdminOpcode::IDENTIFY, always),
     plain(AdminOpcode::ABORT, of_io),
-    Entry { lockable: true, ..plain(AdminOpcode::SET_FEATURES, always) },
+    CommandEntry { lockable: true, ..plain(AdminOpcode::SET_FEATURES, always) },
     plain(AdminOpcode::GET_FEATURES, always),
     plain(AdminOpcode::ASYNC_EVENT_REQUEST, always),
     apart(AdminOpcode::FIRMWARE_COMMIT, oacs::FIRMWARE),
     apart(AdminOpcode::FIRMWARE_DOWNLOAD, oacs::FIRMWARE),
     apart(AdminOpcode::DEVICE_SELF_TEST, oacs::SELF_TEST),
     plain(AdminOpcode::KEEP_ALIVE, always),
-    Entry {
+    CommandEntry {
         effects: NOTHING.with_ncc(1).with_nic(1).with_cse(cse::ALONE),
         bit: oacs::NAMESPACES,
         sanitizing: false,
         lockable: true,
         ..plain(AdminOpcode::NAMESPACE_MANAGEMENT, of_management)
     },
-    Entry {
+    CommandEntry {
         effects: NOTHING.with_nic(1),
         bit: oacs::NAMESPACES,
         sanitizing: false,
         lockable: true,
         ..plain(AdminOpcode::NAMESPACE_ATTACHMENT, of_management)
     },
-    Entry { bit: oacs::DIRECTIVES, sanitizing: false, ..plain(AdminOpcode::DIRECTIVE_SEND, of_io) },
-    Entry { bit: oacs::DIRECTIVES, sanitizing: false, ..plain(AdminOpcode::DIRECTIVE_RECEIVE, of_io) },
-    Entry { lockable: false, ..apart(AdminOpcode::LOCKDOWN, oacs::LOCKDOWN) },
-    Entry {
+    CommandEntry { bit: oacs::DIRECTIVES, sanitizing: false, ..plain(AdminOpcode::DIRECTIVE_SEND, of_io) },
+    CommandEntry { bit: oacs::DIRECTIVES, sanitizing: false, ..plain(AdminOpcode::DIRECTIVE_RECEIVE, of_io) },
+    CommandEntry { lockable: false, ..apart(AdminOpcode::LOCKDOWN, oacs::LOCKDOWN) },
+    CommandEntry {
         effects: CHANGES_BLOCKS.with_ncc(1).with_cse(cse::ALONE_IN_NAMESPACE),
         bit: oacs::FORMAT,
         sanitizing: false,
         lockable: true,
         ..plain(AdminOpcode::FORMAT_NVM, of_management)
     },
-    Entry { bit: oacs::DOORBELL_BUFFERS, ..plain(AdminOpcode::DOORBELL_BUFFER_CONFIG, of_rings) },
-    Entry {
+    CommandEntry { bit: oacs::DOORBELL_BUFFERS, ..plain(AdminOpcode::DOORBELL_BUFFER_CONFIG, of_rings) },
+    CommandEntry {
         opcode: AdminOpcode::SANITIZE,
         has: |drive, ctrl| of_io(drive, ctrl) && drive.can_sanitize(),
         // No admin command of any namespace runs beside it.
@@ -109,21 +109,29 @@ pub(super) const ADMIN: &[Entry<AdminOpcode>] = &[
 ];
 
 /// Commands of the NVM command set, by opcode. They are served in `namespace::plan` and behind it.
-pub(super) const IO: &[Entry<IoOpcode>] = &[
+pub(super) const IO: &[CommandEntry<IoOpcode>] = &[
     plain(IoOpcode::FLUSH, always),
-    Entry { effects: CHANGES_BLOCKS, ..plain(IoOpcode::WRITE, always) },
+    CommandEntry { effects: CHANGES_BLOCKS, ..plain(IoOpcode::WRITE, always) },
     plain(IoOpcode::READ, always),
-    Entry { effects: CHANGES_BLOCKS, bit: oncs::WRITE_UNCORRECTABLE, ..plain(IoOpcode::WRITE_UNCORRECTABLE, always) },
-    Entry { bit: oncs::COMPARE, ..plain(IoOpcode::COMPARE, always) },
-    Entry { effects: CHANGES_BLOCKS, bit: oncs::WRITE_ZEROES, ..plain(IoOpcode::WRITE_ZEROES, always) },
-    Entry { effects: CHANGES_BLOCKS, bit: oncs::DATASET_MANAGEMENT, ..plain(IoOpcode::DATASET_MANAGEMENT, always) },
-    Entry { bit: oncs::VERIFY, ..plain(IoOpcode::VERIFY, always) },
-    Entry { bit: oncs::RESERVATIONS, ..plain(IoOpcode::RESERVATION_REGISTER, always) },
-    Entry { bit: oncs::RESERVATIONS, ..plain(IoOpcode::RESERVATION_REPORT, always) },
-    Entry { bit: oncs::RESERVATIONS, ..plain(IoOpcode::RESERVATION_ACQUIRE, always) },
+    CommandEntry {
+        effects: CHANGES_BLOCKS,
+        bit: oncs::WRITE_UNCORRECTABLE,
+        ..plain(IoOpcode::WRITE_UNCORRECTABLE, always)
+    },
+    CommandEntry { bit: oncs::COMPARE, ..plain(IoOpcode::COMPARE, always) },
+    CommandEntry { effects: CHANGES_BLOCKS, bit: oncs::WRITE_ZEROES, ..plain(IoOpcode::WRITE_ZEROES, always) },
+    CommandEntry {
+        effects: CHANGES_BLOCKS,
+        bit: oncs::DATASET_MANAGEMENT,
+        ..plain(IoOpcode::DATASET_MANAGEMENT, always)
+    },
+    CommandEntry { bit: oncs::VERIFY, ..plain(IoOpcode::VERIFY, always) },
+    CommandEntry { bit: oncs::RESERVATIONS, ..plain(IoOpcode::RESERVATION_REGISTER, always) },
+    CommandEntry { bit: oncs::RESERVATIONS, ..plain(IoOpcode::RESERVATION_REPORT, always) },
+    CommandEntry { bit: oncs::RESERVATIONS, ..plain(IoOpcode::RESERVATION_ACQUIRE, always) },
     plain(IoOpcode::IO_MANAGEMENT_RECEIVE, of_placement),
-    Entry { bit: oncs::RESERVATIONS, ..plain(IoOpcode::RESERVATION_RELEASE, always) },
-    Entry { effects: CHANGES_BLOCKS, bit: oncs::COPY, ..plain(IoOpcode::COPY, always) },
+    CommandEntry { bit: oncs::RESERVATIONS, ..plain(IoOpcode::RESERVATION_RELEASE, always) },
+    CommandEntry { effects: CHANGES_BLOCKS, bit: oncs::COPY, ..plain(IoOpcode::COPY, always) },
     plain(IoOpcode::IO_MANAGEMENT_SEND, of_placement),
 ];
 
@@ -135,7 +143,7 @@ impl Subsystem {
         let vendor = self
             .vendor()
             .is_some_and(|set| set.commands().iter().any(|c| c.queue == VendorQueue::Admin && c.opcode == opcode.0));
-        let known = entry.is_some() || vendor && self.config.kind == Kind::Io;
+        let known = entry.is_some() || vendor && self.config.kind == SubsystemKind::Io;
         if !known {
             return Err(Status::INVALID_OPCODE.dnr());
         }

@@ -20,7 +20,7 @@ const MOST: usize = 1024;
 
 /// An admin command that was taken from a ring: which one of its controller's life, from 1 on; 0: it is not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct CountedCommand {
     pub number: u64,
     pub sqe: Sqe,
 }
@@ -47,7 +47,7 @@ impl ExactlyOnce {
     }
 
     /// A command of that life is done, and has changed what the drive remembers.
-    pub fn note(&mut self, life: u64, kept: Kept, status: Status, result: u64) {
+    pub fn note(&mut self, life: u64, kept: CountedCommand, status: Status, result: u64) {
         if life == 0 || kept.number == 0 || !counts_once(kept.sqe.opcode) {
             return;
         }
@@ -60,7 +60,7 @@ impl ExactlyOnce {
 
     /// How a command of that life ended that comes again, if it is done. Where another one has its number, its host has gone another way since,
     /// and nothing of that life counts.
-    pub fn find(&mut self, life: u64, again: Kept) -> Option<Executed> {
+    pub fn find(&mut self, life: u64, again: CountedCommand) -> Option<Executed> {
         let done = *self.0.iter().find(|done| (done.life, done.number) == (life, again.number))?;
         if done.words != again.sqe.words() {
             self.forget(life);

@@ -4,8 +4,8 @@
 //! that is enabled begins with the drive's saved values: in the dynamic controller model they are those of all controllers (base
 //! 2.0, 3.1.2.1), and what one of them saves the others have from their next enable on.
 
-use super::{Admin, Outcome};
-use crate::config::Kind;
+use super::{Admin, AdminOutcome};
+use crate::config::SubsystemKind;
 use crate::controller::{Controller, Features, Transport};
 use crate::host::Host;
 use crate::pointer::check_pointer;
@@ -29,7 +29,7 @@ use zerocopy::{FromBytes, IntoBytes};
 const INVALID: Status = Status::INVALID_FIELD.dnr();
 
 /// A feature of a controller.
-pub(super) struct Entry {
+pub(super) struct Feature {
     pub fid: u8,
     has: fn(&Subsystem, &Controller) -> bool,
     /// Set Features may change it.
@@ -40,7 +40,7 @@ pub(super) struct Entry {
     scope: u32,
 }
 
-impl Entry {
+impl Feature {
     /// As Get Features tells it (base 2.0, Figure 192).
     fn capabilities(&self, ctrl: &Controller) -> u32 {
         let bit = |yes: bool, bit: u32| u32::from(yes) << bit;
@@ -52,7 +52,7 @@ fn always(_: &Subsystem, _: &Controller) -> bool {
     true
 }
 fn of_io(drive: &Subsystem, _: &Controller) -> bool {
-    drive.config.kind == Kind::Io
+    drive.config.kind == SubsystemKind::Io
 }
 fn of_rings(drive: &Subsystem, ctrl: &Controller) -> bool {
     of_io(drive, ctrl) && ctrl.transport == Transport::Rings
@@ -65,16 +65,16 @@ fn yes(_: &Controller) -> bool {
 }
 
 /// One that can be changed and saved.
-const fn saved(fid: u8, has: fn(&Subsystem, &Controller) -> bool) -> Entry {
-    Entry { fid, has, changes: yes, saves: true, scope: scope::CONTROLLER }
+const fn saved(fid: u8, has: fn(&Subsystem, &Controller) -> bool) -> Feature {
+    Feature { fid, has, changes: yes, saves: true, scope: scope::CONTROLLER }
 }
 /// One that can be changed, and is not saved.
-const fn current(fid: u8, has: fn(&Subsystem, &Controller) -> bool) -> Entry {
-    Entry { fid, has, changes: yes, saves: false, scope: scope::CONTROLLER }
+const fn current(fid: u8, has: fn(&Subsystem, &Controller) -> bool) -> Feature {
+    Feature { fid, has, changes: yes, saves: false, scope: scope::CONTROLLER }
 }
 
 /// Every feature, by identifier.
-pub(super) const FEATURES: &[Entry] = &[
+pub(super) const FEATURES: &[Feature] = &[
     saved(fid::ARBITRATION, of_io),
     saved(fid::POWER, of_io),
     saved(fid::TEMPERATURE, of_io),
@@ -92,21 +92,21 @@ pub(super) const FEATURES: &[Entry] = &[
     saved(fid::NON_OPERATIONAL, of_io),
     current(fid::LBA_STATUS, of_io),
     current(fid::HOST_BEHAVIOR, of_io),
-    Entry { scope: scope::SUBSYSTEM, ..saved(fid::SANITIZE, |drive, ctrl| of_io(drive, ctrl) && drive.can_sanitize()) },
-    Entry { scope: scope::ENDURANCE_GROUP, ..current(fid::ENDURANCE_EVENTS, of_io) },
+    Feature { scope: scope::SUBSYSTEM, ..saved(fid::SANITIZE, |drive, c| of_io(drive, c) && drive.can_sanitize()) },
+    Feature { scope: scope::ENDURANCE_GROUP, ..current(fid::ENDURANCE_EVENTS, of_io) },
     current(fid::COMMAND_SET_PROFILE, |drive, ctrl| of_io(drive, ctrl) && !drive.zoned.is_empty()),
-    Entry { scope: scope::ENDURANCE_GROUP, ..current(fid::FDP, of_placement) },
-    Entry { scope: scope::NAMESPACE, ..current(fid::FDP_EVENTS, of_placement) },
-    Entry { scope: scope::NAMESPACE, ..current(fid::WRITE_PROTECT, |drive, _| drive.is_managed()) },
+    Feature { scope: scope::ENDURANCE_GROUP, ..current(fid::FDP, of_placement) },
+    Feature { scope: scope::NAMESPACE, ..current(fid::FDP_EVENTS, of_placement) },
+    Feature { scope: scope::NAMESPACE, ..current(fid::WRITE_PROTECT, |drive, _| drive.is_managed()) },
     // Set by Connect over fabrics (base 2.0, 5.27.1.25).
-    Entry { changes: |ctrl| ctrl.transport == Transport::Rings, ..current(fid::HOST_ID, always) },
-    Entry { scope: scope::NAMESPACE, ..current(fid::RESERVATION_MASK, of_io) },
-    Entry { scope: scope::NAMESPACE, ..current(fid::RESERVATION_PERSISTENCE, of_io) },
+    Feature { changes: |ctrl| ctrl.transport == Transport::Rings, ..current(fid::HOST_ID, always) },
+    Feature { scope: scope::NAMESPACE, ..current(fid::RESERVATION_MASK, of_io) },
+    Feature { scope: scope::NAMESPACE, ..current(fid::RESERVATION_PERSISTENCE, of_io) },
     saved(fid::QUANTA, of_io),
 ];
 
 impl Subsystem {
-    fn feature_entry(&self, ctrl: &Controller, fid: u8) -> Result<&'static Entry, Status> {
+    fn feature_entry(&self, ctrl: &Controller, fid: u8) -> Result<&'static Feature, Status> {
         FEATURES.iter().find(|e| e.fid == fid && (e.has)(self, ctrl)).ok_or(INVALID)
     }
 
@@ -121,12 +121,12 @@ impl Subsystem {
     }
 
     /// Get Features.
-    pub(crate) fn get_features<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Outcome {
-        let Some(ctrl) = self.ctrl(admin.c) else { return Outcome::status(Status::INTERNAL_ERROR) };
+    pub(crate) fn get_features<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> AdminOutcome {
+        let Some(ctrl) = self.ctrl(admin.c) else { return AdminOutcome::status(Status::INTERNAL_ERROR) };
         let dw10 = FeatureDw10(admin.sqe.cdw10.get());
         let entry = match self.feature_entry(ctrl, dw10.fid() as u8) {
             Ok(entry) => entry,
-            Err(status) => return Outcome::status(status),
+            Err(status) => return AdminOutcome::status(status),
         };
         let defaults = Features::new(self.config.volatile_write_cache);
         let features = match dw10.sel() {
@@ -134,13 +134,13 @@ impl Subsystem {
             // What cannot be saved has its default as saved value (base 2.0, 5.15).
             select::SAVED if entry.saves => &self.admin.saved_features,
             select::DEFAULT | select::SAVED => &defaults,
-            select::SUPPORTED => return Outcome::Done(Status::SUCCESS, entry.capabilities(ctrl).into()),
-            _ => return Outcome::status(INVALID),
+            select::SUPPORTED => return AdminOutcome::Done(Status::SUCCESS, entry.capabilities(ctrl).into()),
+            _ => return AdminOutcome::status(INVALID),
         };
         let current = dw10.sel() == select::CURRENT;
         match self.feature_value(now, admin, (ctrl, features, current), host) {
-            Ok(dw0) => Outcome::Done(Status::SUCCESS, dw0.into()),
-            Err(status) => Outcome::status(status),
+            Ok(dw0) => AdminOutcome::Done(Status::SUCCESS, dw0.into()),
+            Err(status) => AdminOutcome::status(status),
         }
     }
 
@@ -245,7 +245,7 @@ impl Subsystem {
     }
 
     /// Set Features.
-    pub(crate) fn set_features<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Outcome {
+    pub(crate) fn set_features<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> AdminOutcome {
         if admin.sqe.cdw10.get() as u8 == fid::WRITE_PROTECT && self.is_managed() {
             return self.set_write_protection(admin);
         }
@@ -258,9 +258,9 @@ impl Subsystem {
                 if fid == fid::TEMPERATURE && self.temperature_alarm(now, admin.c) {
                     self.raise(admin.c, AsyncEvent::TEMPERATURE, host);
                 }
-                Outcome::Done(Status::SUCCESS, dw0.into())
+                AdminOutcome::Done(Status::SUCCESS, dw0.into())
             }
-            Err(status) => Outcome::status(status),
+            Err(status) => AdminOutcome::status(status),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Firmware Image Download and Firmware Commit (base 2.0, 5.12 and 5.13).
 
-use crate::admin::{Admin, Outcome};
+use crate::admin::{Admin, AdminOutcome};
 use crate::host::Host;
 use crate::pointer::check_pointer;
 use crate::saved::section::Section;
@@ -24,7 +24,7 @@ impl Subsystem {
     }
 
     /// Firmware Commit.
-    pub(crate) fn commit_firmware(&mut self, now: Nanos, admin: &Admin) -> Outcome {
+    pub(crate) fn commit_firmware(&mut self, now: Nanos, admin: &Admin) -> AdminOutcome {
         let dw10 = CommitDw10(admin.sqe.cdw10.get());
         let before = self.maintenance.firmware.running();
         let committed = self.maintenance.firmware.commit(dw10);
@@ -40,7 +40,7 @@ impl Subsystem {
         let after = self.maintenance.firmware.revision(slot).unwrap_or_default();
         let tail = [action, slot, status.sct(), status.sc(), 0, 0];
         self.record(now, Some(admin.c), persistent::FIRMWARE, &[&before[..], &after, &tail].concat());
-        Outcome::status(status)
+        AdminOutcome::status(status)
     }
 
     /// A reset, or the power, is there: what was committed runs from now on.

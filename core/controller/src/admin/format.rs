@@ -1,6 +1,6 @@
 //! Format NVM (base 2.0, 5.14; NVM 1.0, 4.1.4) and Namespace Write Protection Config (feature 84h; base 2.0, 8.12).
 
-use super::{Admin, Outcome};
+use super::{Admin, AdminOutcome};
 use crate::controller::Transport;
 use crate::namespace::namespace_job::Task;
 use crate::subsystem::Subsystem;
@@ -15,11 +15,11 @@ const INVALID: Status = Status::INVALID_FIELD.dnr();
 impl Subsystem {
     /// Format NVM: one namespace, or all that the controller has attached. It is complete when it is done; commands for these
     /// namespaces are refused meanwhile.
-    pub(super) fn format_nvm(&mut self, admin: &Admin) -> Outcome {
-        self.begin_format(admin).unwrap_or_else(Outcome::status)
+    pub(super) fn format_nvm(&mut self, admin: &Admin) -> AdminOutcome {
+        self.begin_format(admin).unwrap_or_else(AdminOutcome::status)
     }
 
-    fn begin_format(&mut self, admin: &Admin) -> Result<Outcome, Status> {
+    fn begin_format(&mut self, admin: &Admin) -> Result<AdminOutcome, Status> {
         let nsids = self.attached_of(admin)?;
         let dw10 = FormatDw10(admin.sqe.cdw10.get());
         if dw10.ses() > secure_erase::CRYPTO {
@@ -44,7 +44,7 @@ impl Subsystem {
             ranges.extend(self.namespaces.allocator.as_ref().map_or(Vec::new(), |allocator| allocator.extents(*nsid)));
         }
         self.start_namespace_job(Task::Format { format, shift }, &nsids, ranges, (admin, 0));
-        Ok(Outcome::Parked)
+        Ok(AdminOutcome::Parked)
     }
 
     /// The namespaces that an admin command of a controller is for.
@@ -69,11 +69,11 @@ impl Subsystem {
     }
 
     /// Changes it; what is in the volatile write cache is written first (base 2.0, 8.12.1).
-    pub(super) fn set_write_protection(&mut self, admin: &Admin) -> Outcome {
-        self.begin_write_protection(admin).unwrap_or_else(Outcome::status)
+    pub(super) fn set_write_protection(&mut self, admin: &Admin) -> AdminOutcome {
+        self.begin_write_protection(admin).unwrap_or_else(AdminOutcome::status)
     }
 
-    fn begin_write_protection(&mut self, admin: &Admin) -> Result<Outcome, Status> {
+    fn begin_write_protection(&mut self, admin: &Admin) -> Result<AdminOutcome, Status> {
         if FeatureDw10(admin.sqe.cdw10.get()).sv() == 1 {
             return Err(Status::FEATURE_NOT_SAVEABLE.dnr());
         }
@@ -92,14 +92,14 @@ impl Subsystem {
             return Err(Status::FORMAT_IN_PROGRESS);
         }
         if nsids.iter().map(protect).all(|now| now == state) {
-            return Ok(Outcome::status(Status::SUCCESS));
+            return Ok(AdminOutcome::status(Status::SUCCESS));
         }
         if state == write_protect::NONE {
             nsids.iter().for_each(|nsid| self.protect(*nsid, state as u8));
-            return Ok(Outcome::status(Status::SUCCESS));
+            return Ok(AdminOutcome::status(Status::SUCCESS));
         }
         self.start_namespace_job(Task::Protect { state: state as u8 }, &nsids, Vec::new(), (admin, 0));
-        Ok(Outcome::Parked)
+        Ok(AdminOutcome::Parked)
     }
 
     pub(crate) fn protect(&mut self, nsid: u32, state: u8) {

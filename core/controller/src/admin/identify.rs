@@ -1,9 +1,9 @@
 //! Identify (base 2.0, 5.17; NVM 1.0, 4.1.5).
 
 use super::ana::{GROUP, GROUP_NAMED, TRANSITION};
-use super::{Admin, Outcome};
+use super::{Admin, AdminOutcome};
 use crate::admin::async_events;
-use crate::config::Kind;
+use crate::config::SubsystemKind;
 use crate::controller::{Controller, KAS, Transport};
 use crate::host::Host;
 use crate::logs::error_log::ERROR_ENTRIES;
@@ -39,13 +39,13 @@ const FLUSH_ALL: u8 = 0b11 << 1;
 
 impl Subsystem {
     /// Identify.
-    pub(crate) fn identify<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
+    pub(crate) fn identify<H: Host>(&mut self, admin: &Admin, host: &mut H) -> AdminOutcome {
         let mut page = core::mem::take(&mut self.admin.scratch);
         page.fill(0);
         let built = self.build_identify(admin, &mut page);
         let sent = built.and_then(|()| admin.answer(host, 0, &page));
         self.admin.scratch = page;
-        Outcome::status(sent.err().unwrap_or(Status::SUCCESS))
+        AdminOutcome::status(sent.err().unwrap_or(Status::SUCCESS))
     }
 
     fn build_identify(&self, admin: &Admin, page: &mut [u8]) -> Result<(), Status> {
@@ -56,7 +56,7 @@ impl Subsystem {
         if which == cns::CONTROLLER {
             return self.identify_controller(admin.c, page);
         }
-        if self.config.kind == Kind::Discovery {
+        if self.config.kind == SubsystemKind::Discovery {
             return Err(invalid);
         }
         match which {
@@ -159,7 +159,7 @@ impl Subsystem {
             // Disconnect of single I/O queues.
             id.ofcs = U16::new(1);
         }
-        if config.kind == Kind::Discovery {
+        if config.kind == SubsystemKind::Discovery {
             id.cntrltype = controller_type::DISCOVERY;
             id.oaes = U32::new(async_config::DISCOVERY);
             return put(page, &id);

@@ -3,7 +3,7 @@
 //! The blocks that may be unrecoverable are those that Write Uncorrectable has marked: all are tracked, so a scan finds no others.
 //! The event comes at once: the only report interval (feature 15h) is 0.
 
-use super::{Admin, Outcome};
+use super::{Admin, AdminOutcome};
 use crate::controller::Controller;
 use crate::host::Host;
 use crate::saved::codec::{Damaged, Reader, Writer};
@@ -38,9 +38,9 @@ fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), D
 
 impl Subsystem {
     /// Get LBA Status.
-    pub(super) fn get_lba_status<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
+    pub(super) fn get_lba_status<H: Host>(&mut self, admin: &Admin, host: &mut H) -> AdminOutcome {
         let done = self.list_lba_status(admin).and_then(|list| admin.answer(host, 0, &list));
-        Outcome::status(done.err().unwrap_or(Status::SUCCESS))
+        AdminOutcome::status(done.err().unwrap_or(Status::SUCCESS))
     }
 
     fn list_lba_status(&self, admin: &Admin) -> Result<Vec<u8>, Status> {

@@ -2,7 +2,7 @@
 
 use super::commands::ADMIN;
 use super::feature::FEATURES;
-use super::{Admin, Outcome};
+use super::{Admin, AdminOutcome};
 use crate::subsystem::Subsystem;
 use alloc::collections::BTreeSet;
 use weir_spec::nvme::maintenance::{LockdownDw10, LockdownLog, lockdown};
@@ -10,8 +10,8 @@ use weir_spec::nvme::{AdminOpcode, Status};
 
 impl Subsystem {
     /// Lockdown.
-    pub(super) fn lockdown(&mut self, admin: &Admin) -> Outcome {
-        Outcome::status(self.lock(LockdownDw10(admin.sqe.cdw10.get())).err().unwrap_or(Status::SUCCESS))
+    pub(super) fn lockdown(&mut self, admin: &Admin) -> AdminOutcome {
+        AdminOutcome::status(self.lock(LockdownDw10(admin.sqe.cdw10.get())).err().unwrap_or(Status::SUCCESS))
     }
 
     fn lock(&mut self, dw10: LockdownDw10) -> Result<(), Status> {

@@ -1,8 +1,8 @@
 //! Get Log Page (base 2.0, 5.16) and the error log.
 
 use super::placement::PAGES;
-use super::{Admin, Outcome, discovery};
-use crate::config::Kind;
+use super::{Admin, AdminOutcome, discovery};
+use crate::config::SubsystemKind;
 use crate::host::Host;
 use crate::logs::error_log::ERROR_ENTRIES;
 use crate::logs::persistent_events::SIZE;
@@ -52,10 +52,10 @@ impl Subsystem {
     }
 
     /// Get Log Page.
-    pub(crate) fn get_log_page<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Outcome {
+    pub(crate) fn get_log_page<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> AdminOutcome {
         match self.log_page(now, admin, host) {
-            Ok(()) => Outcome::status(Status::SUCCESS),
-            Err(status) => Outcome::status(status),
+            Ok(()) => AdminOutcome::status(Status::SUCCESS),
+            Err(status) => AdminOutcome::status(status),
         }
     }
 
@@ -63,7 +63,10 @@ impl Subsystem {
         let sqe = &admin.sqe;
         let dw10 = GetLogDw10(sqe.cdw10.get());
         let (lid, lsp) = (dw10.lid() as u8, dw10.lsp() as u8);
-        if lid == lid::PERSISTENT_EVENTS && lsp & 3 == persistent_action::RELEASE && self.config.kind == Kind::Io {
+        if lid == lid::PERSISTENT_EVENTS
+            && lsp & 3 == persistent_action::RELEASE
+            && self.config.kind == SubsystemKind::Io
+        {
             // There is nothing to transfer, whatever its length says.
             return self.persistent_log(now, admin.c, lsp).map(|_| ());
         }
@@ -87,13 +90,15 @@ impl Subsystem {
             if offset % unit != 0 || length % unit != 0 {
                 return Err(Status::INVALID_FIELD.dnr());
             }
-            if lid == lid::TELEMETRY_HOST && lsp & 1 == 1 && self.config.kind == Kind::Io {
+            if lid == lid::TELEMETRY_HOST && lsp & 1 == 1 && self.config.kind == SubsystemKind::Io {
                 self.create_telemetry(now);
             }
         }
         let page = match lid {
-            lid::PERSISTENT_EVENTS if self.config.kind == Kind::Io => self.persistent_log(now, admin.c, lsp)?,
-            lid::LBA_STATUS if self.config.kind == Kind::Io => self.lba_status_log(admin.c, dw10.rae() == 1),
+            lid::PERSISTENT_EVENTS if self.config.kind == SubsystemKind::Io => {
+                self.persistent_log(now, admin.c, lsp)?
+            }
+            lid::LBA_STATUS if self.config.kind == SubsystemKind::Io => self.lba_status_log(admin.c, dw10.rae() == 1),
             _ => self.build_log(now, admin, lid)?,
         };
         // The persistent event log is as large as PELS says, however little there is to tell: nvme-cli reads it in pieces.
@@ -180,7 +185,7 @@ impl Subsystem {
         let (c, nsid) = (admin.c, admin.sqe.nsid.get());
         let set = (admin.sqe.cdw14.get() >> 24) as u8;
         let lsp = GetLogDw10(admin.sqe.cdw10.get()).lsp() as u8;
-        let io = self.config.kind == Kind::Io;
+        let io = self.config.kind == SubsystemKind::Io;
         let ctrl = self.ctrl(c).ok_or(Status::INTERNAL_ERROR)?;
         if let Some(page) = self.placement_log(admin, lid) {
             return page;
@@ -255,20 +260,20 @@ impl Subsystem {
             lid::LOCKDOWN,
         ];
         let of_discovery = [lid::SUPPORTED, lid::ERROR, lid::DISCOVERY];
-        let lids = if self.config.kind == Kind::Io { &of_io[..] } else { &of_discovery[..] };
+        let lids = if self.config.kind == SubsystemKind::Io { &of_io[..] } else { &of_discovery[..] };
         for lid in lids {
             page.pages[usize::from(*lid)] = U32::new(1);
         }
-        if self.config.kind == Kind::Io && self.shared() {
+        if self.config.kind == SubsystemKind::Io && self.shared() {
             page.pages[usize::from(lid::ANA)] = U32::new(1);
         }
-        if self.config.kind == Kind::Io && self.can_sanitize() {
+        if self.config.kind == SubsystemKind::Io && self.can_sanitize() {
             page.pages[usize::from(lid::SANITIZE)] = U32::new(1);
         }
         if self.placement.is_some() {
             PAGES.iter().for_each(|lid| page.pages[usize::from(*lid)] = U32::new(1));
         }
-        if self.config.kind == Kind::Discovery {
+        if self.config.kind == SubsystemKind::Discovery {
             page.pages[usize::from(lid::DISCOVERY)] = U32::new(1 | u32::from(discovery::LSP) << 16);
         }
         if !self.zoned.is_empty() {

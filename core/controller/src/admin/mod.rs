@@ -17,14 +17,14 @@ mod namespace_job;
 pub(crate) mod persistent;
 mod placement;
 mod queue;
+pub(crate) mod resubmitted;
 pub(crate) mod sanitize;
 pub(crate) mod self_test;
 pub(crate) mod state;
-pub(crate) mod taken_again;
 pub(crate) mod telemetry;
 mod zoned;
 
-use crate::admin::exactly_once::Kept;
+use crate::admin::exactly_once::CountedCommand;
 use crate::controller::{Shutdown, Transport, UNCLAIMED};
 use crate::host::{DataPointer, Host, Owner, Tag};
 use crate::pointer::check_pointer;
@@ -37,7 +37,7 @@ use weir_units::Nanos;
 
 /// What became of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum AdminOutcome {
     /// Complete, with DW0 and DW1.
     Done(Status, u64),
     /// Complete with that error, and the command specific information of its entry in the error log.
@@ -46,9 +46,9 @@ pub(crate) enum Outcome {
     Parked,
 }
 
-impl Outcome {
+impl AdminOutcome {
     pub const fn status(status: Status) -> Self {
-        Outcome::Done(status, 0)
+        AdminOutcome::Done(status, 0)
     }
 }
 
@@ -199,26 +199,26 @@ impl Subsystem {
     pub(crate) fn answer<H: Host>(&mut self, now: Nanos, admin: &Admin, bad_pointer: bool, host: &mut H) {
         let Admin { c, q, sqe, number, tag, .. } = *admin;
         let outcome = if sqe.fuse() != 0 || bad_pointer {
-            Outcome::status(Status::INVALID_FIELD.dnr())
+            AdminOutcome::status(Status::INVALID_FIELD.dnr())
         } else if let Some(outcome) = self.was_executed(admin) {
             outcome
         } else {
             let before = self.changes.nonvolatile;
             let outcome = self.admin(now, admin, host);
-            if let Outcome::Done(status, result) = outcome {
+            if let AdminOutcome::Done(status, result) = outcome {
                 if self.changes.nonvolatile != before {
                     let life = self.ctrl(c).map_or(0, |ctrl| ctrl.life);
-                    self.admin.executed.note(life, Kept { number, sqe }, status, result);
+                    self.admin.executed.note(life, CountedCommand { number, sqe }, status, result);
                 }
             }
             outcome
         };
         let (status, result, specific) = match outcome {
-            Outcome::Done(status, result) => (status, result, 0),
-            Outcome::Refused(status, specific) => (status, 0, specific),
-            Outcome::Parked => {
+            AdminOutcome::Done(status, result) => (status, result, 0),
+            AdminOutcome::Refused(status, specific) => (status, 0, specific),
+            AdminOutcome::Parked => {
                 if sqe.opcode != AdminOpcode::ASYNC_EVENT_REQUEST.0 {
-                    self.keep_admin(c, Kept { number, sqe });
+                    self.keep_admin(c, CountedCommand { number, sqe });
                 }
                 return;
             }
@@ -230,12 +230,12 @@ impl Subsystem {
     }
 
     /// One admin command.
-    fn admin<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Outcome {
-        let Some(ctrl) = self.ctrl_mut(admin.c) else { return Outcome::status(Status::INTERNAL_ERROR) };
+    fn admin<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> AdminOutcome {
+        let Some(ctrl) = self.ctrl_mut(admin.c) else { return AdminOutcome::status(Status::INTERNAL_ERROR) };
         if ctrl.kato == 0 && ctrl.idle_limit != Nanos::NEVER {
             ctrl.keep_alive(now);
         }
-        let Some(ctrl) = self.ctrl(admin.c) else { return Outcome::status(Status::INTERNAL_ERROR) };
+        let Some(ctrl) = self.ctrl(admin.c) else { return AdminOutcome::status(Status::INTERNAL_ERROR) };
         let fabrics = ctrl.transport == Transport::Fabrics;
         // From the begin of a shutdown on, only fabrics commands are processed (base 2.0, 3.6.2).
         let ready = if fabrics { ctrl.serves() } else { ctrl.csts.rdy() == 1 };
@@ -245,10 +245,10 @@ impl Subsystem {
             return self.fabrics_admin(now, admin.c, &admin.sqe, host);
         }
         if !ready {
-            return Outcome::status(Status::COMMAND_SEQUENCE_ERROR.dnr());
+            return AdminOutcome::status(Status::COMMAND_SEQUENCE_ERROR.dnr());
         }
         if let Err(status) = self.admits(admin, ctrl) {
-            return Outcome::status(status);
+            return AdminOutcome::status(status);
         }
         if !is_only_read(opcode) {
             self.associate();
@@ -273,7 +273,7 @@ impl Subsystem {
             AdminOpcode::DOORBELL_BUFFER_CONFIG => self.doorbell_buffer_config(admin, host),
             AdminOpcode::FIRMWARE_COMMIT => self.commit_firmware(now, admin),
             AdminOpcode::FIRMWARE_DOWNLOAD => {
-                Outcome::status(self.download_firmware(admin, host).err().unwrap_or(Status::SUCCESS))
+                AdminOutcome::status(self.download_firmware(admin, host).err().unwrap_or(Status::SUCCESS))
             }
             AdminOpcode::DEVICE_SELF_TEST => self.device_self_test(now, admin),
             AdminOpcode::LOCKDOWN => self.lockdown(admin),
@@ -281,22 +281,22 @@ impl Subsystem {
             AdminOpcode::GET_LBA_STATUS => self.get_lba_status(admin, host),
             _ => {
                 let outcome = self.vendor_admin(now, admin, host);
-                outcome.unwrap_or(Outcome::status(Status::INVALID_OPCODE.dnr()))
+                outcome.unwrap_or(AdminOutcome::status(Status::INVALID_OPCODE.dnr()))
             }
         }
     }
 
     /// Asynchronous Event Request (base 2.0, 5.2): kept until something happens.
-    fn async_event_request<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
-        let Some(ctrl) = self.ctrl_mut(admin.c) else { return Outcome::status(Status::INTERNAL_ERROR) };
+    fn async_event_request<H: Host>(&mut self, admin: &Admin, host: &mut H) -> AdminOutcome {
+        let Some(ctrl) = self.ctrl_mut(admin.c) else { return AdminOutcome::status(Status::INTERNAL_ERROR) };
         if ctrl.aer.waiting.len() >= async_events::LIMIT {
-            return Outcome::status(Status::ASYNC_EVENT_LIMIT_EXCEEDED.dnr());
+            return AdminOutcome::status(Status::ASYNC_EVENT_LIMIT_EXCEEDED.dnr());
         }
-        ctrl.aer.waiting.push(async_events::Waiting { cid: admin.sqe.cid.get(), tag: admin.tag });
+        ctrl.aer.waiting.push(async_events::PendingEventRequest { cid: admin.sqe.cid.get(), tag: admin.tag });
         // A request may wait for ever: it does not keep an entry of the completion queue from others.
         self.return_credit(admin.q);
         self.report_events(admin.c, host);
-        Outcome::Parked
+        AdminOutcome::Parked
     }
 
     fn return_credit(&mut self, q: u32) {
@@ -349,11 +349,11 @@ impl Subsystem {
     }
 
     /// Keep Alive (base 2.0, 5.18).
-    fn keep_alive(&mut self, now: Nanos, c: u32) -> Outcome {
+    fn keep_alive(&mut self, now: Nanos, c: u32) -> AdminOutcome {
         if let Some(ctrl) = self.ctrl_mut(c) {
             ctrl.keep_alive(now);
         }
-        Outcome::status(Status::SUCCESS)
+        AdminOutcome::status(Status::SUCCESS)
     }
 
     /// Ends the controllers whose keep alive timer has expired: their I/O must not touch the media's new owner's data,
@@ -404,7 +404,7 @@ impl Subsystem {
     }
 
     /// Aborts a command (base 2.0, 5.1). Bit 0 of DW0 says that it was not aborted.
-    fn abort<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
+    fn abort<H: Host>(&mut self, admin: &Admin, host: &mut H) -> AdminOutcome {
         let cdw10 = admin.sqe.cdw10.get();
         let (sqid, cid) = (cdw10 as u16, (cdw10 >> 16) as u16);
         let q = self.ctrl(admin.c).map_or(NONE, |ctrl| ctrl.sq(sqid));
@@ -413,7 +413,7 @@ impl Subsystem {
             0 => self.abort_admin(admin.c, q, cid, host),
             _ => self.abort_io(q, cid, host),
         };
-        Outcome::Done(Status::SUCCESS, u64::from(!aborted))
+        AdminOutcome::Done(Status::SUCCESS, u64::from(!aborted))
     }
 
     /// Aborts an event request, or an admin command that has not been served.

@@ -1,9 +1,9 @@
 //! Namespace management and attachment (base 2.0, 5.22, 5.23 and 8.11), and what Identify says of them.
 
-use super::{Admin, Outcome};
+use super::{Admin, AdminOutcome};
 use crate::controller::Transport;
 use crate::host::Host;
-use crate::namespace::attachment::Record;
+use crate::namespace::attachment::NamespaceRecord;
 use crate::namespace::metadata::{Format, extended_formats, formats, lba_format};
 use crate::namespace::namespace_job::Task;
 use crate::namespace::{NSID_MAX, Namespace};
@@ -28,16 +28,16 @@ const INVALID: Status = Status::INVALID_FIELD.dnr();
 
 impl Subsystem {
     /// Namespace Management (base 2.0, 5.23): creates one, or deletes one or all.
-    pub(super) fn namespace_management<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
+    pub(super) fn namespace_management<H: Host>(&mut self, admin: &Admin, host: &mut H) -> AdminOutcome {
         let done = match admin.sqe.cdw10.get() & 0xf {
             management::CREATE => self.create_namespace(admin, host),
             management::DELETE => self.delete_namespaces(admin),
             _ => Err(INVALID),
         };
-        done.unwrap_or_else(Outcome::status)
+        done.unwrap_or_else(AdminOutcome::status)
     }
 
-    fn create_namespace<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Result<Outcome, Status> {
+    fn create_namespace<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Result<AdminOutcome, Status> {
         match (admin.sqe.cdw11.get() >> 24) as u8 {
             csi::NVM => {}
             csi::ZNS => return Err(Status::COMMAND_SET_NOT_SUPPORTED.dnr()),
@@ -73,13 +73,13 @@ impl Subsystem {
         };
         let Some(extents) = allocator.allocate(nsid, bytes) else {
             // How much it would need (base 2.0, Figure 97).
-            return Ok(Outcome::Refused(Status::NAMESPACE_INSUFFICIENT_CAPACITY.dnr(), bytes));
+            return Ok(AdminOutcome::Refused(Status::NAMESPACE_INSUFFICIENT_CAPACITY.dnr(), bytes));
         };
-        let record = Record { bytes, private: fields.nmic & 1 == 0, everyone: false, hosts: Vec::new() };
+        let record = NamespaceRecord { bytes, private: fields.nmic & 1 == 0, everyone: false, hosts: Vec::new() };
         self.namespaces.records.insert(nsid, record);
         let task = Task::Create { format, shift };
         self.start_namespace_job(task, &[nsid], extents, (admin, u64::from(nsid)));
-        Ok(Outcome::Parked)
+        Ok(AdminOutcome::Parked)
     }
 
     /// The LBA format and the protection information that a host asks for.
@@ -127,7 +127,7 @@ impl Subsystem {
         Ok(())
     }
 
-    fn delete_namespaces(&mut self, admin: &Admin) -> Result<Outcome, Status> {
+    fn delete_namespaces(&mut self, admin: &Admin) -> Result<AdminOutcome, Status> {
         let nsids = self.chosen(admin.sqe.nsid.get())?;
         for nsid in &nsids {
             if self.namespaces.is_busy(*nsid) {
@@ -137,7 +137,7 @@ impl Subsystem {
             self.check_unreserved(admin.c, *nsid)?;
         }
         self.start_namespace_job(Task::Delete, &nsids, Vec::new(), (admin, 0));
-        Ok(Outcome::Parked)
+        Ok(AdminOutcome::Parked)
     }
 
     /// The allocated namespaces of an NSID that may be all.
@@ -157,12 +157,12 @@ impl Subsystem {
     }
 
     /// Namespace Attachment (base 2.0, 5.22): all controllers of the list, or none.
-    pub(super) fn namespace_attachment<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
+    pub(super) fn namespace_attachment<H: Host>(&mut self, admin: &Admin, host: &mut H) -> AdminOutcome {
         let mut list = [0; LIST];
         let read = check_pointer(&admin.data, LIST as u64)
             .and_then(|()| host.read_data(admin.owner, &admin.data, 0, &mut list));
         let done = read.and_then(|()| self.change_attachments(admin, &list));
-        Outcome::status(done.err().unwrap_or(Status::SUCCESS))
+        AdminOutcome::status(done.err().unwrap_or(Status::SUCCESS))
     }
 
     fn change_attachments(&mut self, admin: &Admin, list: &[u8]) -> Result<(), Status> {

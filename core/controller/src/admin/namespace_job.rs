@@ -1,7 +1,7 @@
 //! Creating, deleting, formatting and write protecting namespaces: from the command that asks for it to the end of the work.
 
 use crate::admin::Admin;
-use crate::admin::exactly_once::Kept;
+use crate::admin::exactly_once::CountedCommand;
 use crate::event::Op;
 use crate::host::Host;
 use crate::maintenance::job::{Drain, Job, JobKind, NO_DATA};
@@ -49,7 +49,7 @@ impl Subsystem {
         let waiter = Some((admin.q, admin.sqe.cid.get(), admin.tag));
         let (asked, cdw10) = (admin.sqe.nsid.get(), admin.sqe.cdw10.get());
         let life = self.ctrl(admin.c).map_or(0, |ctrl| ctrl.life);
-        let by = (life, Kept { number: admin.number, sqe: admin.sqe });
+        let by = (life, CountedCommand { number: admin.number, sqe: admin.sqe });
         let job = NamespaceJob { id, task, nsids: nsids.to_vec(), waiter, by, result, asked, cdw10 };
         if matches!(task, Task::Format { .. }) {
             self.end_self_test(self.power.counted, self_test_result::ABORTED_BY_FORMAT);

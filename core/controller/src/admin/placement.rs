@@ -1,7 +1,7 @@
 //! What Identify, the log pages, the features and the directives say of data placement.
 
-use super::{Admin, Outcome};
-use crate::config::Kind;
+use super::{Admin, AdminOutcome};
+use crate::config::SubsystemKind;
 use crate::host::Host;
 use crate::io::placement::{EVENTS, GROUP, Placement};
 use crate::operator::SPARE_THRESHOLD;
@@ -28,7 +28,7 @@ pub(super) const PAGES: [u8; 4] = [lid::FDP_CONFIGURATIONS, lid::FDP_USAGE, lid:
 impl Subsystem {
     /// ENDGID of the namespaces; 0 where there are no endurance groups.
     pub(super) fn endurance_group(&self) -> u16 {
-        if self.config.kind == Kind::Io { GROUP } else { 0 }
+        if self.config.kind == SubsystemKind::Io { GROUP } else { 0 }
     }
 
     /// What Identify Controller says of it.
@@ -189,13 +189,13 @@ impl Subsystem {
 
     /// Directive Receive (base 2.1, 5.1.6): which directives there are. Data placement is enabled as long as its endurance group
     /// has it, whatever hosts do.
-    pub(super) fn directive_receive<H: Host>(&self, admin: &Admin, host: &mut H) -> Outcome {
+    pub(super) fn directive_receive<H: Host>(&self, admin: &Admin, host: &mut H) -> AdminOutcome {
         let dw11 = DirectiveDw11(admin.sqe.cdw11.get());
         if let Err(status) = self.directive_namespace(admin) {
-            return Outcome::status(status);
+            return AdminOutcome::status(status);
         }
         if (dw11.dtype() as u8, dw11.doper() as u8) != (directive::IDENTIFY, directive::IDENTIFY_PARAMETERS) {
-            return Outcome::status(INVALID);
+            return AdminOutcome::status(INVALID);
         }
         let placement = if self.placement.is_some() { 1 << directive::DATA_PLACEMENT } else { 0 };
         let all = 1 << directive::IDENTIFY | placement;
@@ -204,19 +204,19 @@ impl Subsystem {
         let length = (u64::from(admin.sqe.cdw10.get()) + 1) * 4;
         let length = length.min(size_of::<DirectiveParameters>() as u64) as usize;
         let sent = admin.answer(host, 0, &page.as_bytes()[..length]);
-        Outcome::status(sent.err().unwrap_or(Status::SUCCESS))
+        AdminOutcome::status(sent.err().unwrap_or(Status::SUCCESS))
     }
 
     /// Directive Send (base 2.1, 5.1.7): what is enabled can be enabled, and nothing else is possible.
-    pub(super) fn directive_send(&self, admin: &Admin) -> Outcome {
+    pub(super) fn directive_send(&self, admin: &Admin) -> AdminOutcome {
         let dw11 = DirectiveDw11(admin.sqe.cdw11.get());
         if let Err(status) = self.directive_namespace(admin) {
-            return Outcome::status(status);
+            return AdminOutcome::status(status);
         }
         let enable = (dw11.dtype() as u8, dw11.doper() as u8) == (directive::IDENTIFY, directive::IDENTIFY_PARAMETERS);
         let (what, on) = ((admin.sqe.cdw12.get() >> 8) as u8, admin.sqe.cdw12.get() & 1 == 1);
         let allowed = enable && on && what == directive::DATA_PLACEMENT && self.placement.is_some();
-        Outcome::status(if allowed { Status::SUCCESS } else { INVALID })
+        AdminOutcome::status(if allowed { Status::SUCCESS } else { INVALID })
     }
 
     fn directive_namespace(&self, admin: &Admin) -> Result<(), Status> {

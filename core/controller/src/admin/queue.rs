@@ -1,6 +1,6 @@
 //! Creating and deleting I/O queues of ring controllers (base 2.0, 5.4 to 5.7 of the PCIe transport's queue model).
 
-use super::{Admin, Outcome};
+use super::{Admin, AdminOutcome};
 use crate::config::ClassFrom;
 use crate::controller::Shutdown;
 use crate::host::Host;
@@ -51,50 +51,50 @@ impl Subsystem {
     }
 
     /// Create I/O Completion Queue.
-    pub(crate) fn create_cq<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
+    pub(crate) fn create_cq<H: Host>(&mut self, admin: &Admin, host: &mut H) -> AdminOutcome {
         let create = match self.create(admin, |(_, cqs)| cqs) {
             Ok(create) => create,
-            Err(status) => return Outcome::status(status),
+            Err(status) => return AdminOutcome::status(status),
         };
         let cdw11 = admin.sqe.cdw11.get();
         let vector = (cdw11 >> 16) as u16;
         if self.ctrl(admin.c).is_some_and(|ctrl| ctrl.cq(create.qid) != NONE) {
-            return Outcome::status(Status::INVALID_QUEUE_ID.dnr());
+            return AdminOutcome::status(Status::INVALID_QUEUE_ID.dnr());
         }
         // One vector for each queue and one for the admin queue.
         if cdw11 & IEN != 0 && vector > self.config.max_io_queues {
-            return Outcome::status(Status::INVALID_INTERRUPT_VECTOR.dnr());
+            return AdminOutcome::status(Status::INVALID_INTERRUPT_VECTOR.dnr());
         }
         let vector = (cdw11 & IEN != 0).then_some(vector);
         if let Err(status) = self.clear_shadow(admin.c, Doorbell::CqHead(create.qid), host) {
-            return Outcome::status(status);
+            return AdminOutcome::status(status);
         }
         self.place_cq(Cq::new(admin.c, create.qid, create.base, create.size, vector));
         self.gate(admin.c, host);
-        Outcome::status(Status::SUCCESS)
+        AdminOutcome::status(Status::SUCCESS)
     }
 
     /// Create I/O Submission Queue. QPRIO counts inside the controller wherever CC.AMS is not round robin, and as a wish
     /// for a class at the drive.
-    pub(crate) fn create_sq<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
+    pub(crate) fn create_sq<H: Host>(&mut self, admin: &Admin, host: &mut H) -> AdminOutcome {
         let create = match self.create(admin, |(sqs, _)| sqs) {
             Ok(create) => create,
-            Err(status) => return Outcome::status(status),
+            Err(status) => return AdminOutcome::status(status),
         };
         let cdw11 = admin.sqe.cdw11.get();
-        let Some(ctrl) = self.ctrl(admin.c) else { return Outcome::status(Status::INTERNAL_ERROR) };
+        let Some(ctrl) = self.ctrl(admin.c) else { return AdminOutcome::status(Status::INTERNAL_ERROR) };
         let (owner, paused) = (ctrl.owner, ctrl.shutdown != Shutdown::None);
         let (cqid, granted) =
             ((cdw11 >> 16) as u16, ctrl.features.queues.map_or(self.config.max_io_queues, |(_, cqs)| cqs));
         if ctrl.sq(create.qid) != NONE || cqid == 0 || cqid > granted {
-            return Outcome::status(Status::INVALID_QUEUE_ID.dnr());
+            return AdminOutcome::status(Status::INVALID_QUEUE_ID.dnr());
         }
         let cq = ctrl.cq(cqid);
         if cq == NONE {
-            return Outcome::status(Status::CQ_INVALID.dnr());
+            return AdminOutcome::status(Status::CQ_INVALID.dnr());
         }
         if let Err(status) = self.clear_shadow(admin.c, Doorbell::SqTail(create.qid), host) {
-            return Outcome::status(status);
+            return AdminOutcome::status(status);
         }
         let qprio = Class::from_bits((cdw11 >> 1) as u8);
         let by_peer = ctrl.class_from == Some(ClassFrom::Peer);
@@ -105,34 +105,34 @@ impl Subsystem {
         if let Some(cq) = self.queues.cq_mut(cq) {
             cq.users += 1;
         }
-        Outcome::status(Status::SUCCESS)
+        AdminOutcome::status(Status::SUCCESS)
     }
 
     /// Delete I/O Completion Queue: not before its submission queues.
-    pub(crate) fn delete_cq(&mut self, admin: &Admin) -> Outcome {
+    pub(crate) fn delete_cq(&mut self, admin: &Admin) -> AdminOutcome {
         let qid = admin.sqe.cdw10.get() as u16;
         let index = self.ctrl(admin.c).map_or(NONE, |ctrl| ctrl.cq(qid));
         if qid == 0 || index == NONE {
-            return Outcome::status(Status::INVALID_QUEUE_ID.dnr());
+            return AdminOutcome::status(Status::INVALID_QUEUE_ID.dnr());
         }
         if self.queues.cqs[index as usize].as_ref().is_some_and(|cq| cq.users > 0) {
-            return Outcome::status(Status::INVALID_QUEUE_DELETION.dnr());
+            return AdminOutcome::status(Status::INVALID_QUEUE_DELETION.dnr());
         }
         self.queues.cqs[index as usize] = None;
         self.queues.epoch = self.queues.epoch.wrapping_add(1);
         if let Some(ctrl) = self.ctrl_mut(admin.c) {
             ctrl.cqs[usize::from(qid)] = NONE;
         }
-        Outcome::status(Status::SUCCESS)
+        AdminOutcome::status(Status::SUCCESS)
     }
 
     /// Delete I/O Submission Queue: nothing more is fetched, what is in flight completes, then the deletion does. What
     /// waited in the queue counts as aborted without a completion of its own.
-    pub(crate) fn delete_sq(&mut self, admin: &Admin) -> Outcome {
+    pub(crate) fn delete_sq(&mut self, admin: &Admin) -> AdminOutcome {
         let qid = admin.sqe.cdw10.get() as u16;
         let q = self.ctrl(admin.c).map_or(NONE, |ctrl| ctrl.sq(qid));
         if qid == 0 || q == NONE || self.sq(q).state == SqState::Deleting {
-            return Outcome::status(Status::INVALID_QUEUE_ID.dnr());
+            return AdminOutcome::status(Status::INVALID_QUEUE_ID.dnr());
         }
         let sq = self.sq_mut(q);
         sq.state = SqState::Deleting;
@@ -146,10 +146,10 @@ impl Subsystem {
         }
         if idle {
             self.free_sq(q);
-            return Outcome::status(Status::SUCCESS);
+            return AdminOutcome::status(Status::SUCCESS);
         }
         self.sq_mut(q).deleter = Some(admin.sqe.cid.get());
-        Outcome::Parked
+        AdminOutcome::Parked
     }
 
     /// The last command of a queue that is being deleted is complete.

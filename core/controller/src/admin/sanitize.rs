@@ -1,10 +1,10 @@
 //! Sanitize (base 2.0, 5.24): the command, its passes, and what is refused meanwhile.
 
-use crate::admin::{Admin, Outcome};
+use crate::admin::{Admin, AdminOutcome};
 use crate::event::Op;
 use crate::host::DataPointer;
 use crate::maintenance::job::{Drain, Job, JobKind, NO_DATA};
-use crate::maintenance::sanitize::{CAPABILITIES, Sanitize, State};
+use crate::maintenance::sanitize::{CAPABILITIES, Sanitize, SanitizeState};
 use crate::namespace::why;
 use crate::queues::queue::NONE;
 use crate::saved::codec::{Damaged, Reader, Writer};
@@ -45,24 +45,24 @@ impl Subsystem {
     }
 
     /// Sanitize.
-    pub(crate) fn sanitize(&mut self, now: Nanos, admin: &Admin) -> Outcome {
-        Outcome::status(self.begin_sanitize(now, admin).err().unwrap_or(Status::SUCCESS))
+    pub(crate) fn sanitize(&mut self, now: Nanos, admin: &Admin) -> AdminOutcome {
+        AdminOutcome::status(self.begin_sanitize(now, admin).err().unwrap_or(Status::SUCCESS))
     }
 
     fn begin_sanitize(&mut self, now: Nanos, admin: &Admin) -> Result<(), Status> {
         let dw10 = SanitizeDw10(admin.sqe.cdw10.get());
         self.check_unreserved(admin.c, NSID_ALL)?;
-        let failed = self.maintenance.sanitize.state == State::Failed;
+        let failed = self.maintenance.sanitize.state == SanitizeState::Failed;
         // A restricted operation that failed is only left by one that is restricted as well and succeeds.
         let restricted = failed && SanitizeDw10(self.maintenance.sanitize.dw10).ause() == 0;
-        if self.maintenance.sanitize.state == State::Running {
+        if self.maintenance.sanitize.state == SanitizeState::Running {
             return Err(Status::SANITIZE_IN_PROGRESS);
         }
         match dw10.sanact() {
             action::EXIT_FAILURE if restricted => return Err(Status::SANITIZE_FAILED.dnr()),
             action::EXIT_FAILURE => {
                 if failed {
-                    self.maintenance.sanitize.state = State::Never;
+                    self.maintenance.sanitize.state = SanitizeState::Never;
                     self.bar_all();
                     self.touch();
                 }
@@ -87,7 +87,8 @@ impl Subsystem {
         let pattern = admin.sqe.cdw11.get();
         let event: Vec<u8> = [CAPABILITIES, dw10.0, pattern].into_iter().flat_map(u32::to_le_bytes).collect();
         self.record(now, Some(admin.c), persistent::SANITIZE_START, &event);
-        self.maintenance.sanitize = Sanitize { state: State::Running, dw10: dw10.0, pattern, passes: 0, written: None };
+        self.maintenance.sanitize =
+            Sanitize { state: SanitizeState::Running, dw10: dw10.0, pattern, passes: 0, written: None };
         self.touch();
         self.next_pass();
         Ok(())
@@ -114,7 +115,7 @@ impl Subsystem {
     /// A pass has ended.
     pub(crate) fn sanitize_pass_done(&mut self, now: Nanos, status: Status) {
         if !status.is_success() {
-            self.maintenance.sanitize.state = State::Failed;
+            self.maintenance.sanitize.state = SanitizeState::Failed;
         } else {
             self.maintenance.sanitize.passes += 1;
             if self.maintenance.sanitize.passes < self.maintenance.sanitize.all_passes() {
@@ -123,7 +124,7 @@ impl Subsystem {
             }
             self.empty_zones(now);
             (1..=self.namespaces.list.len() as u32).for_each(|nsid| self.make_readable(nsid));
-            self.maintenance.sanitize.state = State::Done;
+            self.maintenance.sanitize.state = SanitizeState::Done;
             self.maintenance.sanitize.written = Some(self.total_work().write_bytes);
         }
         self.bar_all();
@@ -165,7 +166,7 @@ impl Subsystem {
 
     /// Everything is restored: an operation that was under way goes on, I/O is refused where it was.
     pub(crate) fn resume_sanitize(&mut self) {
-        if self.maintenance.sanitize.state == State::Running {
+        if self.maintenance.sanitize.state == SanitizeState::Running {
             self.next_pass();
         }
         self.bar_all();
@@ -184,16 +185,16 @@ impl Subsystem {
         let Sanitize { state, dw10, passes, written, .. } = self.maintenance.sanitize;
         let part = u32::from(self.job_progress(JobKind::Sanitize).unwrap_or(0));
         let progress = (passes * 65536 + part) / self.maintenance.sanitize.all_passes();
-        let running = state == State::Running;
+        let running = state == SanitizeState::Running;
         let status = match state {
-            State::Never => sanitize_status::NEVER,
-            State::Done => sanitize_status::DONE,
-            State::Running => sanitize_status::IN_PROGRESS,
-            State::Failed => sanitize_status::FAILED,
+            SanitizeState::Never => sanitize_status::NEVER,
+            SanitizeState::Done => sanitize_status::DONE,
+            SanitizeState::Running => sanitize_status::IN_PROGRESS,
+            SanitizeState::Failed => sanitize_status::FAILED,
         };
         let overwrites = SanitizeDw10(dw10).sanact() == action::OVERWRITE;
         let passes = if overwrites { passes.min(SanitizeDw10(dw10).passes()) as u16 } else { 0 };
-        let untouched = written == Some(self.total_work().write_bytes) && state == State::Done;
+        let untouched = written == Some(self.total_work().write_bytes) && state == SanitizeState::Done;
         let unknown = U32::new(NONE);
         SanitizeStatus {
             sprog: U16::new(if running { progress.min(0xfffe) as u16 } else { 0xffff }),
@@ -215,12 +216,12 @@ pub(crate) const SECTION: Section = Section { id: 4, version: 1, save, restore }
 
 pub(crate) fn save(drive: &Subsystem, to: &mut Writer) {
     let Sanitize { state, dw10, pattern, passes, written } = drive.maintenance.sanitize;
-    if state != State::Never || dw10 != 0 {
+    if state != SanitizeState::Never || dw10 != 0 {
         to.u8(match state {
-            State::Never => 0,
-            State::Done => 1,
-            State::Running => 2,
-            State::Failed => 3,
+            SanitizeState::Never => 0,
+            SanitizeState::Done => 1,
+            SanitizeState::Running => 2,
+            SanitizeState::Failed => 3,
         });
         // Whether nothing was written since.
         to.u8(u8::from(written == Some(drive.total_work().write_bytes)));
@@ -230,17 +231,17 @@ pub(crate) fn save(drive: &Subsystem, to: &mut Writer) {
 
 pub(crate) fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), Damaged> {
     let state = match from.u8()? {
-        0 => State::Never,
-        1 => State::Done,
-        2 => State::Running,
-        3 => State::Failed,
+        0 => SanitizeState::Never,
+        1 => SanitizeState::Done,
+        2 => SanitizeState::Running,
+        3 => SanitizeState::Failed,
         _ => return Err(Damaged),
     };
     let erased = from.u8()? == 1;
     let (dw10, pattern, passes) = (from.u32()?, from.u32()?, from.u32()?);
     let written = erased.then(|| drive.total_work().write_bytes);
     drive.maintenance.sanitize = Sanitize { state, dw10, pattern, passes, written };
-    if state == State::Running && passes >= drive.maintenance.sanitize.all_passes() {
+    if state == SanitizeState::Running && passes >= drive.maintenance.sanitize.all_passes() {
         return Err(Damaged);
     }
     Ok(())

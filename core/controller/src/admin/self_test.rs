@@ -1,9 +1,9 @@
 //! Device Self-test (base 2.0, 5.9): the command, its segments, and its log page.
 
-use crate::admin::{Admin, Outcome};
+use crate::admin::{Admin, AdminOutcome};
 use crate::event::Op;
 use crate::maintenance::job::{Drain, Job, JobKind, NO_DATA};
-use crate::maintenance::self_test::{RESULTS, Running};
+use crate::maintenance::self_test::{RESULTS, RunningTest};
 use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
@@ -36,9 +36,9 @@ impl Subsystem {
     }
 
     /// Device Self-test.
-    pub(crate) fn device_self_test(&mut self, now: Nanos, admin: &Admin) -> Outcome {
+    pub(crate) fn device_self_test(&mut self, now: Nanos, admin: &Admin) -> AdminOutcome {
         let code = admin.sqe.cdw10.get() as u8 & 0xf;
-        Outcome::status(self.begin_self_test(now, admin, code).err().unwrap_or(Status::SUCCESS))
+        AdminOutcome::status(self.begin_self_test(now, admin, code).err().unwrap_or(Status::SUCCESS))
     }
 
     fn begin_self_test(&mut self, now: Nanos, admin: &Admin, code: u8) -> Result<(), Status> {
@@ -58,11 +58,11 @@ impl Subsystem {
             return Err(Status::SELF_TEST_IN_PROGRESS);
         }
         let by = self.ctrl(admin.c).map(|ctrl| (admin.c, ctrl.generation));
-        self.run_self_test(now, Running { code, nsid, by });
+        self.run_self_test(now, RunningTest { code, nsid, by });
         Ok(())
     }
 
-    fn run_self_test(&mut self, now: Nanos, running: Running) {
+    fn run_self_test(&mut self, now: Nanos, running: RunningTest) {
         self.maintenance.self_test.running = Some(running);
         self.touch();
         // The quick segments; the media in steps.
@@ -131,7 +131,7 @@ impl Subsystem {
     /// A controller is reset, or gone: a short test that it began ends.
     pub(crate) fn reset_ends_self_test(&mut self, now: Nanos, c: u32) {
         let by = self.ctrl(c).map(|ctrl| (c, ctrl.generation));
-        let ends = |r: &Running| r.code == self_test::SHORT && r.by.is_some() && r.by == by;
+        let ends = |r: &RunningTest| r.code == self_test::SHORT && r.by.is_some() && r.by == by;
         if self.maintenance.self_test.running.as_ref().is_some_and(ends) {
             self.end_self_test(now, self_test_result::ABORTED_BY_RESET);
         }
@@ -189,6 +189,6 @@ pub(crate) fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> R
         let bytes: [u8; size_of::<SelfTestResult>()] = from.array()?;
         drive.maintenance.self_test.results.push_back(SelfTestResult::read_from_bytes(&bytes).map_err(|_| Damaged)?);
     }
-    drive.maintenance.self_test.running = (code != 0).then_some(Running { code, nsid, by: None });
+    drive.maintenance.self_test.running = (code != 0).then_some(RunningTest { code, nsid, by: None });
     Ok(())
 }

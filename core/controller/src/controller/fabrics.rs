@@ -1,7 +1,7 @@
 //! Fabrics: Connect and its refusals, properties, Disconnect (base 2.0, 3.3 and 6).
 
-use crate::admin::Outcome;
-use crate::config::Kind;
+use crate::admin::AdminOutcome;
+use crate::config::SubsystemKind;
 use crate::controller::{Shutdown, Transport};
 use crate::event::{ControllerHandle, SqHandle};
 use crate::host::{Host, Owner, Tag};
@@ -150,7 +150,7 @@ impl Subsystem {
                 return Err(invalid(true, offset_of!(ConnectData, cntlid)));
             }
             // Discovery controllers without a timer are those that are not persistent: they have a time of their own.
-            let is_io = self.config.kind == Kind::Io;
+            let is_io = self.config.kind == SubsystemKind::Io;
             if is_io && request.keep_alive && command.kato.get() == 0 {
                 return Err(refused(Status::KEEP_ALIVE_INVALID));
             }
@@ -178,7 +178,7 @@ impl Subsystem {
     /// The controller that an I/O queue wants to join, if it may.
     fn find_association(&self, qid: u16, host: &str, data: &ConnectData) -> Result<u32, ConnectError> {
         let bad_qid = || invalid(false, offset_of!(Connect, qid));
-        if self.config.kind != Kind::Io {
+        if self.config.kind != SubsystemKind::Io {
             return Err(bad_qid());
         }
         let id = data.cntlid.get();
@@ -282,34 +282,34 @@ impl Subsystem {
     }
 
     /// A fabrics command on an admin queue.
-    pub(crate) fn fabrics_admin<H: Host>(&mut self, now: Nanos, c: u32, sqe: &Sqe, host: &mut H) -> Outcome {
+    pub(crate) fn fabrics_admin<H: Host>(&mut self, now: Nanos, c: u32, sqe: &Sqe, host: &mut H) -> AdminOutcome {
         match FabricsType(fabrics::fctype(sqe).unwrap_or_default()) {
             FabricsType::PROPERTY_GET => self.property_get(c, &Property::from(*sqe)),
             FabricsType::PROPERTY_SET => self.property_set(now, c, &Property::from(*sqe), host),
-            FabricsType::CONNECT => Outcome::status(Status::COMMAND_SEQUENCE_ERROR.dnr()),
-            FabricsType::DISCONNECT => Outcome::status(Status::DISCONNECT_INVALID_QUEUE_TYPE.dnr()),
-            _ => Outcome::status(Status::INVALID_OPCODE.dnr()),
+            FabricsType::CONNECT => AdminOutcome::status(Status::COMMAND_SEQUENCE_ERROR.dnr()),
+            FabricsType::DISCONNECT => AdminOutcome::status(Status::DISCONNECT_INVALID_QUEUE_TYPE.dnr()),
+            _ => AdminOutcome::status(Status::INVALID_OPCODE.dnr()),
         }
     }
 
     /// Property Get (base 2.0, 6.5): those that message-based controllers have.
-    fn property_get(&self, c: u32, command: &Property) -> Outcome {
+    fn property_get(&self, c: u32, command: &Property) -> AdminOutcome {
         let offset = command.ofst.get();
         let has = matches!(offset, register::CAP | register::VS | register::CC | register::CSTS | register::CRTO);
         match command.size() {
             Some(size) if has && register::size_at(offset) == Some(size) => {
-                Outcome::Done(Status::SUCCESS, self.read_register(c, offset, size))
+                AdminOutcome::Done(Status::SUCCESS, self.read_register(c, offset, size))
             }
-            _ => Outcome::status(Status::INVALID_FIELD.dnr()),
+            _ => AdminOutcome::status(Status::INVALID_FIELD.dnr()),
         }
     }
 
     /// Property Set (base 2.0, 6.6): CC is the only one to set.
-    fn property_set<H: Host>(&mut self, now: Nanos, c: u32, command: &Property, host: &mut H) -> Outcome {
+    fn property_set<H: Host>(&mut self, now: Nanos, c: u32, command: &Property, host: &mut H) -> AdminOutcome {
         if command.ofst.get() != register::CC || command.size() != Some(4) {
-            return Outcome::status(Status::INVALID_FIELD.dnr());
+            return AdminOutcome::status(Status::INVALID_FIELD.dnr());
         }
         self.write_cc(now, c, Cc(command.value.get() as u32), host);
-        Outcome::status(Status::SUCCESS)
+        AdminOutcome::status(Status::SUCCESS)
     }
 }

@@ -1,7 +1,7 @@
 //! What one controller remembers.
 
 use crate::admin::async_events::Aer;
-use crate::admin::exactly_once::Kept;
+use crate::admin::exactly_once::CountedCommand;
 use crate::config::ClassFrom;
 use crate::event::ControllerHandle;
 use crate::host::Owner;
@@ -17,7 +17,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
-use weir_arbiter::{Burst, GroupKey, Mechanism, Quanta, Settings, Weights};
+use weir_arbiter::{ArbiterSettings, Burst, GroupKey, Mechanism, Quanta, Weights};
 use weir_spec::nvme::Sqe;
 use weir_spec::nvme::feature::{Arbitration, HostBehavior, Power};
 use weir_spec::nvme::log::AsyncEvent;
@@ -83,7 +83,7 @@ pub(crate) struct Features {
 
 impl Features {
     pub fn new(volatile_write_cache: bool) -> Self {
-        let defaults = Settings::new(Mechanism::Rr);
+        let defaults = ArbiterSettings::new(Mechanism::Rr);
         let w = |weight: u16| u32::from(weight - 1);
         let Weights { high, medium, low } = defaults.weights;
         Self {
@@ -195,7 +195,7 @@ pub(crate) struct Controller {
     /// Rings: its door keeps a journal of what it takes from them.
     pub journaled: bool,
     /// Rings: admin commands that were kept, and may still be, event requests apart.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<CountedCommand>,
     /// Rings: tells this controller from all others that any process has had, where it outlives its process; else 0.
     pub life: u64,
     /// Rings: admin commands that were taken in that life.
@@ -251,7 +251,7 @@ impl Controller {
     }
 
     /// How it orders its own queues: CC.AMS and its features.
-    pub fn arbitration(&self) -> Settings {
+    pub fn arbitration(&self) -> ArbiterSettings {
         let a = self.features.arbitration;
         let weight = |w: u32| w as u16 + 1;
         let mechanism = match self.cc.ams() {
@@ -259,7 +259,7 @@ impl Controller {
             ams::VENDOR => Mechanism::Drr,
             _ => Mechanism::Rr,
         };
-        Settings {
+        ArbiterSettings {
             mechanism,
             weights: Weights { high: weight(a.hpw()), medium: weight(a.mpw()), low: weight(a.lpw()) },
             burst: Burst::from_bits(a.ab() as u8),

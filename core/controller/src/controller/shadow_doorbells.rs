@@ -1,6 +1,6 @@
 //! Serves the shadow doorbells of ring controllers.
 
-use crate::admin::{Admin, Outcome};
+use crate::admin::{Admin, AdminOutcome};
 use crate::event::ControllerHandle;
 use crate::host::Host;
 use crate::queues::queue::NONE;
@@ -121,25 +121,25 @@ impl Subsystem {
     }
 
     /// Doorbell Buffer Config (base 2.0, 5.8). The current doorbells are copied into the pages, which hold anything.
-    pub(crate) fn doorbell_buffer_config<H: Host>(&mut self, admin: &Admin, host: &mut H) -> Outcome {
-        let Some(ctrl) = self.ctrl(admin.c) else { return Outcome::status(Status::INTERNAL_ERROR) };
+    pub(crate) fn doorbell_buffer_config<H: Host>(&mut self, admin: &Admin, host: &mut H) -> AdminOutcome {
+        let Some(ctrl) = self.ctrl(admin.c) else { return AdminOutcome::status(Status::INTERNAL_ERROR) };
         let page = 1u64 << (12 + ctrl.cc.mps());
         let [doorbells, event_indexes] = admin.sqe.dptr.map(|prp| prp.get());
         if doorbells % page != 0 || event_indexes % page != 0 || doorbells == event_indexes {
-            return Outcome::status(Status::INVALID_FIELD.dnr());
+            return AdminOutcome::status(Status::INVALID_FIELD.dnr());
         }
         let (most, queues) = (self.config.max_io_queues.saturating_add(1), (page / 8).min(0xffff) as u16);
         let shadow = Shadow { doorbells, event_indexes, queues: queues.min(most) };
         let last = ctrl.sqs.len().max(ctrl.cqs.len()).min(shadow.queues.into()) as u16;
         for qid in 0..last {
             if let Err(status) = self.mirror(admin.c, qid, &shadow, host) {
-                return Outcome::status(status);
+                return AdminOutcome::status(status);
             }
         }
         if let Some(ctrl) = self.ctrl_mut(admin.c) {
             ctrl.shadow = Some(shadow);
         }
-        Outcome::status(Status::SUCCESS)
+        AdminOutcome::status(Status::SUCCESS)
     }
 
     /// Writes where the doorbells of a pair of queues stand into both pages.

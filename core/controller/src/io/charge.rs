@@ -4,7 +4,7 @@ use crate::config::Cost;
 use crate::event::Op;
 use crate::host::{DataPointer, Host};
 use crate::io::plan;
-use crate::io::plan::Plan;
+use crate::io::plan::CommandPlan;
 use crate::io::timing::Operation;
 use crate::pointer::check_pointer;
 use crate::queues::command::{Command, flag};
@@ -14,7 +14,7 @@ use weir_spec::nvme::{IoOpcode, Status};
 
 impl Subsystem {
     #[inline]
-    pub(crate) fn cost(&self, plan: &Result<Plan, Status>, command: &Command) -> u32 {
+    pub(crate) fn cost(&self, plan: &Result<CommandPlan, Status>, command: &Command) -> u32 {
         match (plan, self.config.cost) {
             (Ok(plan), Cost::DeviceTime) if self.timing.0.is_some() => self.device_time(plan, command),
             (Ok(plan), Cost::Bytes | Cost::DeviceTime) if matches!(plan.op, Op::Read | Op::Write | Op::Compare) => {
@@ -30,8 +30,8 @@ impl Subsystem {
 
     /// The ranges of a deallocation are not known yet; it is charged like a command without data.
     #[cold]
-    fn device_time(&self, plan: &Plan, command: &Command) -> u32 {
-        let Plan { op, offset, len, .. } = *plan;
+    fn device_time(&self, plan: &CommandPlan, command: &Command) -> u32 {
+        let CommandPlan { op, offset, len, .. } = *plan;
         let cost = |op| {
             let operation = Operation { op, offset, len, fua: command.is(flag::FUA), placement: 0 };
             self.timing.0.as_ref().map_or(0, |inside| inside.cost(operation))
@@ -48,7 +48,7 @@ impl Subsystem {
         command: &Command,
         data: &DataPointer,
         host: &mut H,
-    ) -> Result<Plan, Status> {
+    ) -> Result<CommandPlan, Status> {
         let plan = match command.is(flag::HOLE | flag::PLACED | flag::FUSED) {
             true => self.plan_flagged(q, command, data, host),
             false => plan::plan(&self.namespaces.list, command, mdts),
@@ -68,7 +68,7 @@ impl Subsystem {
         command: &Command,
         data: &DataPointer,
         host: &mut H,
-    ) -> Result<Plan, Status> {
+    ) -> Result<CommandPlan, Status> {
         let mdts = self.sq(q).mdts;
         if command.is(flag::HOLE) {
             return Err(Status::ABORT_REQUESTED);
@@ -79,7 +79,7 @@ impl Subsystem {
                 return Err(Status::INVALID_FIELD.dnr());
             }
             let len = self.measure_copy(q, command, &data.of(plan.transfer), host);
-            return Ok(Plan { len, ..plan });
+            return Ok(CommandPlan { len, ..plan });
         }
         // A directive that is not enabled (base 2.1, 8.1.8).
         self.placement.as_ref().ok_or(Status::INVALID_FIELD.dnr())?;

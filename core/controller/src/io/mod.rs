@@ -17,14 +17,14 @@ pub(crate) mod starting;
 pub(crate) mod timing;
 pub(crate) mod work;
 
-use crate::event::{Effect, Effects, Io, Op, Request, SlotId, SqHandle};
-use crate::host::{DataPointer, Host, Owner, Tag, Taken};
-use crate::io::plan::Plan;
+use crate::event::{BlockRequest, Effect, Effects, Io, Op, SlotId, SqHandle};
+use crate::host::{DataPointer, Host, Owner, RingCompletion, Tag};
+use crate::io::plan::CommandPlan;
 use crate::io::slots::SlotState;
 use crate::io::slow_path::fused::Half;
 use crate::io::starting::{NOT_JUDGED, Starting};
 use crate::io::timing::Operation;
-use crate::io::work::Steps;
+use crate::io::work::RemainingWork;
 use crate::queues::command::{Command, flag, of_ring, words_of};
 use crate::queues::queue::{NONE, SqState};
 use crate::stats::Work;
@@ -85,7 +85,7 @@ impl Subsystem {
     fn soon(&self, nsid: u32, slba: u64) {
         let offset = self.namespaces.active(nsid).ok().and_then(|ns| ns.locate(slba, 1));
         if let (Some(inside), Some(offset)) = (&self.timing.0, offset) {
-            inside.soon(offset);
+            inside.prefetch(offset);
         }
     }
 
@@ -101,7 +101,7 @@ impl Subsystem {
     }
 
     /// A request in bytes from a front controller's door.
-    pub(crate) fn submit<H: Host>(&mut self, queue: SqHandle, request: &Request, tag: Tag, host: &mut H) {
+    pub(crate) fn submit<H: Host>(&mut self, queue: SqHandle, request: &BlockRequest, tag: Tag, host: &mut H) {
         let Some(q) = self.resolve_queue(queue).filter(|q| self.sq(*q).front) else { return };
         let shift = self.namespaces.active(request.nsid).map_or(9, |ns| ns.shift);
         let command = Command::from_request(request, shift, tag);
@@ -307,7 +307,7 @@ impl Subsystem {
         &mut self,
         now: Nanos,
         (key, at): (QueueKey, u32),
-        (plan, command): (&Result<Plan, Status>, &Command),
+        (plan, command): (&Result<CommandPlan, Status>, &Command),
         more: bool,
     ) -> Nanos {
         let cost = self.cost(plan, command);
@@ -464,7 +464,7 @@ impl Subsystem {
         }
         let tenant = usize::from(self.sq(slot.queue).tenant);
         self.judge_done(now, id, tenant);
-        if let Some(Steps { second: Some(second), todo, .. }) = &steps {
+        if let Some(RemainingWork { second: Some(second), todo, .. }) = &steps {
             // The comparison failed where the write had not begun.
             return self.end_pair(&slot, second, (status, todo.is_empty()), host);
         }
@@ -546,7 +546,7 @@ impl Subsystem {
         let cq = self.queues.cqs[index as usize].as_mut().expect("a ring has its completion queue");
         let mut vector = cq.vector;
         let gated = cq.gated;
-        let taken = Taken { tag: Tag(tag), place: cq.place() };
+        let taken = RingCompletion { tag: Tag(tag), place: cq.place() };
         let (address, phase) = cq.produce();
         cqe.set_phase(phase);
         if gated {

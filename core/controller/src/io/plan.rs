@@ -13,7 +13,7 @@ use weir_spec::nvme::{IoOpcode, Status};
 
 /// What a valid command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct CommandPlan {
     pub op: Op,
     pub offset: u64,
     /// Bytes of media touched; for dataset management those of its ranges come later.
@@ -28,7 +28,7 @@ pub(crate) struct Plan {
 
 /// Checks a command and says what it does. `mdts` is in bytes.
 #[inline]
-pub(crate) fn plan(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
+pub(crate) fn plan(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<CommandPlan, Status> {
     let opcode = IoOpcode(command.opcode);
     if command.flags & (flag::FUSED | flag::RAGGED) != 0 {
         return Err(Status::INVALID_FIELD.dnr());
@@ -52,24 +52,25 @@ pub(crate) fn plan(namespaces: &Namespaces, command: &Command, mdts: u64) -> Res
     }
     let offset = ns.locate(command.slba, command.blocks.into()).ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
     let len = u32::try_from(len).map_err(|_| Status::INVALID_FIELD.dnr())?;
-    Ok(Plan { op, offset, len, transfer: if moves { len } else { 0 }, empty: false, slow: ns.is_slow() })
+    Ok(CommandPlan { op, offset, len, transfer: if moves { len } else { 0 }, empty: false, slow: ns.is_slow() })
 }
 
-pub(crate) fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
-    let flush = Plan { op: Op::Flush, offset: 0, len: 0, transfer: 0, empty: false, slow: false };
+pub(crate) fn plan_flush(namespaces: &Namespaces, command: &Command) -> Result<CommandPlan, Status> {
+    let flush = CommandPlan { op: Op::Flush, offset: 0, len: 0, transfer: 0, empty: false, slow: false };
     if command.nsid == NSID_ALL {
         let slow = flush_asks(namespaces.iter().flatten().map(|ns| ns.why), NSID_ALL)
             || namespaces.iter().flatten().any(|ns| ns.volatile);
-        return Ok(Plan { slow, ..flush });
+        return Ok(CommandPlan { slow, ..flush });
     }
     let ns = active(namespaces, command.nsid)?;
     let slow = ns.volatile || ns.is_slow() && flush_asks(core::iter::once(ns.why), command.nsid);
-    Ok(Plan { offset: ns.start, slow, ..flush })
+    Ok(CommandPlan { offset: ns.start, slow, ..flush })
 }
 
-pub(crate) fn plan_dataset(namespaces: &Namespaces, command: &Command) -> Result<Plan, Status> {
+pub(crate) fn plan_dataset(namespaces: &Namespaces, command: &Command) -> Result<CommandPlan, Status> {
     let ns = active(namespaces, command.nsid)?;
-    let mut plan = Plan { op: Op::Deallocate, offset: ns.start, len: 0, transfer: 0, empty: false, slow: ns.is_slow() };
+    let mut plan =
+        CommandPlan { op: Op::Deallocate, offset: ns.start, len: 0, transfer: 0, empty: false, slow: ns.is_slow() };
     ns.barred.map_or(Ok(()), Err)?;
     if ns.zoned {
         // A hint that is not followed: only a reset makes room in a zone.
@@ -89,17 +90,17 @@ pub(crate) fn plan_dataset(namespaces: &Namespaces, command: &Command) -> Result
 
 /// I/O management: whether the drive has it is seen when it starts.
 #[cold]
-pub(crate) fn plan_management(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
+pub(crate) fn plan_management(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<CommandPlan, Status> {
     let ns = active(namespaces, command.nsid)?;
     ns.barred.map_or(Ok(()), Err)?;
     let bytes = management_bytes(command)?;
     let transfer = u32::try_from(bytes).ok().filter(|b| u64::from(*b) <= mdts);
     let transfer = transfer.ok_or(Status::INVALID_FIELD.dnr())?;
-    Ok(Plan { op: Op::Flush, offset: ns.start, len: 0, transfer, empty: false, slow: true })
+    Ok(CommandPlan { op: Op::Flush, offset: ns.start, len: 0, transfer, empty: false, slow: true })
 }
 
 /// Verify, Write Uncorrectable, Copy and the commands of reservations; `None`: it is none of them.
-pub(crate) fn plan_rare(namespaces: &Namespaces, command: &Command, mdts: u64) -> Option<Result<Plan, Status>> {
+pub(crate) fn plan_rare(namespaces: &Namespaces, command: &Command, mdts: u64) -> Option<Result<CommandPlan, Status>> {
     let opcode = IoOpcode(command.opcode);
     let invalid = Status::INVALID_FIELD.dnr();
     let blocks = || {
@@ -117,7 +118,7 @@ pub(crate) fn plan_rare(namespaces: &Namespaces, command: &Command, mdts: u64) -
             false => (Op::Verify, u32::try_from(len).map_err(|_| invalid)?),
             true => (Op::Flush, 0),
         };
-        Ok(Plan { op, offset, len, transfer: 0, empty: false, slow: true })
+        Ok(CommandPlan { op, offset, len, transfer: 0, empty: false, slow: true })
     };
     Some(match opcode {
         IoOpcode::VERIFY | IoOpcode::WRITE_UNCORRECTABLE => blocks(),
@@ -126,7 +127,7 @@ pub(crate) fn plan_rare(namespaces: &Namespaces, command: &Command, mdts: u64) -
             let bytes = reservation_bytes(opcode, command.slba as u32)?;
             active(namespaces, command.nsid).and_then(|ns| {
                 let transfer = u32::try_from(bytes).ok().filter(|b| u64::from(*b) <= mdts).ok_or(invalid)?;
-                Ok(Plan { op: Op::Flush, offset: ns.start, len: 0, transfer, empty: false, slow: true })
+                Ok(CommandPlan { op: Op::Flush, offset: ns.start, len: 0, transfer, empty: false, slow: true })
             })
         }
     })
@@ -134,7 +135,7 @@ pub(crate) fn plan_rare(namespaces: &Namespaces, command: &Command, mdts: u64) -
 
 /// Zone management and append, a vendor's commands, and those that are rare; no other opcode is known here.
 #[cold]
-pub(crate) fn plan_zones(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
+pub(crate) fn plan_zones(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<CommandPlan, Status> {
     if command.opcode >= FIRST_OPCODE {
         return plan_vendor(namespaces, command, mdts);
     }
@@ -149,7 +150,7 @@ pub(crate) fn plan_zones(namespaces: &Namespaces, command: &Command, mdts: u64) 
     };
     ns.barred.map_or(Ok(()), Err)?;
     let invalid = Status::INVALID_FIELD.dnr();
-    let mut plan = Plan { op: Op::Write, offset: ns.start, len: 0, transfer: 0, empty: false, slow: true };
+    let mut plan = CommandPlan { op: Op::Write, offset: ns.start, len: 0, transfer: 0, empty: false, slow: true };
     match ZonedOpcode(command.opcode) {
         ZonedOpcode::ZONE_APPEND => {
             plan.len = u32::try_from(u64::from(command.blocks) << ns.shift).map_err(|_| invalid)?;
@@ -173,7 +174,7 @@ pub(crate) fn plan_zones(namespaces: &Namespaces, command: &Command, mdts: u64) 
 }
 
 /// A command of the namespace's own set.
-pub(crate) fn plan_vendor(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<Plan, Status> {
+pub(crate) fn plan_vendor(namespaces: &Namespaces, command: &Command, mdts: u64) -> Result<CommandPlan, Status> {
     let of = |set: &&'static [VendorOpcode]| {
         set.iter().find(|c| c.queue == VendorQueue::Io && c.opcode == command.opcode).copied()
     };
@@ -194,7 +195,7 @@ pub(crate) fn plan_vendor(namespaces: &Namespaces, command: &Command, mdts: u64)
     let transfer = u32::try_from(transfer).map_err(|_| Status::INVALID_FIELD.dnr())?;
     let op = if known.changes { Op::Write } else { Op::Read };
     let len = transfer.max(known.charge.saturating_mul(command.blocks));
-    Ok(Plan { op, offset: ns.start, len, transfer, empty: false, slow: true })
+    Ok(CommandPlan { op, offset: ns.start, len, transfer, empty: false, slow: true })
 }
 
 /// Whether a flush has to ask somebody first.
@@ -250,7 +251,7 @@ pub(crate) const fn range_len(dw12: CopyDw12) -> u32 {
 }
 
 /// What a Copy does, as far as its entry tells.
-pub(crate) fn plan_copy(ns: &Namespace, command: &Command) -> Result<Plan, Status> {
+pub(crate) fn plan_copy(ns: &Namespace, command: &Command) -> Result<CommandPlan, Status> {
     let dw12 = CopyDw12(command.blocks);
     if ns.why & why::VENDOR != 0 {
         return Err(Status::INVALID_OPCODE.dnr());
@@ -267,5 +268,5 @@ pub(crate) fn plan_copy(ns: &Namespace, command: &Command) -> Result<Plan, Statu
         return Err(Status::COMMAND_SIZE_LIMIT.dnr());
     }
     let transfer = (dw12.nr() + 1) * range_len(dw12);
-    Ok(Plan { op: Op::Copy, offset: ns.start, len: 0, transfer, empty: false, slow: true })
+    Ok(CommandPlan { op: Op::Copy, offset: ns.start, len: 0, transfer, empty: false, slow: true })
 }

@@ -1,7 +1,7 @@
 //! Commands in flight, and the timers of those whose service time has not passed.
 
 use crate::event::{Io, Op, SlotId};
-use crate::io::work::{Ranges, Steps};
+use crate::io::work::{Ranges, RemainingWork};
 use crate::namespace::metadata::Metadata;
 use crate::queues::command::Command;
 use crate::queues::queue::NONE;
@@ -418,7 +418,7 @@ impl Slots {
     }
 
     /// What is left of the command in this slot, if it is one of several steps.
-    fn steps(&self, id: u32) -> Option<&Steps> {
+    fn steps(&self, id: u32) -> Option<&RemainingWork> {
         let slot = self.slots.get(id as usize).filter(|slot| slot.state != SlotState::Free)?;
         self.work.get(slot.ranges as usize)?.steps.as_ref()
     }

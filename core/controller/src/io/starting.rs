@@ -1,8 +1,8 @@
 //! A command that has left its queue: all that goes with it until it has a slot.
 
 use crate::host::DataPointer;
-use crate::io::plan::Plan;
-use crate::queues::command::{Command, Words};
+use crate::io::plan::CommandPlan;
+use crate::queues::command::{Command, CommandWords};
 use weir_units::Nanos;
 
 /// A command that starts, or that waits to: for bytes in flight, for a slot, or for others that hold its blocks.
@@ -11,10 +11,10 @@ pub(crate) struct Starting {
     /// Its submission queue, as an arbiter key.
     pub queue: u32,
     pub command: Command,
-    pub plan: Plan,
+    pub plan: CommandPlan,
     pub data: DataPointer,
     /// What else is kept of its entry.
-    pub words: Words,
+    pub words: CommandWords,
     /// When it arrived, where its tenant's promises are judged; else [`NOT_JUDGED`].
     pub arrived: Nanos,
     /// DW0 and DW1 of its completion, where they were decided before a crash.

@@ -9,15 +9,15 @@ use weir_units::Nanos;
 
 /// A model of the drive's inside (flash, for one). It holds no data and reads no clock: each command is told to it when it
 /// begins, and it answers with the time at which the command is complete. Commands come in the order in which they begin.
-pub trait Service: Debug + Send + Any {
+pub trait TimingModel: Debug + Send + Any {
     /// A command begins at `now`; when it is complete, not before `now`. A deallocation of several ranges is told range by
-    /// range. Where that is not known yet, it is good until time passes: whoever needs it [asks to be told](Service::tell).
+    /// range. Where that is not known yet, it is good until time passes: whoever needs it [asks to be told](TimingModel::tell).
     fn begin(&mut self, now: Nanos, operation: Operation) -> When;
     /// The later of two points in time that it has named.
     fn later_of(&mut self, a: When, b: When) -> When {
         When::at(a.known_or(Nanos::NEVER).max(b.known_or(Nanos::NEVER)))
     }
-    /// Has `tag` told by [`Service::told`] when it is known when that is.
+    /// Has `tag` told by [`TimingModel::told`] when it is known when that is.
     fn tell(&mut self, when: When, tag: u64) {
         let _ = (when, tag);
     }
@@ -26,8 +26,8 @@ pub trait Service: Debug + Send + Any {
         let _ = now;
         None
     }
-    /// Goes on by itself to the next tag that was asked for, if that is known before `until`, and no further than that: as [`Service::told`]
-    /// at each time of [`Service::next_event`], for those who know that nothing else happens before.
+    /// Goes on by itself to the next tag that was asked for, if that is known before `until`, and no further than that: as [`TimingModel::told`]
+    /// at each time of [`TimingModel::next_event`], for those who know that nothing else happens before.
     fn told_before(&mut self, until: Nanos) -> Option<(u64, Nanos)> {
         loop {
             let at = self.next_event().filter(|at| *at < until)?;
@@ -43,7 +43,7 @@ pub trait Service: Debug + Send + Any {
     }
     /// A command for these bytes has arrived and waits for its turn: whatever deciding about it will need can be brought nearer.
     /// A hint, which may be wrong or missing.
-    fn soon(&self, offset: u64) {
+    fn prefetch(&self, offset: u64) {
         let _ = offset;
     }
     /// Flash with placement handles, where this is some (FDP): [`Operation::placement`] is then a hint for it.
@@ -94,12 +94,12 @@ pub struct Operation {
 
 /// The inside that a drive has, if any.
 #[derive(Debug, Default)]
-pub(crate) struct Timing(pub Option<Box<dyn Service>>);
+pub(crate) struct OwnTiming(pub Option<Box<dyn TimingModel>>);
 
 /// Tests copy drives to try every sequence of events on them; theirs have the fixed latency.
-impl Clone for Timing {
+impl Clone for OwnTiming {
     fn clone(&self) -> Self {
         assert!(self.0.is_none(), "a drive whose inside is a model of its own cannot be copied");
-        Timing(None)
+        OwnTiming(None)
     }
 }

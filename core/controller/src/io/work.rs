@@ -3,7 +3,7 @@
 use crate::event::Op;
 use crate::host::DataPointer;
 use crate::namespace::metadata::Metadata;
-use crate::queues::command::{Command, Words};
+use crate::queues::command::{Command, CommandWords};
 use crate::vendor::VendorWork;
 use crate::zns::ZonedOp;
 use alloc::vec::Vec;
@@ -23,7 +23,7 @@ pub(crate) struct Ranges {
     /// Of a copy: that of the blocks which it reads now.
     pub source: Option<Metadata>,
     /// What is left of a command of several steps, and what follows from its end.
-    pub steps: Option<Steps>,
+    pub steps: Option<RemainingWork>,
 }
 
 impl Ranges {
@@ -67,16 +67,16 @@ pub(crate) const PIECE: u64 = 1 << 30;
 
 /// One of them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
+pub(crate) enum WorkStep {
     /// Until then, for what has been begun already.
     Until(When),
     /// Bytes.
-    Move(Piece),
+    Move(WorkPiece),
 }
 
 /// Bytes to be moved.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct WorkPiece {
     pub op: Op,
     pub offset: u64,
     pub len: u32,
@@ -93,9 +93,9 @@ pub(crate) struct Piece {
 
 /// What is left of a command.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Steps {
+pub(crate) struct RemainingWork {
     /// The next one last.
-    pub todo: Vec<Step>,
+    pub todo: Vec<WorkStep>,
     /// The second command of a pair, which ends when the first does.
     pub second: Option<Partner>,
     /// Blocks, by start and end, that are readable again when it has succeeded.
@@ -113,5 +113,5 @@ pub(crate) struct Partner {
     pub command: Command,
     pub data: DataPointer,
     /// What is kept of its entry where a namespace has metadata.
-    pub words: Words,
+    pub words: CommandWords,
 }

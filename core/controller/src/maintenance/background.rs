@@ -10,7 +10,7 @@
 use crate::event::{Io, SlotId};
 use crate::host::{Host, Owner};
 use crate::io::slots::SlotState;
-use crate::maintenance::job::{Drain, Job, JobKind, Progress};
+use crate::maintenance::job::{Drain, Job, JobKind, JobProgress};
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::identify::NSID_ALL;
@@ -30,7 +30,7 @@ impl Subsystem {
     fn begin_job(&mut self) {
         let total =
             self.maintenance.background.jobs.front().map_or(0, |job| job.ranges.iter().map(|(_, len)| len).sum());
-        self.maintenance.background.at = Progress { total, ..Progress::default() };
+        self.maintenance.background.at = JobProgress { total, ..JobProgress::default() };
     }
 
     /// Forgets the jobs of a kind; their end is told to nobody.
@@ -52,7 +52,7 @@ impl Subsystem {
     /// How much of the job of a kind is done, of 65536; `None` where there is none. One that waits is at 0.
     pub(crate) fn job_progress(&self, kind: JobKind) -> Option<u16> {
         let place = self.maintenance.background.jobs.iter().position(|job| job.kind == kind)?;
-        let Progress { total, done, .. } = self.maintenance.background.at;
+        let JobProgress { total, done, .. } = self.maintenance.background.at;
         let part = if place == 0 { (u128::from(done) << 16) / u128::from(total.max(1)) } else { 0 };
         Some(part.min(0xffff) as u16)
     }

@@ -45,7 +45,7 @@ pub(crate) struct Job {
 
 /// How far the first job is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct JobProgress {
     pub total: u64,
     pub done: u64,
     /// The piece in flight: its slot, its length and when it began.
@@ -62,7 +62,7 @@ pub(crate) struct Progress {
 #[derive(Clone, Debug)]
 pub(crate) struct Background {
     pub jobs: VecDeque<Job>,
-    pub at: Progress,
+    pub at: JobProgress,
     /// When the first job is to be looked at again.
     pub wake: Nanos,
     /// How far the job has come that has failed last, of 65536.
@@ -72,7 +72,8 @@ pub(crate) struct Background {
 impl Default for Background {
     /// Nothing to do.
     fn default() -> Self {
-        let at = Progress { total: 0, done: 0, piece: None, rests_until: Nanos(0), drained: false, cancelled: false };
+        let at =
+            JobProgress { total: 0, done: 0, piece: None, rests_until: Nanos(0), drained: false, cancelled: false };
         Self { jobs: VecDeque::new(), at, wake: Nanos::NEVER, reached: 0 }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) const CAPABILITIES: u32 = sanicap::CRYPTO | sanicap::BLOCK | sanicap:
 
 /// How the last operation went, or goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SanitizeState {
     #[default]
     Never,
     Done,
@@ -27,7 +27,7 @@ pub(crate) enum State {
 /// The sanitize operations of a drive.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sanitize {
-    pub state: State,
+    pub state: SanitizeState,
     /// CDW10 and CDW11 of the command that began it.
     pub dw10: u32,
     pub pattern: u32,
@@ -48,9 +48,9 @@ impl Sanitize {
     /// What I/O commands are refused with.
     pub fn bar(&self) -> Option<Status> {
         match self.state {
-            State::Running => Some(Status::SANITIZE_IN_PROGRESS),
-            State::Failed => Some(Status::SANITIZE_FAILED.dnr()),
-            State::Never | State::Done => None,
+            SanitizeState::Running => Some(Status::SANITIZE_IN_PROGRESS),
+            SanitizeState::Failed => Some(Status::SANITIZE_FAILED.dnr()),
+            SanitizeState::Never | SanitizeState::Done => None,
         }
     }
 }

@@ -12,7 +12,7 @@ use weir_spec::nvme::maintenance::SelfTestResult;
 pub(crate) const RESULTS: usize = 20;
 /// The test under way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningTest {
     pub code: u8,
     pub nsid: u32,
     /// The controller that began it, with its generation; `None` after the loss of power.
@@ -22,7 +22,7 @@ pub(crate) struct Running {
 /// The self-tests of a drive.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SelfTest {
-    pub running: Option<Running>,
+    pub running: Option<RunningTest>,
     /// Newest first.
     pub results: VecDeque<SelfTestResult>,
 }

@@ -57,13 +57,13 @@ pub enum AnaScope<'a> {
 
 /// What the operator has said of access.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Access {
+pub(crate) struct AccessRules {
     all: AnaState,
     hosts: BTreeMap<String, AnaState>,
     ports: BTreeMap<SocketAddr, AnaState>,
 }
 
-impl Access {
+impl AccessRules {
     /// As it is configured.
     pub fn new(ports: &[(SocketAddr, AnaState)]) -> Self {
         Self { ports: ports.iter().copied().collect(), ..Self::default() }
@@ -88,7 +88,7 @@ impl Access {
 
     pub fn set(&mut self, scope: AnaScope<'_>, state: AnaState) {
         match scope {
-            AnaScope::All => *self = Access { all: state, ..Self::default() },
+            AnaScope::All => *self = AccessRules { all: state, ..Self::default() },
             AnaScope::Host(host) => {
                 self.hosts.insert(host.into(), state);
             }

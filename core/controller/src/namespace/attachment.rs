@@ -49,7 +49,7 @@ impl NamespaceSet {
 
 /// What is known of a namespace beside how it is addressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct NamespaceRecord {
     /// Bytes of data it was made for; its blocks are as many as fit.
     pub bytes: u64,
     /// One controller only (NMIC bit 0 is 0).
@@ -59,7 +59,7 @@ pub(crate) struct Record {
     pub hosts: Vec<String>,
 }
 
-impl Record {
+impl NamespaceRecord {
     /// Of a namespace of the configuration: everybody sees it.
     pub fn initial(bytes: u64) -> Self {
         Self { bytes, private: false, everyone: true, hosts: Vec::new() }
@@ -79,7 +79,7 @@ impl Record {
 }
 
 /// By NSID.
-pub(crate) type Records = BTreeMap<u32, Record>;
+pub(crate) type Records = BTreeMap<u32, NamespaceRecord>;
 
 /// A host's name without what is different every time it comes.
 pub(crate) fn known_as(host: &str) -> &str {
@@ -115,14 +115,14 @@ mod tests {
 
     #[test]
     fn hosts_are_remembered_as_exceptions() {
-        let mut open = Record::initial(0);
+        let mut open = NamespaceRecord::initial(0);
         assert!(open.seen_by("a"));
         open.remember("a", false);
         open.remember("a", false);
         assert!(!open.seen_by("a") && open.seen_by("b") && open.hosts.len() == 1);
         open.remember("a", true);
         assert!(open.seen_by("a") && open.hosts.is_empty());
-        let mut closed = Record { everyone: false, ..Record::initial(0) };
+        let mut closed = NamespaceRecord { everyone: false, ..NamespaceRecord::initial(0) };
         closed.remember(known_as("/run/vm.sock (process 77)"), true);
         assert!(closed.seen_by("/run/vm.sock") && !closed.seen_by("b"));
         for name in ["/run/vm (1).sock", "/run/vm (process x)", "/run/vm (process 1).sock", "/run/vm (process )", ""] {

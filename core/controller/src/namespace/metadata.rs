@@ -19,7 +19,7 @@ use zerocopy::little_endian::{U16, U32};
 
 /// An LBA format of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct BlockFormat {
     /// Bytes of metadata.
     pub metadata: u16,
     /// The block size as a power of two.
@@ -30,15 +30,15 @@ pub(crate) struct Layout {
     storage_bits: u8,
 }
 
-const fn plain(metadata: u16, shift: u8) -> Layout {
-    Layout { metadata, shift, guard: GuardSize::Bits16, storage_bits: 0 }
+const fn plain(metadata: u16, shift: u8) -> BlockFormat {
+    BlockFormat { metadata, shift, guard: GuardSize::Bits16, storage_bits: 0 }
 }
-const fn guard_64(metadata: u16, storage_bits: u8) -> Layout {
-    Layout { metadata, shift: 12, guard: GuardSize::Bits64, storage_bits }
+const fn guard_64(metadata: u16, storage_bits: u8) -> BlockFormat {
+    BlockFormat { metadata, shift: 12, guard: GuardSize::Bits64, storage_bits }
 }
 
 /// The LBA formats of a drive, in order. Their indexes are written down: new ones come last.
-pub(crate) const FORMATS: [Layout; 8] = [
+pub(crate) const FORMATS: [BlockFormat; 8] = [
     plain(0, 9),
     plain(0, 12),
     plain(8, 9),
@@ -50,8 +50,8 @@ pub(crate) const FORMATS: [Layout; 8] = [
 ];
 
 /// The LBA formats that a drive has.
-pub(crate) fn formats(management: &Management) -> impl Iterator<Item = Layout> + '_ {
-    let has = |f: &Layout| (f.metadata == 0 || management.metadata) && 1u32 << f.shift >= management.least_block;
+pub(crate) fn formats(management: &Management) -> impl Iterator<Item = BlockFormat> + '_ {
+    let has = |f: &BlockFormat| (f.metadata == 0 || management.metadata) && 1u32 << f.shift >= management.least_block;
     FORMATS.into_iter().filter(has)
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn extended_formats(management: &Management) -> IdentifyNvmNamespace 
 pub const METADATA_SHIFT: u32 = 6;
 
 /// An LBA format as Identify Namespace has it.
-pub(crate) fn lba_format(Layout { metadata, shift, .. }: Layout) -> LbaFormat {
+pub(crate) fn lba_format(BlockFormat { metadata, shift, .. }: BlockFormat) -> LbaFormat {
     // Small blocks cost more commands.
     LbaFormat { ms: U16::new(metadata), lbads: shift, rp: if shift < 12 { 1 } else { 0 } }
 }
@@ -105,8 +105,8 @@ impl Format {
 
     /// Blocks of a layout. `kind`: the type of the protection information, 0 for none, which lies first in the metadata or last.
     /// `None`: there is no room for it.
-    pub(crate) fn new(index: usize, layout: Layout, (kind, first): (u8, bool), extended: bool) -> Option<Self> {
-        let Layout { metadata, guard, storage_bits, .. } = layout;
+    pub(crate) fn new(index: usize, layout: BlockFormat, (kind, first): (u8, bool), extended: bool) -> Option<Self> {
+        let BlockFormat { metadata, guard, storage_bits, .. } = layout;
         let fits = kind == 0 || kind <= 3 && usize::from(metadata) >= guard.bytes();
         let (extended, first) = (extended && metadata > 0, first && kind > 0);
         fits.then_some(Self { index: index as u8, metadata, extended, kind, first, guard, storage_bits })

@@ -5,7 +5,7 @@
 //! ```
 //! Steps are a background job's. A reset of the controller, or the end of its connection, takes nothing but the answer away.
 
-use crate::admin::exactly_once::Kept;
+use crate::admin::exactly_once::CountedCommand;
 use crate::namespace::metadata::Format;
 use alloc::vec::Vec;
 
@@ -27,7 +27,7 @@ pub(crate) struct NamespaceJob {
     /// The admin command that waits: its queue, identifier and tag.
     pub waiter: Option<(u32, u16, u32)>,
     /// The command, and its controller's life, whether anybody waits or not: see [`crate::admin::exactly_once`].
-    pub by: (u64, Kept),
+    pub by: (u64, CountedCommand),
     /// DW0 of its completion.
     pub result: u64,
     /// NSID and DW10 of the command.

@@ -1,9 +1,9 @@
 //! The namespaces of a drive: how they are addressed, where they lie, who sees them, and what is being done to them.
 
-use crate::config::Config;
-use crate::error::Error;
-use crate::namespace::access::Access;
-use crate::namespace::attachment::{Record, Records};
+use crate::config::SubsystemConfig;
+use crate::error::ManagementError;
+use crate::namespace::access::AccessRules;
+use crate::namespace::attachment::{NamespaceRecord, Records};
 use crate::namespace::metadata::Format;
 use crate::namespace::namespace_job::NamespaceJob;
 use crate::namespace::ns_allocator::Allocator;
@@ -28,25 +28,25 @@ pub(crate) struct NamespaceTable {
     /// Namespaces that hosts have created so far.
     pub created: u64,
     /// How hosts reach them.
-    pub access: Access,
+    pub access: AccessRules,
     /// One has metadata, or had some: CDW12 to CDW15 and MPTR are kept of every command, not of a vendor's own only.
     pub any_metadata: bool,
 }
 
 impl NamespaceTable {
     /// Those of the configuration.
-    pub fn of_config(config: &Config) -> Result<Self, Error> {
+    pub fn of_config(config: &SubsystemConfig) -> Result<Self, ManagementError> {
         let mut list = Namespaces::new();
         for ns in &config.namespaces {
             if ns.nsid == 0 || ns.nsid > NSID_MAX {
-                return Err(Error::Namespace);
+                return Err(ManagementError::Namespace);
             }
             let at = ns.nsid as usize - 1;
             if list.len() <= at {
                 list.resize(at + 1, None);
             }
-            if list[at].replace(Namespace::new(ns).ok_or(Error::Namespace)?).is_some() {
-                return Err(Error::Namespace);
+            if list[at].replace(Namespace::new(ns).ok_or(ManagementError::Namespace)?).is_some() {
+                return Err(ManagementError::Namespace);
             }
         }
         Ok(Self {
@@ -57,21 +57,21 @@ impl NamespaceTable {
             next_job: 0,
             changed: false,
             created: 0,
-            access: Access::new(&config.ana_ports),
+            access: AccessRules::new(&config.ana_ports),
             any_metadata: false,
         })
     }
 
     /// Gives them the granules that they lie in, where hosts may make more of them.
-    pub fn allocate(&mut self, config: &Config) -> Result<(), Error> {
+    pub fn allocate(&mut self, config: &SubsystemConfig) -> Result<(), ManagementError> {
         let Some(management) = config.management.filter(|_| config.zoned.is_empty()) else { return Ok(()) };
         let mut allocator = Allocator::new(management.capacity);
         for config in &config.namespaces {
             let (nsid, bytes) = (config.nsid, config.size);
             if !allocator.claim_range(nsid, config.start, bytes.max(1)) {
-                return Err(Error::Namespace);
+                return Err(ManagementError::Namespace);
             }
-            self.records.insert(nsid, Record::initial(bytes));
+            self.records.insert(nsid, NamespaceRecord::initial(bytes));
         }
         self.list.resize(self.list.len().max(MANAGED), None);
         for ns in self.list.iter_mut().flatten() {

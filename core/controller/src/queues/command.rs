@@ -1,6 +1,6 @@
 //! A command that waits in a queue: what is kept of the 64 bytes of its entry.
 
-use crate::event::{Op, Request};
+use crate::event::{BlockRequest, Op};
 use crate::host::{DataPointer, Tag};
 use weir_spec::nvme::zns::ZonedOpcode;
 use weir_spec::nvme::{IoOpcode, nvm};
@@ -63,7 +63,7 @@ impl Command {
     }
 
     /// A request in bytes, for blocks of `1 << shift` bytes.
-    pub fn from_request(request: &Request, shift: u32, tag: Tag) -> Self {
+    pub fn from_request(request: &BlockRequest, shift: u32, tag: Tag) -> Self {
         let (mut opcode, mut flags) = (IoOpcode::FLUSH, if request.fua { flag::FUA } else { 0 });
         match request.op {
             Op::Read => opcode = IoOpcode::READ,
@@ -215,16 +215,16 @@ pub(crate) fn of_ring(entry: &[u64; 8], page_shift: u8) -> (Command, DataPointer
 }
 
 /// CDW12 and 13, CDW14 and 15, MPTR, and CDW2 and 3 of a command.
-pub(crate) type Words = [u64; 4];
+pub(crate) type CommandWords = [u64; 4];
 
-/// [`Words`]' third: MPTR is the address of an SGL segment with one descriptor (PSDT 10b).
+/// [`CommandWords`]' third: MPTR is the address of an SGL segment with one descriptor (PSDT 10b).
 pub(crate) const MPTR_SGL: u64 = 1;
-/// [`Words`]' third: an MPTR that is no address of a buffer.
+/// [`CommandWords`]' third: an MPTR that is no address of a buffer.
 pub(crate) const MPTR_WRONG: u64 = u64::MAX;
 
-/// What [`Words`] keeps of a ring's entry (base 2.0, Figure 87).
+/// What [`CommandWords`] keeps of a ring's entry (base 2.0, Figure 87).
 #[inline]
-pub(crate) fn words_of(entry: &[u64; 8]) -> Words {
+pub(crate) fn words_of(entry: &[u64; 8]) -> CommandWords {
     let mptr = match (entry[0] >> 14 & 3, entry[2] & 3) {
         (_, 1..) => MPTR_WRONG,
         (2, _) => entry[2] | MPTR_SGL,

@@ -2,7 +2,7 @@
 
 use crate::event::SqHandle;
 use crate::host::Owner;
-use crate::queues::command::{Command, Words};
+use crate::queues::command::{Command, CommandWords};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use weir_arbiter::QueueKey;
@@ -47,7 +47,7 @@ pub(crate) struct Sq {
     /// Message I/O queues: the entries.
     pub pending: Box<[Command]>,
     /// What else is kept of them, by the same place; empty while nothing was.
-    pub words: Vec<Words>,
+    pub words: Vec<CommandWords>,
     /// When they arrived, by the same place; empty while the tenant was promised nothing.
     pub arrived: Box<[Nanos]>,
     pub qid: u16,
@@ -108,7 +108,7 @@ impl Sq {
     }
 
     /// What else is kept of the command at a place of a message queue.
-    pub fn words_at(&self, at: u32) -> Words {
+    pub fn words_at(&self, at: u32) -> CommandWords {
         self.words.get(at as usize).copied().unwrap_or_default()
     }
 

@@ -1,6 +1,6 @@
 //! A drive's tables: controllers and queues come and go.
 
-use crate::config::Kind;
+use crate::config::SubsystemKind;
 use crate::controller::{Controller, DISCOVERY_ACTIVITY, Shutdown, Transport};
 use crate::event::{ControllerHandle, Effect, Effects, SqHandle};
 use crate::host::Owner;
@@ -88,7 +88,7 @@ impl Subsystem {
             id: free as u16 + 1,
             transport,
             tenant,
-            group: self.arbiter.add_group(key, weir_arbiter::Settings::default()),
+            group: self.arbiter.add_group(key, weir_arbiter::ArbiterSettings::default()),
             owner,
             host,
             hostid: [0; 16],
@@ -127,7 +127,7 @@ impl Subsystem {
             notices: Default::default(),
             kato: 0,
             needs_keep_alive: false,
-            idle_limit: if self.config.kind == Kind::Discovery { DISCOVERY_ACTIVITY } else { Nanos::NEVER },
+            idle_limit: if self.config.kind == SubsystemKind::Discovery { DISCOVERY_ACTIVITY } else { Nanos::NEVER },
             expires: Nanos::NEVER,
             class_from: None,
             wish: None,

@@ -17,7 +17,7 @@ use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
-use state::{Group, Outcome, Refusal, Registrant, Reservations, Standing, Who};
+use state::{Group, HostRole, Registrant, ReservationEffects, ReservationError, Reservations, Who};
 use weir_spec::nvme::feature::fid;
 use weir_spec::nvme::identify::NSID_ALL;
 use weir_spec::nvme::log::AsyncEvent;
@@ -107,11 +107,11 @@ impl Controller {
     }
 }
 
-fn status(refusal: Refusal) -> Status {
+fn status(refusal: ReservationError) -> Status {
     match refusal {
-        Refusal::Conflict => Status::RESERVATION_CONFLICT.dnr(),
-        Refusal::Invalid => Status::INVALID_FIELD.dnr(),
-        Refusal::Full => Status::INTERNAL_ERROR.dnr(),
+        ReservationError::Conflict => Status::RESERVATION_CONFLICT.dnr(),
+        ReservationError::Invalid => Status::INVALID_FIELD.dnr(),
+        ReservationError::Full => Status::INTERNAL_ERROR.dnr(),
     }
 }
 
@@ -160,7 +160,7 @@ impl Subsystem {
         }
     }
 
-    fn reserve<H: Host>(&mut self, starting: &Starting, host: &mut H) -> Result<Outcome, Status> {
+    fn reserve<H: Host>(&mut self, starting: &Starting, host: &mut H) -> Result<ReservationEffects, Status> {
         let Starting { queue, ref command, ref plan, data, .. } = *starting;
         let sq = self.sq(queue);
         let (owner, c) = (sq.owner, sq.controller);
@@ -211,7 +211,7 @@ impl Subsystem {
             if ids.is_empty() {
                 ids.push(0xffff);
             }
-            let rcsts = u8::from(reservations.standing(r.who) == Standing::Holder);
+            let rcsts = u8::from(reservations.standing(r.who) == HostRole::Holder);
             let hostid = if let Who::Host(id) = r.who { id } else { [0; 16] };
             for id in ids {
                 count = count.saturating_add(1);

@@ -28,7 +28,7 @@ pub(crate) enum Who {
 
 /// What somebody is for a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum HostRole {
     /// Not registered.
     Stranger,
     /// Registered, without the reservation.
@@ -49,15 +49,15 @@ pub(crate) enum Group {
 
 /// Whether a command may run under a reservation of that type. The same table as SPDK's `nvmf_ns_reservation_request_check`
 /// (lib/nvmf/ctrlr.c, with its unit tests), which has Flush, Write Uncorrectable, Write Zeroes and Dataset Management among the writes.
-pub(crate) fn permits(rtype: ReservationType, standing: Standing, group: Group) -> bool {
+pub(crate) fn permits(rtype: ReservationType, standing: HostRole, group: Group) -> bool {
     match (rtype, standing, group) {
-        (_, Standing::Holder, _) => true,
+        (_, HostRole::Holder, _) => true,
         (ReservationType::WRITE_EXCLUSIVE, _, group) => group == Group::Read,
         (ReservationType::WRITE_EXCLUSIVE_REGISTRANTS | ReservationType::WRITE_EXCLUSIVE_ALL, standing, group) => {
-            group == Group::Read || standing == Standing::Registrant
+            group == Group::Read || standing == HostRole::Registrant
         }
         (ReservationType::EXCLUSIVE_ACCESS_REGISTRANTS | ReservationType::EXCLUSIVE_ACCESS_ALL, standing, _) => {
-            standing == Standing::Registrant
+            standing == HostRole::Registrant
         }
         _ => false,
     }
@@ -77,7 +77,7 @@ pub(crate) struct Registrant {
 
 /// Why a command was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum ReservationError {
     /// Reservation Conflict.
     Conflict,
     /// Invalid Field in Command.
@@ -88,7 +88,7 @@ pub(crate) enum Refusal {
 
 /// What follows from a command that was accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct ReservationEffects {
     /// Who is to be told what.
     pub notices: Vec<(Who, NotificationType)>,
     /// Whose commands are to be aborted.
@@ -119,11 +119,11 @@ impl Reservations {
     }
 
     /// What somebody is here.
-    pub fn standing(&self, who: Who) -> Standing {
+    pub fn standing(&self, who: Who) -> HostRole {
         match (self.registrant(who), self.held) {
-            (None, _) => Standing::Stranger,
-            (Some(_), Some((holder, rtype))) if holder == who || is_all(rtype) => Standing::Holder,
-            _ => Standing::Registrant,
+            (None, _) => HostRole::Stranger,
+            (Some(_), Some((holder, rtype))) if holder == who || is_all(rtype) => HostRole::Holder,
+            _ => HostRole::Registrant,
         }
     }
 
@@ -147,22 +147,29 @@ impl Reservations {
     }
 
     /// Reservation Register (base 2.0, 7.3): current and new key.
-    pub fn register(&mut self, who: Who, dw10: ReservationDw10, keys: (u64, u64)) -> Result<Outcome, Refusal> {
+    pub fn register(
+        &mut self,
+        who: Who,
+        dw10: ReservationDw10,
+        keys: (u64, u64),
+    ) -> Result<ReservationEffects, ReservationError> {
         let (current, new) = keys;
         let ignore = dw10.iekey() == 1;
         if who == Who::Nobody {
-            return Err(Refusal::Conflict);
+            return Err(ReservationError::Conflict);
         }
         if dw10.cptpl() == cptpl::RESERVED {
-            return Err(Refusal::Invalid);
+            return Err(ReservationError::Invalid);
         }
         let action = RegisterAction(dw10.action() as u8);
         let known = self.registrant(who).map(|r| r.key);
-        let mut outcome = Outcome::default();
+        let mut outcome = ReservationEffects::default();
         match (action, known) {
-            (RegisterAction::REGISTER | RegisterAction::REPLACE, _) if new == 0 => return Err(Refusal::Invalid),
+            (RegisterAction::REGISTER | RegisterAction::REPLACE, _) if new == 0 => {
+                return Err(ReservationError::Invalid);
+            }
             (RegisterAction::REGISTER, Some(key)) if key == new => {}
-            (RegisterAction::REGISTER, Some(_)) => return Err(Refusal::Conflict),
+            (RegisterAction::REGISTER, Some(_)) => return Err(ReservationError::Conflict),
             (RegisterAction::REGISTER, None) => self.add(who, new)?,
             (RegisterAction::UNREGISTER, Some(key)) if ignore || key == current => {
                 let held = self.held;
@@ -178,8 +185,8 @@ impl Reservations {
                 self.registrants.iter_mut().filter(|r| r.who == who).for_each(|r| r.key = new);
             }
             (RegisterAction::REPLACE, None) if ignore => self.add(who, new)?,
-            (RegisterAction::UNREGISTER | RegisterAction::REPLACE, _) => return Err(Refusal::Conflict),
-            _ => return Err(Refusal::Invalid),
+            (RegisterAction::UNREGISTER | RegisterAction::REPLACE, _) => return Err(ReservationError::Conflict),
+            _ => return Err(ReservationError::Invalid),
         }
         match dw10.cptpl() {
             cptpl::CLEAR => self.ptpl = false,
@@ -190,9 +197,9 @@ impl Reservations {
         Ok(outcome)
     }
 
-    fn add(&mut self, who: Who, key: u64) -> Result<(), Refusal> {
+    fn add(&mut self, who: Who, key: u64) -> Result<(), ReservationError> {
         if self.registrants.len() >= REGISTRANTS {
-            return Err(Refusal::Full);
+            return Err(ReservationError::Full);
         }
         self.registrants.push(Registrant { who, key });
         Ok(())
@@ -214,42 +221,49 @@ impl Reservations {
         gone
     }
 
-    fn tell_others(&self, who: Who, what: NotificationType, outcome: &mut Outcome) {
+    fn tell_others(&self, who: Who, what: NotificationType, outcome: &mut ReservationEffects) {
         outcome.notices.extend(self.registrants.iter().filter(|r| r.who != who).map(|r| (r.who, what)));
     }
 
     /// Whether a command of Acquire or Release may say more: its sender is registered with the key that it names.
-    fn admit(&self, who: Who, dw10: ReservationDw10, current: u64) -> Result<(), Refusal> {
+    fn admit(&self, who: Who, dw10: ReservationDw10, current: u64) -> Result<(), ReservationError> {
         // IEKEY is Register's alone (RESCAP bit 7).
         if dw10.iekey() == 1 {
-            return Err(Refusal::Invalid);
+            return Err(ReservationError::Invalid);
         }
         match self.registrant(who) {
             Some(r) if r.key == current => Ok(()),
-            _ => Err(Refusal::Conflict),
+            _ => Err(ReservationError::Conflict),
         }
     }
 
     /// Reservation Acquire (base 2.0, 7.2): current key and the key to preempt.
-    pub fn acquire(&mut self, who: Who, dw10: ReservationDw10, keys: (u64, u64)) -> Result<Outcome, Refusal> {
+    pub fn acquire(
+        &mut self,
+        who: Who,
+        dw10: ReservationDw10,
+        keys: (u64, u64),
+    ) -> Result<ReservationEffects, ReservationError> {
         let (current, preempted) = keys;
         let rtype = ReservationType(dw10.rtype() as u8);
         let action = AcquireAction(dw10.action() as u8);
         if rtype.name().is_none() || action.name().is_none() {
-            return Err(Refusal::Invalid);
+            return Err(ReservationError::Invalid);
         }
         self.admit(who, dw10, current)?;
         if action == AcquireAction::ACQUIRE {
             return match self.held {
                 None => {
                     self.held = Some((who, rtype));
-                    Ok(Outcome::default())
+                    Ok(ReservationEffects::default())
                 }
-                Some((_, held)) if held == rtype && self.standing(who) == Standing::Holder => Ok(Outcome::default()),
-                Some(_) => Err(Refusal::Conflict),
+                Some((_, held)) if held == rtype && self.standing(who) == HostRole::Holder => {
+                    Ok(ReservationEffects::default())
+                }
+                Some(_) => Err(ReservationError::Conflict),
             };
         }
-        let mut outcome = Outcome::default();
+        let mut outcome = ReservationEffects::default();
         let gone = self.preempt(who, rtype, preempted, &mut outcome)?;
         outcome.notices.extend(gone.iter().map(|who| (*who, NotificationType::REGISTRATION_PREEMPTED)));
         if action == AcquireAction::PREEMPT_AND_ABORT {
@@ -265,8 +279,8 @@ impl Reservations {
         who: Who,
         rtype: ReservationType,
         key: u64,
-        outcome: &mut Outcome,
-    ) -> Result<Vec<Who>, Refusal> {
+        outcome: &mut ReservationEffects,
+    ) -> Result<Vec<Who>, ReservationError> {
         let holder_key = self.held.and_then(|(holder, _)| self.registrant(holder)).map(|r| r.key);
         let mut gone = match self.held {
             Some((_, held)) if is_all(held) && key == 0 => {
@@ -274,7 +288,7 @@ impl Reservations {
                 self.held = Some((who, rtype));
                 gone
             }
-            _ if key == 0 => return Err(Refusal::Invalid),
+            _ if key == 0 => return Err(ReservationError::Invalid),
             Some((_, held)) if !is_all(held) && holder_key == Some(key) => {
                 let gone = self.remove(|r| r.key == key && r.who != who);
                 self.held = Some((who, rtype));
@@ -284,20 +298,25 @@ impl Reservations {
                 gone
             }
             _ if self.registrants.iter().any(|r| r.key == key) => self.remove(|r| r.key == key),
-            _ => return Err(Refusal::Conflict),
+            _ => return Err(ReservationError::Conflict),
         };
         gone.retain(|w| *w != who);
         Ok(gone)
     }
 
     /// Reservation Release (base 2.0, 7.4): current key.
-    pub fn release(&mut self, who: Who, dw10: ReservationDw10, current: u64) -> Result<Outcome, Refusal> {
+    pub fn release(
+        &mut self,
+        who: Who,
+        dw10: ReservationDw10,
+        current: u64,
+    ) -> Result<ReservationEffects, ReservationError> {
         let action = ReleaseAction(dw10.action() as u8);
         if action.name().is_none() {
-            return Err(Refusal::Invalid);
+            return Err(ReservationError::Invalid);
         }
         self.admit(who, dw10, current)?;
-        let mut outcome = Outcome::default();
+        let mut outcome = ReservationEffects::default();
         if action == ReleaseAction::CLEAR {
             self.tell_others(who, NotificationType::RESERVATION_PREEMPTED, &mut outcome);
             self.registrants.clear();
@@ -306,9 +325,9 @@ impl Reservations {
             return Ok(outcome);
         }
         // What is not his he cannot release; that is no error.
-        let Some((_, held)) = self.held.filter(|_| self.standing(who) == Standing::Holder) else { return Ok(outcome) };
+        let Some((_, held)) = self.held.filter(|_| self.standing(who) == HostRole::Holder) else { return Ok(outcome) };
         if u32::from(held.0) != dw10.rtype() {
-            return Err(Refusal::Invalid);
+            return Err(ReservationError::Invalid);
         }
         self.held = None;
         if !matches!(held, ReservationType::WRITE_EXCLUSIVE | ReservationType::EXCLUSIVE_ACCESS) {

@@ -56,7 +56,7 @@ fn commands() -> Vec<Command> {
     all
 }
 
-fn apply(r: &mut Reservations, who: Who, command: Command) -> Result<Outcome, Refusal> {
+fn apply(r: &mut Reservations, who: Who, command: Command) -> Result<ReservationEffects, ReservationError> {
     let dw10 = ReservationDw10(0);
     match command {
         Command::Register(action, ignore, persist, current, new) => {
@@ -75,11 +75,17 @@ fn key(r: &Reservations, who: Who) -> Option<u64> {
 }
 
 fn holders(r: &Reservations) -> Vec<Who> {
-    HOSTS.into_iter().filter(|who| r.held.is_some() && r.standing(*who) == Standing::Holder).collect()
+    HOSTS.into_iter().filter(|who| r.held.is_some() && r.standing(*who) == HostRole::Holder).collect()
 }
 
 /// What must hold of one command, whatever the machine did.
-fn judge(before: &Reservations, who: Who, command: Command, after: &Reservations, result: &Result<Outcome, Refusal>) {
+fn judge(
+    before: &Reservations,
+    who: Who,
+    command: Command,
+    after: &Reservations,
+    result: &Result<ReservationEffects, ReservationError>,
+) {
     after.check();
     let context = || alloc::format!("{before:?} {who:?} {command:?} {result:?} {after:?}");
     let mine = key(before, who);
@@ -116,7 +122,7 @@ fn judge(before: &Reservations, who: Who, command: Command, after: &Reservations
                     assert!(others_stay() && key(after, who) == mine);
                     assert_eq!(after.generation, before.generation, "{}", context());
                     assert_eq!(after.held.map(|(_, t)| t), Some(ReservationType(rtype as u8)), "{}", context());
-                    assert!(after.standing(who) == Standing::Holder, "{}", context());
+                    assert!(after.standing(who) == HostRole::Holder, "{}", context());
                 }
                 _ => {
                     assert_eq!(after.generation, before.generation + 1, "{}", context());
@@ -146,7 +152,7 @@ fn judge(before: &Reservations, who: Who, command: Command, after: &Reservations
                 return;
             }
             assert_eq!(before.registrants, after.registrants);
-            let held = before.standing(who) == Standing::Holder && before.held.is_some();
+            let held = before.standing(who) == HostRole::Holder && before.held.is_some();
             assert_eq!(after.held, if held { None } else { before.held }, "{}", context());
             assert!(!held || before.held.map(|(_, t)| u32::from(t.0)) == Some(rtype), "{}", context());
         }
@@ -158,12 +164,12 @@ fn table(r: &Reservations) {
     let Some((_, rtype)) = r.held else { return };
     for who in HOSTS.into_iter().chain([Who::Nobody]) {
         let standing = r.standing(who);
-        let registered = standing != Standing::Stranger;
+        let registered = standing != HostRole::Stranger;
         for (row, group) in [("read", Group::Read), ("write", Group::Write)] {
-            let may = standing == Standing::Holder || allowed(row, rtype, registered);
+            let may = standing == HostRole::Holder || allowed(row, rtype, registered);
             assert_eq!(!r.conflicts(who, group), may, "{r:?} {who:?} {row}");
         }
-        if standing == Standing::Holder || who == Who::Nobody {
+        if standing == HostRole::Holder || who == Who::Nobody {
             continue;
         }
         let mine = key(r, who).unwrap_or(1);
@@ -178,7 +184,7 @@ fn table(r: &Reservations) {
             ("unregister", Command::Register(1, false, 0, mine, 0)),
         ];
         for (row, command) in tries {
-            let refused = apply(&mut r.clone(), who, command) == Err(Refusal::Conflict);
+            let refused = apply(&mut r.clone(), who, command) == Err(ReservationError::Conflict);
             assert_eq!(!refused, allowed(row, rtype, registered), "{r:?} {who:?} {row}");
         }
     }
@@ -207,7 +213,7 @@ fn every_command_in_every_state() {
                 judge(&before, who, *command, &after, &result);
                 match result {
                     Ok(_) => refusals[2] += 1,
-                    Err(Refusal::Conflict) => refusals[0] += 1,
+                    Err(ReservationError::Conflict) => refusals[0] += 1,
                     Err(_) => refusals[1] += 1,
                 }
                 after.generation = 0;
@@ -227,11 +233,11 @@ fn every_command_in_every_state() {
 #[test]
 fn nobody_cannot_register_and_the_list_is_bounded() {
     let mut r = Reservations::default();
-    assert_eq!(apply(&mut r, Who::Nobody, Command::Register(0, false, 0, 0, 5)), Err(Refusal::Conflict));
+    assert_eq!(apply(&mut r, Who::Nobody, Command::Register(0, false, 0, 0, 5)), Err(ReservationError::Conflict));
     for n in 0..REGISTRANTS as u16 {
         apply(&mut r, Who::Controller(n), Command::Register(0, false, 0, 0, 5)).unwrap();
     }
-    assert_eq!(apply(&mut r, Who::Host([9; 16]), Command::Register(0, false, 0, 0, 5)), Err(Refusal::Full));
+    assert_eq!(apply(&mut r, Who::Host([9; 16]), Command::Register(0, false, 0, 0, 5)), Err(ReservationError::Full));
     r.check();
 }
 

@@ -13,7 +13,7 @@
 //! more than one turn (format, deletion of a queue) are carried out again; event requests wait again.
 //! Not carried beyond what `pcie.rs` says: notifications of events that nobody asked for yet and that came after the last one.
 
-use crate::admin::exactly_once::Kept;
+use crate::admin::exactly_once::CountedCommand;
 use crate::admin::{Admin, transfer_len};
 use crate::controller::{Controller, Shutdown, Transport, UNCLAIMED};
 use crate::event::ControllerHandle;
@@ -39,7 +39,7 @@ pub const VERSION: u32 = 2;
 
 /// A submission queue, as far as its journal is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ring {
+pub struct QueuePosition {
     /// Tells it from others of its identifier.
     pub made: u32,
     /// Its head, and its tail as far as it is known.
@@ -71,7 +71,7 @@ pub struct RingPlace {
 
 /// A command that was taken from its ring before a crash, and did not complete.
 #[derive(Clone, Copy, Debug)]
-pub struct Again {
+pub struct Resubmission {
     /// Its submission queue.
     pub qid: u16,
     /// The command.
@@ -82,7 +82,7 @@ pub struct Again {
     pub decided: Option<Cqe>,
 }
 
-impl Again {
+impl Resubmission {
     /// Where a command writes into a zone, if that was decided.
     pub(crate) fn zone_place(&self) -> Option<u64> {
         let cqe = self.decided.filter(|_| self.entry[0] >> 8 & 3 == 0)?;
@@ -103,11 +103,18 @@ impl Subsystem {
     }
 
     /// A submission queue.
-    pub fn ring(&self, controller: ControllerHandle, qid: u16) -> Option<Ring> {
+    pub fn ring(&self, controller: ControllerHandle, qid: u16) -> Option<QueuePosition> {
         let q = self.ctrl(self.resolve(controller)?)?.sq(qid);
         let sq = self.queues.sqs.get(q as usize)?.as_ref().filter(|sq| sq.ring)?;
         let cq = self.queues.cqs.get(sq.cq as usize)?.as_ref()?.qid;
-        Some(Ring { made: sq.made, head: sq.head, tail: sq.tail(), size: sq.size, cq, ragged: !sq.holes.is_empty() })
+        Some(QueuePosition {
+            made: sq.made,
+            head: sq.head,
+            tail: sq.tail(),
+            size: sq.size,
+            cq,
+            ragged: !sq.holes.is_empty(),
+        })
     }
 
     /// A completion queue.
@@ -139,7 +146,8 @@ impl Subsystem {
             to.u16(sq.qid);
             to.u32(sq.made);
         }
-        let kept: Vec<&Kept> = ctrl.kept.iter().filter(|kept| self.is_kept(ctrl, kept.sqe.cid.get())).collect();
+        let kept: Vec<&CountedCommand> =
+            ctrl.kept.iter().filter(|kept| self.is_kept(ctrl, kept.sqe.cid.get())).collect();
         to.u16(kept.len() as u16);
         for kept in kept {
             to.u64(kept.number);
@@ -158,11 +166,11 @@ impl Subsystem {
 
     /// An admin command of a ring controller is kept: a checkpoint has it until it is complete.
     #[cold]
-    pub(crate) fn keep_admin(&mut self, c: u32, one: Kept) {
+    pub(crate) fn keep_admin(&mut self, c: u32, one: CountedCommand) {
         let Some(ctrl) = self.ctrl(c).filter(|ctrl| ctrl.transport == Transport::Rings) else { return };
         // Of one of the same identifier it is its own waiter that would be found: that one is complete.
-        let waits = |k: &&Kept| k.sqe.cid != one.sqe.cid && self.is_kept(ctrl, k.sqe.cid.get());
-        let mut kept: Vec<Kept> = ctrl.kept.iter().filter(waits).copied().collect();
+        let waits = |k: &&CountedCommand| k.sqe.cid != one.sqe.cid && self.is_kept(ctrl, k.sqe.cid.get());
+        let mut kept: Vec<CountedCommand> = ctrl.kept.iter().filter(waits).copied().collect();
         kept.push(one);
         if let Some(ctrl) = self.ctrl_mut(c) {
             ctrl.kept = kept;
@@ -238,7 +246,7 @@ impl Subsystem {
             for word in &mut words {
                 *word = from.u64()?;
             }
-            kept.push(Kept { number, sqe: Sqe::from_words(words) });
+            kept.push(CountedCommand { number, sqe: Sqe::from_words(words) });
         }
         let ctrl = self.ctrl_mut(c).ok_or(Damaged)?;
         if !kept.is_empty() && ctrl.sq(0) == NONE {
@@ -278,7 +286,13 @@ impl Subsystem {
     /// The commands that a resumed controller had taken from its rings and not completed go on, in this order, and then its admin commands
     /// that were kept; its queues are served from now on, as far as their tails are told: by [`Event::SqTail`](crate::Event::SqTail), again. With
     /// none of them for a controller of which nothing was in flight.
-    pub fn resubmit<H: Host>(&mut self, now: Nanos, controller: ControllerHandle, commands: &[Again], host: &mut H) {
+    pub fn resubmit<H: Host>(
+        &mut self,
+        now: Nanos,
+        controller: ControllerHandle,
+        commands: &[Resubmission],
+        host: &mut H,
+    ) {
         let Some(c) = self.resolve(controller) else { return };
         self.turn.now = now;
         // Entries of the completion queues are theirs before anybody has one.
@@ -332,8 +346,8 @@ impl Subsystem {
         &mut self,
         now: Nanos,
         q: u32,
-        again: &Again,
-        next: Option<&Again>,
+        again: &Resubmission,
+        next: Option<&Resubmission>,
         host: &mut H,
     ) -> bool {
         let page_shift = self.sq(q).page_shift;
@@ -380,7 +394,14 @@ impl Subsystem {
     }
 
     /// The first command of a pair, of which nothing is known to have been done. Its second was taken as well, or is the next on the ring.
-    fn pair_again<H: Host>(&mut self, now: Nanos, q: u32, first: &Half, next: Option<&Again>, host: &mut H) -> bool {
+    fn pair_again<H: Host>(
+        &mut self,
+        now: Nanos,
+        q: u32,
+        first: &Half,
+        next: Option<&Resubmission>,
+        host: &mut H,
+    ) -> bool {
         let Half { command: ref first, data, words, .. } = *first;
         let page_shift = self.sq(q).page_shift;
         let second = next.map(|next| (next, of_ring(&next.entry, page_shift)));
@@ -422,7 +443,13 @@ impl Subsystem {
         taken
     }
 
-    fn admin_again<H: Host>(&mut self, now: Nanos, c: u32, Kept { number, sqe }: &Kept, host: &mut H) {
+    fn admin_again<H: Host>(
+        &mut self,
+        now: Nanos,
+        c: u32,
+        CountedCommand { number, sqe }: &CountedCommand,
+        host: &mut H,
+    ) {
         let Some(q) = self.ctrl(c).map(|ctrl| ctrl.sq(0)).filter(|q| *q != NONE) else { return };
         self.reserve_again(q);
         let (owner, page_shift) = (self.sq(q).owner, self.sq(q).page_shift);

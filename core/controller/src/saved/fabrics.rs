@@ -12,9 +12,9 @@
 //! Not carried: the error log of a controller and notifications of reservations that its host has not read; the drive's
 //! [nonvolatile state](crate::saved::nonvolatile) is carried by other ways.
 
-use crate::admin::async_events::{LIMIT, Waiting};
+use crate::admin::async_events::{LIMIT, PendingEventRequest};
 use crate::admin::feature;
-use crate::config::{ClassFrom, Kind};
+use crate::config::{ClassFrom, SubsystemKind};
 use crate::controller::{Controller, Shutdown, Transport, UNCLAIMED};
 use crate::event::SqHandle;
 use crate::host::{Owner, Tag};
@@ -290,7 +290,7 @@ impl Subsystem {
             return Err(Damaged);
         }
         for _ in 0..waiting {
-            ctrl.aer.waiting.push(Waiting { cid: from.u16()?, tag: from.u32()? });
+            ctrl.aer.waiting.push(PendingEventRequest { cid: from.u16()?, tag: from.u32()? });
         }
         ctrl.namespaces.set_words(from)?;
         for _ in 0..from.u16()? {
@@ -366,7 +366,7 @@ impl Subsystem {
     /// The host of a queue must keep its keep alive timer: of a resumed association, which does not say so. One that has none is left
     /// without.
     pub fn require_keep_alive(&mut self, queue: SqHandle) {
-        let is_io = self.config.kind == Kind::Io;
+        let is_io = self.config.kind == SubsystemKind::Io;
         let Some(c) = self.resolve_queue(queue).map(|q| self.sq(q).controller) else { return };
         if let Some(ctrl) = self.ctrl_mut(c) {
             ctrl.needs_keep_alive = is_io && ctrl.kato != 0;

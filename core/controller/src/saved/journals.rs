@@ -13,21 +13,23 @@
 //! have no parts. How far one is, its submission queues say, or the checkpoint where none of them has posted since.
 
 use crate::event::ControllerHandle;
-use crate::host::{Tag, Taken};
-use crate::saved::checkpoint::{Again, RingPlace};
+use crate::host::{RingCompletion, Tag};
+use crate::saved::checkpoint::{Resubmission, RingPlace};
 use crate::subsystem::Subsystem;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Release};
-use weir_journal::{Damage, Kind, NvmeFound, NvmeJournal, OpenError, Owed, Region, Shape, Step, Words};
+use weir_journal::{
+    CrashPoint, Damage, FoundNvme, JournalMemory, JournalRegion, JournalShape, NvmeJournal, OpenError, Owed, QueueKind,
+};
 use weir_spec::nvme::{Cqe, Status};
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Journals<W> {
     words: W,
-    region: Region<W>,
+    region: JournalRegion<W>,
     /// The first word of the doorbells.
     bells: usize,
     /// By queue identifier.
@@ -79,21 +81,25 @@ impl core::error::Error for Trouble {}
 
 /// What was found of a controller's queues.
 #[derive(Clone, Debug, Default)]
-pub struct Recovered {
+pub struct RecoveredController {
     /// What goes to [`Subsystem::resubmit`].
-    pub commands: Vec<Again>,
+    pub commands: Vec<Resubmission>,
     /// Completions that were posted, perhaps once more.
     pub posted: usize,
     /// Where each queue's server was, by identifier.
-    pub steps: Vec<(u16, Step)>,
+    pub steps: Vec<(u16, CrashPoint)>,
 }
 
-fn shape(queues: u16, entries: u32) -> Shape {
+fn shape(queues: u16, entries: u32) -> JournalShape {
     // So many completion queue entries a command can have reserved.
-    Shape { kind: Kind::Nvme, queues: queues.max(1), size: (entries.max(2) - 1).min(u16::MAX.into()) as u16 }
+    JournalShape {
+        kind: QueueKind::Nvme,
+        queues: queues.max(1),
+        size: (entries.max(2) - 1).min(u16::MAX.into()) as u16,
+    }
 }
 
-impl<W: Words + Clone> Journals<W> {
+impl<W: JournalMemory + Clone> Journals<W> {
     /// Bytes of the memory for a drive with so many I/O queues of so many entries at the most.
     pub fn bytes(queues: u16, entries: u32) -> u64 {
         shape(queues, entries).bytes() + (u64::from(queues) + 1) * 16
@@ -109,7 +115,7 @@ impl<W: Words + Clone> Journals<W> {
             return Err(OpenError::Length { found, needed });
         }
         let shape = shape(queues, entries);
-        let region = Region::open(words.clone(), shape)?;
+        let region = JournalRegion::open(words.clone(), shape)?;
         let parts = usize::from(queues) + 1;
         let none = || core::iter::repeat_with(|| None).take(parts).collect();
         let (bells, made) = ((shape.bytes() / 8) as usize, alloc::vec![(0, 0); parts]);
@@ -167,7 +173,7 @@ impl<W: Words + Clone> Journals<W> {
 
     fn begin(&self, qid: u16, made: u32, head: u32, cq: &RingPlace) -> Option<Part<W>> {
         let found = self.region.nvme(qid - 1, (cq.size - 1) as u16, made).ok()?;
-        let (NvmeFound::Fresh(part) | NvmeFound::Left(part)) = found;
+        let (FoundNvme::Fresh(part) | FoundNvme::Left(part)) = found;
         Some(Part { journal: part.begin(head as u16, cq.place), made })
     }
 
@@ -190,7 +196,7 @@ impl<W: Words + Clone> Journals<W> {
     /// A command is complete, and its completion is about to be posted: at once, whatever is noted of it. One that has to wait
     /// is not done, or a successor would take it for posted.
     #[inline]
-    pub fn done(&mut self, cqe: &Cqe, taken: Taken) {
+    pub fn done(&mut self, cqe: &Cqe, taken: RingCompletion) {
         if let (Some(Some(part)), Ok(slot)) =
             (self.queues.get_mut(usize::from(cqe.sqid.get())), u16::try_from(taken.tag.0))
         {
@@ -200,7 +206,7 @@ impl<W: Words + Clone> Journals<W> {
 
     /// It has been posted.
     #[inline]
-    pub fn posted(&mut self, cqe: &Cqe, taken: Taken) {
+    pub fn posted(&mut self, cqe: &Cqe, taken: RingCompletion) {
         if let (Some(Some(part)), Ok(slot)) =
             (self.queues.get_mut(usize::from(cqe.sqid.get())), u16::try_from(taken.tag.0))
         {
@@ -254,10 +260,10 @@ impl<W: Words + Clone> Journals<W> {
         controller: ControllerHandle,
         mut rung: impl FnMut(u16, (u32, u32)) -> (u32, u32),
         mut post: impl FnMut(u64, &Cqe) -> Result<(), Status>,
-    ) -> Result<Recovered, Trouble> {
+    ) -> Result<RecoveredController, Trouble> {
         let (epoch, len) = machine.ring_queues(controller);
         self.note_queues(machine, controller, len);
-        let mut recovered = Recovered::default();
+        let mut recovered = RecoveredController::default();
         let mut places: BTreeMap<u16, RingPlace> = BTreeMap::new();
         places.extend((0..len).filter_map(|qid| Some((qid, machine.ring_completions(controller, qid)?))));
         let mut heads = Vec::new();
@@ -271,8 +277,8 @@ impl<W: Words + Clone> Journals<W> {
                 None => return Err(Trouble::Missing(qid)),
             };
             let left = match found.map_err(|e| Trouble::Open(qid, e))? {
-                NvmeFound::Left(left) => left,
-                NvmeFound::Fresh(_) => return Err(Trouble::Missing(qid)),
+                FoundNvme::Left(left) => left,
+                FoundNvme::Fresh(_) => return Err(Trouble::Missing(qid)),
             };
             let (journal, found) = left.recover().map_err(|damage| Trouble::Damaged(qid, damage))?;
             cq.place = cq.place.max(found.used);
@@ -288,7 +294,7 @@ impl<W: Words + Clone> Journals<W> {
                         continue;
                     }
                 };
-                recovered.commands.push(Again { qid, entry, tag, decided });
+                recovered.commands.push(Resubmission { qid, entry, tag, decided });
             }
             self.queues[at] = Some(Part { journal, made: ring.made });
         }
@@ -300,7 +306,7 @@ impl<W: Words + Clone> Journals<W> {
             let Some(to) = places.get(&cq) else { continue };
             let address = to.base.wrapping_add(place % u64::from(to.size) * 16);
             post(address, &cqe).map_err(|status| Trouble::Post(qid, status))?;
-            self.posted(&cqe, Taken { tag, place });
+            self.posted(&cqe, RingCompletion { tag, place });
             recovered.posted += 1;
         }
         for (qid, place) in &places {

@@ -3,7 +3,7 @@
 //! Nothing is written while the namespaces are those of the configuration, which is free to change then.
 
 use crate::namespace::NSID_MAX;
-use crate::namespace::attachment::Record;
+use crate::namespace::attachment::NamespaceRecord;
 use crate::namespace::ns_allocator::Allocator;
 use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::saved::section::Section;
@@ -88,7 +88,7 @@ fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _version: u16) -> Resul
             return Err(Damaged);
         }
         let (private, everyone) = (flags & PRIVATE != 0, flags & EVERYONE != 0);
-        drive.namespaces.records.insert(nsid, Record { bytes, private, everyone, hosts });
+        drive.namespaces.records.insert(nsid, NamespaceRecord { bytes, private, everyone, hosts });
         placed.push((nsid, format, shift, uuid, protect));
     }
     drive.namespaces.allocator = Some(allocator.into());

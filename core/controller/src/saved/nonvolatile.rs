@@ -26,7 +26,7 @@ const SECTIONS: &[Section] = &[
     crate::admin::sanitize::SECTION,
     crate::admin::self_test::SECTION,
     crate::admin::persistent::SECTION,
-    crate::admin::taken_again::SECTION,
+    crate::admin::resubmitted::SECTION,
     crate::saved::namespaces::SECTION,
     crate::reservation::SECTION,
     crate::io::slow_path::review::UNREADABLE,

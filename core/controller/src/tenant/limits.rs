@@ -1,7 +1,7 @@
 //! What tenants are promised and held to, and when their commands came: what the [`Judge`]s are told.
 
 use crate::config::TenantConfig;
-use crate::error::Error;
+use crate::error::ManagementError;
 use crate::io::starting::NOT_JUDGED;
 use crate::queues::queue::Sq;
 use crate::subsystem::Subsystem;
@@ -23,8 +23,8 @@ impl Subsystem {
         floor: Floor,
         ceiling: Ceiling,
         sla: Sla,
-    ) -> Result<(), Error> {
-        let t = self.tenants.list.get_mut(usize::from(tenant)).ok_or(Error::NoTenant)?;
+    ) -> Result<(), ManagementError> {
+        let t = self.tenants.list.get_mut(usize::from(tenant)).ok_or(ManagementError::NoTenant)?;
         let before = (t.config.floor.rates, t.config.sla);
         (t.config.floor, t.config.ceiling, t.config.sla) = (floor, ceiling, sla);
         self.arbiter.set_limits(t.key, &floor, &ceiling);
@@ -42,10 +42,10 @@ impl Subsystem {
     ///
     /// # Errors
     /// A weight of 0, or more tenants than can be counted.
-    pub fn add_tenant(&mut self, now: Nanos, config: TenantConfig) -> Result<u16, Error> {
-        let place = u16::try_from(self.tenants.list.len()).map_err(|_| Error::Range)?;
+    pub fn add_tenant(&mut self, now: Nanos, config: TenantConfig) -> Result<u16, ManagementError> {
+        let place = u16::try_from(self.tenants.list.len()).map_err(|_| ManagementError::Range)?;
         if config.weight == 0 {
-            return Err(Error::Range);
+            return Err(ManagementError::Range);
         }
         let key = self.arbiter.add_tenant(config.weight);
         self.arbiter.set_limits(key, &config.floor, &config.ceiling);
@@ -60,8 +60,8 @@ impl Subsystem {
     ///
     /// # Errors
     /// There is no such tenant.
-    pub fn set_hosts(&mut self, tenant: u16, hosts: Vec<String>) -> Result<(), Error> {
-        let t = self.tenants.list.get_mut(usize::from(tenant)).ok_or(Error::NoTenant)?;
+    pub fn set_hosts(&mut self, tenant: u16, hosts: Vec<String>) -> Result<(), ManagementError> {
+        let t = self.tenants.list.get_mut(usize::from(tenant)).ok_or(ManagementError::NoTenant)?;
         t.config.hosts = hosts;
         self.config.tenants[usize::from(tenant)] = t.config.clone();
         Ok(())
@@ -71,12 +71,12 @@ impl Subsystem {
     ///
     /// # Errors
     /// There is no such tenant, or it has controllers.
-    pub fn retire_tenant(&mut self, now: Nanos, tenant: u16) -> Result<(), Error> {
+    pub fn retire_tenant(&mut self, now: Nanos, tenant: u16) -> Result<(), ManagementError> {
         if usize::from(tenant) >= self.tenants.list.len() {
-            return Err(Error::NoTenant);
+            return Err(ManagementError::NoTenant);
         }
         if self.controllers.list.iter().flatten().any(|c| c.tenant == tenant) {
-            return Err(Error::InUse);
+            return Err(ManagementError::InUse);
         }
         self.set_limits(now, tenant, Floor::default(), Ceiling::default(), Sla::default())?;
         let t = &mut self.tenants.list[usize::from(tenant)];

@@ -1,6 +1,6 @@
 //! Tenants of a drive: who belongs to one, which class its queues get, and how often it may be administrated.
 
-use crate::config::{Config, TenantConfig};
+use crate::config::{SubsystemConfig, TenantConfig};
 use crate::io::starting::NOT_JUDGED;
 use crate::stats::Work;
 use crate::tenant::sla::Judge;
@@ -86,7 +86,7 @@ pub(crate) struct Tenants {
 
 impl Tenants {
     /// Those of the configuration.
-    pub fn new(config: &Config, arbiter: &mut Arbiter, now: Nanos) -> Self {
+    pub fn new(config: &SubsystemConfig, arbiter: &mut Arbiter, now: Nanos) -> Self {
         let made = |t: &TenantConfig| {
             let key = arbiter.add_tenant(t.weight);
             arbiter.set_limits(key, &t.floor, &t.ceiling);
@@ -101,10 +101,10 @@ impl Tenants {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_arbiter::{Arbiter, Settings};
+    use weir_arbiter::{Arbiter, ArbiterSettings};
 
     fn tenant(class: Class, urgent: bool) -> Tenant {
-        let key = Arbiter::new(Settings::default()).add_tenant(1);
+        let key = Arbiter::new(ArbiterSettings::default()).add_tenant(1);
         Tenant::new(key, TenantConfig { urgent, ..TenantConfig::new("t", class) }, Nanos(0))
     }
 

@@ -1,14 +1,14 @@
 //! Bytes into events: honest and hostile hosts of every model at once, over one drive, for fuzzing and property tests.
 
 use crate::queues::queue::{NONE, SqState};
-use crate::testing::{Fabric, Ring, World, admin, enabling, io};
+use crate::testing::{Fabric, TestRing, TestWorld, admin, enabling, io};
 use crate::{
-    Attach, ClassFrom, Config, ControllerHandle, Cost, DiscoveryRecord, Event, Model, NamespaceConfig, Op, Owner,
-    Request, SqHandle, Tag, TenantConfig, ZoneConfig, ZonedConfig, ZonedNamespace, Zrwa,
+    Attach, BlockRequest, ClassFrom, ControllerHandle, Cost, DiscoveryRecord, Event, NamespaceConfig, Op, Owner,
+    SqHandle, SubsystemConfig, Tag, TenantConfig, TransportModel, ZoneConfig, ZonedConfig, ZonedNamespace, Zrwa,
 };
 use alloc::string::String;
 use alloc::vec::Vec;
-use weir_arbiter::{Mechanism, Settings};
+use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_flash::Preset;
 use weir_spec::nvme::log::{DiscoveryEntry, adrfam, subtype};
 use weir_spec::nvme::{AdminOpcode, Sqe, Status, register};
@@ -43,7 +43,7 @@ impl Input<'_> {
 /// Everybody who uses the drive.
 struct Actors {
     fabrics: [Option<Fabric>; 3],
-    honest: Option<Ring>,
+    honest: Option<TestRing>,
     hostile: Option<ControllerHandle>,
     front: Option<(ControllerHandle, Vec<SqHandle>)>,
     /// Deletions under way, by identifier, on the honest ring.
@@ -51,8 +51,8 @@ struct Actors {
     tags: u32,
 }
 
-fn config(input: &mut Input<'_>) -> Config {
-    let mut config = Config::new("nqn.2026-01.io.weir:chaos");
+fn config(input: &mut Input<'_>) -> SubsystemConfig {
+    let mut config = SubsystemConfig::new("nqn.2026-01.io.weir:chaos");
     config.arbitration = settings(input);
     config.slots = 1 + input.below(6) as u32;
     config.slot_bytes = 4096 << input.below(4);
@@ -80,7 +80,7 @@ fn config(input: &mut Input<'_>) -> Config {
 }
 
 /// Namespace 4: eight zones of 16 blocks, of which at most 12 can be written, on flash or not.
-fn add_zones(config: &mut Config, input: &mut Input<'_>) {
+fn add_zones(config: &mut SubsystemConfig, input: &mut Input<'_>) {
     let zrwa = (input.byte() % 2 == 0).then_some(Zrwa { size: 4, granularity: 2, areas: 1 });
     let (max_open, more) = (input.below(3) as u32, input.below(2) as u32);
     let max_active = if more == 0 { 0 } else { max_open + more };
@@ -101,8 +101,8 @@ fn add_zones(config: &mut Config, input: &mut Input<'_>) {
     config.zoned.push(ZonedNamespace { nsid: 4, zones, flash, volatile: input.byte() % 4 == 0 });
 }
 
-fn settings(input: &mut Input<'_>) -> Settings {
-    Settings::new([Mechanism::Drr, Mechanism::Wrr, Mechanism::Rr, Mechanism::None][input.below(4)])
+fn settings(input: &mut Input<'_>) -> ArbiterSettings {
+    ArbiterSettings::new([Mechanism::Drr, Mechanism::Wrr, Mechanism::Rr, Mechanism::None][input.below(4)])
 }
 
 /// Runs one input to its end; panics when something is wrong.
@@ -110,7 +110,7 @@ pub fn drive(bytes: &[u8]) {
     let mut input = Input(bytes);
     let config = config(&mut input);
     let room = 1 + input.below(8);
-    let mut world = World::new(config, room);
+    let mut world = TestWorld::new(config, room);
     let (fabrics, honest, hostile, front) = ([const { None }; 3], None, None, None);
     let mut actors = Actors { fabrics, honest, hostile, front, deleting: Vec::new(), tags: 0 };
     while !input.0.is_empty() {
@@ -222,7 +222,7 @@ fn admin_command(input: &mut Input<'_>, cid: u16) -> Sqe {
 }
 
 impl Actors {
-    fn step(&mut self, world: &mut World, input: &mut Input<'_>) {
+    fn step(&mut self, world: &mut TestWorld, input: &mut Input<'_>) {
         match input.byte() % 32 {
             0 => self.connect(world, input),
             1 => {
@@ -264,7 +264,7 @@ impl Actors {
         }
     }
 
-    fn connect(&mut self, world: &mut World, input: &mut Input<'_>) {
+    fn connect(&mut self, world: &mut TestWorld, input: &mut Input<'_>) {
         let i = input.below(3);
         if self.fabrics[i].is_some() {
             return;
@@ -288,7 +288,7 @@ impl Actors {
         }
     }
 
-    fn fabric_io(&mut self, world: &mut World, input: &mut Input<'_>) {
+    fn fabric_io(&mut self, world: &mut TestWorld, input: &mut Input<'_>) {
         let Some(f) = &mut self.fabrics[input.below(3)] else { return };
         let qid = input.below(f.queues.len()) as u16;
         let mut sqe = command(input);
@@ -304,7 +304,7 @@ impl Actors {
         }
     }
 
-    fn set_cc(&mut self, world: &mut World, input: &mut Input<'_>) {
+    fn set_cc(&mut self, world: &mut TestWorld, input: &mut Input<'_>) {
         let en = u32::from(input.byte() % 4 != 0);
         let cc =
             enabling(world).with_en(en).with_shn(u32::from(input.byte() % 3)).with_ams(u32::from(input.byte() % 2));
@@ -324,7 +324,7 @@ impl Actors {
         }
     }
 
-    fn disconnect(&mut self, world: &mut World, input: &mut Input<'_>) {
+    fn disconnect(&mut self, world: &mut TestWorld, input: &mut Input<'_>) {
         let i = input.below(3);
         let Some(f) = &mut self.fabrics[i] else { return };
         let n = input.below(f.queues.len());
@@ -339,9 +339,9 @@ impl Actors {
         }
     }
 
-    fn honest_start(&mut self, world: &mut World, input: &mut Input<'_>) {
+    fn honest_start(&mut self, world: &mut TestWorld, input: &mut Input<'_>) {
         if self.honest.is_none() && world.drive.controllers().len() < 6 {
-            self.honest = Some(Ring::attach(world, 0, Owner(HONEST)));
+            self.honest = Some(TestRing::attach(world, 0, Owner(HONEST)));
         }
         let Some(ring) = &mut self.honest else { return };
         if ring.read(world, register::CC) & 1 == 1 {
@@ -355,7 +355,7 @@ impl Actors {
         assert!(ring.create_sq(world, 3, 4, 1, 2).is_success());
     }
 
-    fn honest_io(&mut self, world: &mut World, input: &mut Input<'_>) {
+    fn honest_io(&mut self, world: &mut TestWorld, input: &mut Input<'_>) {
         let Some(ring) = &mut self.honest else { return };
         let qid = 1 + input.below(3) as u16;
         if self.deleting.iter().any(|(_, q)| *q == qid) {
@@ -378,7 +378,7 @@ impl Actors {
         }
     }
 
-    fn honest_reap(&mut self, world: &mut World) {
+    fn honest_reap(&mut self, world: &mut TestWorld) {
         let Some(ring) = &mut self.honest else { return };
         for cqid in 0..3 {
             for cqe in ring.reap(world, cqid) {
@@ -395,7 +395,7 @@ impl Actors {
         }
     }
 
-    fn honest_admin(&mut self, world: &mut World, input: &mut Input<'_>) {
+    fn honest_admin(&mut self, world: &mut TestWorld, input: &mut Input<'_>) {
         let Some(ring) = &mut self.honest else { return };
         let qid = 1 + input.below(3) as u16;
         if input.byte() > 200 {
@@ -415,9 +415,10 @@ impl Actors {
         }
     }
 
-    fn hostile(&mut self, world: &mut World, input: &mut Input<'_>) {
+    fn hostile(&mut self, world: &mut TestWorld, input: &mut Input<'_>) {
         if self.hostile.is_none() {
-            let attach = Attach { tenant: 1, owner: Owner(HOSTILE), model: Model::Rings, host: "hostile".into() };
+            let attach =
+                Attach { tenant: 1, owner: Owner(HOSTILE), model: TransportModel::Rings, host: "hostile".into() };
             self.hostile = world.drive.attach(world.now, attach).ok();
         }
         let Some(controller) = self.hostile else { return };
@@ -464,9 +465,9 @@ impl Actors {
         }
     }
 
-    fn front(&mut self, world: &mut World, input: &mut Input<'_>) {
+    fn front(&mut self, world: &mut TestWorld, input: &mut Input<'_>) {
         if self.front.is_none() {
-            let attach = Attach { tenant: 2, owner: Owner(FRONT), model: Model::Front, host: "front".into() };
+            let attach = Attach { tenant: 2, owner: Owner(FRONT), model: TransportModel::Front, host: "front".into() };
             self.front = world.drive.attach(world.now, attach).ok().map(|c| (c, Vec::new()));
         }
         let Some((controller, queues)) = &mut self.front else { return };
@@ -480,7 +481,7 @@ impl Actors {
         let ops = [Op::Read, Op::Write, Op::Flush, Op::Deallocate, Op::WriteZeroes { deallocate: true }, Op::Compare];
         let (op, len) = (ops[input.below(6)], u32::from(input.byte()) * 256);
         let (nsid, offset) = (1 + u32::from(input.byte() % 4), u64::from(input.byte()) * 512);
-        let request = Request { op, nsid, offset, len, fua: false };
+        let request = BlockRequest { op, nsid, offset, len, fua: false };
         if world.drive.outstanding(queue) < 8 {
             self.tags += 1;
             world.host.pending.insert((FRONT + n as u32, self.tags), self.tags as u16);
@@ -488,7 +489,7 @@ impl Actors {
         }
     }
 
-    fn detach(&mut self, world: &mut World, input: &mut Input<'_>) {
+    fn detach(&mut self, world: &mut TestWorld, input: &mut Input<'_>) {
         match input.byte() % 8 {
             0 => {
                 if let Some((controller, queues)) = self.front.take() {
@@ -514,7 +515,7 @@ impl Actors {
     }
 
     /// Nothing is lost: when all I/O is done, every command of a queue that is served has its completion.
-    fn finish(&mut self, world: &mut World) {
+    fn finish(&mut self, world: &mut TestWorld) {
         for _ in 0..64 {
             world.close();
             world.settle();
@@ -549,7 +550,7 @@ impl Actors {
 }
 
 /// A floor, a ceiling and a promise, or none; what waits for a ceiling gets through before the end.
-fn limit(world: &mut World, input: &mut Input<'_>, tenant: u16) {
+fn limit(world: &mut TestWorld, input: &mut Input<'_>, tenant: u16) {
     let mut some = |least: u64| {
         let n = input.byte();
         (n % 3 > 0).then(|| least + u64::from(n) * 1_000)
@@ -563,7 +564,7 @@ fn limit(world: &mut World, input: &mut Input<'_>, tenant: u16) {
     }
 }
 
-fn manage(world: &mut World, input: &mut Input<'_>) {
+fn manage(world: &mut TestWorld, input: &mut Input<'_>) {
     let tenant = input.below(3) as u16;
     match input.byte() % 9 {
         0 => {

@@ -1,9 +1,9 @@
 // tidy: long because the oracle and the hosts that it watches are one world.
 //! A host, a media and an oracle for tests and fuzzing: slow and obvious. Not for production use.
 //!
-//! [`World`] is a drive with a [`Memory`] beside it. Every event goes through [`World::event`], which checks the invariants.
+//! [`TestWorld`] is a drive with a [`TestHost`] beside it. Every event goes through [`TestWorld::event`], which checks the invariants.
 //! The memory notes each answer, and panics when a completion belongs to no command, comes twice, or overwrites a completion
-//! queue entry that its host has not consumed. [`Ring`] is a host that drives a ring controller by its registers, [`Fabric`]
+//! queue entry that its host has not consumed. [`TestRing`] is a host that drives a ring controller by its registers, [`Fabric`]
 //! one that sends capsules. [`drive`] turns bytes into events of all of them.
 
 mod chaos;
@@ -11,8 +11,8 @@ mod chaos;
 pub use chaos::drive;
 
 use crate::{
-    Attach, Config, ConnectError, ConnectRequest, Connected, ControllerHandle, Data, DataPointer, Direction, Effect,
-    Effects, Event, Host, Io, Model, Owner, Piece, SqHandle, Subsystem, Tag, Walk,
+    Attach, ConnectError, ConnectRequest, Connected, ControllerHandle, Data, DataPiece, DataPointer, Direction, Effect,
+    Effects, Event, Host, Io, Owner, SqHandle, Subsystem, SubsystemConfig, Tag, TransportModel, Walk,
 };
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -40,7 +40,7 @@ struct CqView {
 
 /// The other side of the drive: memories of ring hosts, data and answers of message hosts.
 #[derive(Clone, Debug, Default)]
-pub struct Memory {
+pub struct TestHost {
     rings: BTreeMap<u32, Vec<u8>>,
     cqs: BTreeMap<(u32, u64), CqView>,
     /// Data of message commands by owner and tag; read and written in place.
@@ -59,7 +59,7 @@ pub struct Memory {
     pub fetches: u64,
 }
 
-impl Memory {
+impl TestHost {
     /// Bytes of a ring host's memory.
     pub fn ring(&mut self, owner: Owner) -> &mut [u8] {
         self.rings.entry(owner.0).or_insert_with(|| alloc::vec![0; MEMORY])
@@ -99,7 +99,7 @@ impl Memory {
             Ok(())
         })? {
             let range = at..at + piece.len() as usize;
-            if let Piece::Memory { address, len } = piece {
+            if let DataPiece::Memory { address, len } = piece {
                 each(self.at(owner, address, len as usize)?, range.clone());
             }
             at = range.end;
@@ -114,7 +114,7 @@ impl Memory {
     }
 }
 
-impl Host for Memory {
+impl Host for TestHost {
     fn fetch(&mut self, owner: Owner, address: u64) -> Result<[u64; 8], Status> {
         self.fetches += 1;
         let bytes = &*self.at(owner, address, 64)?;
@@ -174,11 +174,11 @@ impl Host for Memory {
 
 /// A drive, its surroundings, and the time.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct TestWorld {
     /// The drive.
     pub drive: Subsystem,
     /// Its hosts' memory.
-    pub host: Memory,
+    pub host: TestHost,
     /// The time.
     pub now: Nanos,
     /// I/O handed out and not done.
@@ -190,9 +190,9 @@ pub struct World {
     pub local: Option<SocketAddr>,
 }
 
-impl World {
+impl TestWorld {
     /// A drive at rest at time 0; its effects hold `room` entries.
-    pub fn new(config: Config, room: usize) -> Self {
+    pub fn new(config: SubsystemConfig, room: usize) -> Self {
         let drive = Subsystem::new(config, Nanos(0)).expect("the configuration is good");
         let (host, issued, closing, local) = Default::default();
         Self { drive, host, now: Nanos(0), issued, closing, effects: Effects::new(room), local }
@@ -316,7 +316,7 @@ pub fn admin(opcode: AdminOpcode, cid: u16, cdw10: u32, cdw11: u32) -> Sqe {
 }
 
 /// CC.EN, with all I/O command sets that the drive has.
-pub fn enabling(world: &World) -> register::Cc {
+pub fn enabling(world: &TestWorld) -> register::Cc {
     let all = world.drive.cap().css() & register::css_supported::ALL != 0;
     register::Cc(0).with_en(1).with_css(if all { register::css::ALL } else { register::css::NVM })
 }
@@ -336,7 +336,7 @@ pub struct Fabric {
 
 impl Fabric {
     /// Connects the admin queue; owners are numbered from `base`.
-    pub fn connect(world: &mut World, host: &str, base: u32, kato: u32) -> Result<Self, ConnectError> {
+    pub fn connect(world: &mut TestWorld, host: &str, base: u32, kato: u32) -> Result<Self, ConnectError> {
         let subnqn = world.drive.config().subnqn.clone();
         let data = ConnectData::new(&subnqn, host, [base as u8; 16], CNTLID_DYNAMIC);
         let command = Connect {
@@ -352,7 +352,7 @@ impl Fabric {
     }
 
     /// Connects and enables with this CC.AMS.
-    pub fn ready(world: &mut World, host: &str, base: u32, ams: u32) -> Self {
+    pub fn ready(world: &mut TestWorld, host: &str, base: u32, ams: u32) -> Self {
         let mut fabric = Self::connect(world, host, base, 0).expect("the host may connect");
         let cc = enabling(world).with_iosqes(6).with_iocqes(4).with_ams(ams);
         assert!(fabric.set_cc(world, cc.0).is_success());
@@ -360,7 +360,7 @@ impl Fabric {
     }
 
     /// Adds the next I/O queue.
-    pub fn add_queue(&mut self, world: &mut World, size: u16, cattr: u8) -> Result<Connected, ConnectError> {
+    pub fn add_queue(&mut self, world: &mut TestWorld, size: u16, cattr: u8) -> Result<Connected, ConnectError> {
         let qid = self.queues.len() as u16;
         let command = Connect {
             opcode: AdminOpcode::FABRICS.0,
@@ -376,21 +376,21 @@ impl Fabric {
     }
 
     /// Sends a command on a queue; answers its tag.
-    pub fn send(&mut self, world: &mut World, qid: u16, sqe: Sqe) -> u32 {
+    pub fn send(&mut self, world: &mut TestWorld, qid: u16, sqe: Sqe) -> u32 {
         self.tags += 1;
         world.capsule(Owner(self.base + u32::from(qid)), self.queues[usize::from(qid)], self.tags, sqe);
         self.tags
     }
 
     /// Sends an admin command and waits for its answer.
-    pub fn admin(&mut self, world: &mut World, sqe: Sqe) -> Cqe {
+    pub fn admin(&mut self, world: &mut TestWorld, sqe: Sqe) -> Cqe {
         let tag = self.send(world, 0, sqe);
         world.run();
         world.answer(Owner(self.base), tag).expect("the command is answered at once")
     }
 
     /// As `admin`, with the data that came.
-    pub fn admin_data(&mut self, world: &mut World, sqe: Sqe) -> (Cqe, Vec<u8>) {
+    pub fn admin_data(&mut self, world: &mut TestWorld, sqe: Sqe) -> (Cqe, Vec<u8>) {
         let tag = self.tags + 1;
         world.host.data.insert((self.base, tag), alloc::vec![0; 1 << 16]);
         let cqe = self.admin(world, sqe);
@@ -398,7 +398,7 @@ impl Fabric {
     }
 
     /// Property Get.
-    pub fn property(&mut self, world: &mut World, offset: u32) -> (Status, u64) {
+    pub fn property(&mut self, world: &mut TestWorld, offset: u32) -> (Status, u64) {
         let attrib = u8::from(register::size_at(offset) == Some(8));
         let get = Property { opcode: 0x7f, fctype: 4, attrib, ofst: U32::new(offset), ..Property::default() };
         let cqe = self.admin(world, get.into());
@@ -406,13 +406,13 @@ impl Fabric {
     }
 
     /// Property Set of CC.
-    pub fn set_cc(&mut self, world: &mut World, cc: u32) -> Status {
+    pub fn set_cc(&mut self, world: &mut TestWorld, cc: u32) -> Status {
         let (ofst, value) = (U32::new(register::CC), U64::new(cc.into()));
         self.admin(world, Property { opcode: 0x7f, ofst, value, ..Property::default() }.into()).status()
     }
 
     /// The answer to a command of a queue, if it came.
-    pub fn answer(&self, world: &mut World, qid: u16, tag: u32) -> Option<Cqe> {
+    pub fn answer(&self, world: &mut TestWorld, qid: u16, tag: u32) -> Option<Cqe> {
         world.answer(Owner(self.base + u32::from(qid)), tag)
     }
 }
@@ -431,7 +431,7 @@ struct SqView {
 
 /// A host that drives a ring controller: 64 KiB of memory for each queue, the admin queue first.
 #[derive(Clone, Debug)]
-pub struct Ring {
+pub struct TestRing {
     /// The controller.
     pub controller: ControllerHandle,
     /// Its owner.
@@ -440,16 +440,16 @@ pub struct Ring {
     next_cid: u16,
 }
 
-impl Ring {
+impl TestRing {
     /// Attaches a ring controller, not enabled.
-    pub fn attach(world: &mut World, tenant: u16, owner: Owner) -> Self {
-        let attach = Attach { tenant, owner, model: Model::Rings, host: "rings".into() };
+    pub fn attach(world: &mut TestWorld, tenant: u16, owner: Owner) -> Self {
+        let attach = Attach { tenant, owner, model: TransportModel::Rings, host: "rings".into() };
         let controller = world.drive.attach(world.now, attach).expect("there is room");
         Self { controller, owner, sqs: BTreeMap::new(), next_cid: 0 }
     }
 
     /// Attaches and enables with this CC.AMS.
-    pub fn ready(world: &mut World, tenant: u16, owner: Owner, ams: u32) -> Self {
+    pub fn ready(world: &mut TestWorld, tenant: u16, owner: Owner, ams: u32) -> Self {
         let mut ring = Self::attach(world, tenant, owner);
         ring.enable(world, 16, 16, ams);
         assert_eq!(ring.read(world, register::CSTS), 1);
@@ -457,18 +457,18 @@ impl Ring {
     }
 
     /// Writes a register.
-    pub fn write(&self, world: &mut World, offset: u32, value: u64) {
+    pub fn write(&self, world: &mut TestWorld, offset: u32, value: u64) {
         let size = register::size_at(offset).unwrap_or(4);
         world.event(Event::Register { controller: self.controller, offset, value, size });
     }
 
     /// Reads a register.
-    pub fn read(&self, world: &World, offset: u32) -> u64 {
+    pub fn read(&self, world: &TestWorld, offset: u32) -> u64 {
         world.drive.register(self.controller, offset, register::size_at(offset).unwrap_or(4))
     }
 
     /// Sets up admin queues of these sizes and CC.EN.
-    pub fn enable(&mut self, world: &mut World, sq: u32, cq: u32, ams: u32) {
+    pub fn enable(&mut self, world: &mut TestWorld, sq: u32, cq: u32, ams: u32) {
         self.sqs.clear();
         world.host.cqs.retain(|(o, _), _| *o != self.owner.0);
         world.host.ring(self.owner).fill(0);
@@ -481,7 +481,7 @@ impl Ring {
         self.write(world, register::CC, cc.0.into());
     }
 
-    fn note_cq(&mut self, world: &mut World, qid: u16, size: u32) {
+    fn note_cq(&mut self, world: &mut TestWorld, qid: u16, size: u32) {
         let view = CqView { size, head: 0, full: 0, phase: true, next: 0 };
         world.host.cqs.insert((self.owner.0, cq_base(qid)), view);
     }
@@ -497,7 +497,7 @@ impl Ring {
     }
 
     /// Puts an entry into a ring and rings the doorbell; answers its identifier, or `None` if the ring is full.
-    pub fn submit(&mut self, world: &mut World, qid: u16, sqe: Sqe) -> Option<u16> {
+    pub fn submit(&mut self, world: &mut TestWorld, qid: u16, sqe: Sqe) -> Option<u16> {
         let cid = self.put(world, qid, sqe)?;
         let tail = self.sqs[&qid].tail;
         world.event(Event::SqTail { controller: self.controller, qid, tail });
@@ -505,13 +505,13 @@ impl Ring {
     }
 
     /// Rings the doorbell of a queue for what was put there.
-    pub fn ring(&self, world: &mut World, qid: u16) {
+    pub fn ring(&self, world: &mut TestWorld, qid: u16) {
         let tail = self.tail(qid);
         world.event(Event::SqTail { controller: self.controller, qid, tail });
     }
 
     /// Puts an entry into a ring without ringing.
-    pub fn put(&mut self, world: &mut World, qid: u16, mut sqe: Sqe) -> Option<u16> {
+    pub fn put(&mut self, world: &mut TestWorld, qid: u16, mut sqe: Sqe) -> Option<u16> {
         self.next_cid = (self.next_cid + 1) % 0xfff0;
         let (cid, owner) = (self.next_cid, self.owner);
         let sq = self.sqs.get_mut(&qid)?;
@@ -529,7 +529,7 @@ impl Ring {
     }
 
     /// Takes the completions of a queue by phase and rings its head doorbell.
-    pub fn reap(&mut self, world: &mut World, cqid: u16) -> Vec<Cqe> {
+    pub fn reap(&mut self, world: &mut TestWorld, cqid: u16) -> Vec<Cqe> {
         let cqes = self.peek(world, cqid);
         let controller = self.controller;
         if let Some(view) = world.host.cqs.get(&(self.owner.0, cq_base(cqid))) {
@@ -540,7 +540,7 @@ impl Ring {
     }
 
     /// Takes completions without ringing.
-    pub fn peek(&mut self, world: &mut World, cqid: u16) -> Vec<Cqe> {
+    pub fn peek(&mut self, world: &mut TestWorld, cqid: u16) -> Vec<Cqe> {
         let (owner, base) = (self.owner, cq_base(cqid));
         let Some(view) = world.host.cqs.get_mut(&(owner.0, base)) else { return Vec::new() };
         let (full, size) = (core::mem::take(&mut view.full), view.size);
@@ -571,7 +571,7 @@ impl Ring {
     }
 
     /// Sends an admin command and waits for its completion.
-    pub fn admin(&mut self, world: &mut World, sqe: Sqe) -> Cqe {
+    pub fn admin(&mut self, world: &mut TestWorld, sqe: Sqe) -> Cqe {
         let cid = self.submit(world, 0, sqe).expect("the admin queue has room");
         world.run();
         let cqes = self.reap(world, 0);
@@ -579,7 +579,7 @@ impl Ring {
     }
 
     /// Create I/O Completion Queue.
-    pub fn create_cq(&mut self, world: &mut World, qid: u16, size: u32) -> Status {
+    pub fn create_cq(&mut self, world: &mut TestWorld, qid: u16, size: u32) -> Status {
         let mut sqe = admin(AdminOpcode::CREATE_IO_CQ, 0, (size - 1) << 16 | u32::from(qid), u32::from(qid) << 16 | 3);
         sqe.dptr[0] = U64::new(cq_base(qid));
         let status = self.admin(world, sqe).status();
@@ -592,7 +592,7 @@ impl Ring {
     }
 
     /// Create I/O Submission Queue with this QPRIO.
-    pub fn create_sq(&mut self, world: &mut World, qid: u16, size: u32, cqid: u16, qprio: u32) -> Status {
+    pub fn create_sq(&mut self, world: &mut TestWorld, qid: u16, size: u32, cqid: u16, qprio: u32) -> Status {
         let cdw11 = u32::from(cqid) << 16 | qprio << 1 | 1;
         let mut sqe = admin(AdminOpcode::CREATE_IO_SQ, 0, (size - 1) << 16 | u32::from(qid), cdw11);
         sqe.dptr[0] = U64::new(sq_base(qid));
@@ -604,7 +604,7 @@ impl Ring {
     }
 
     /// Both of a pair.
-    pub fn add_queue(&mut self, world: &mut World, qid: u16, size: u32, qprio: u32) {
+    pub fn add_queue(&mut self, world: &mut TestWorld, qid: u16, size: u32, qprio: u32) {
         assert!(self.create_cq(world, qid, size).is_success());
         assert!(self.create_sq(world, qid, size, qid, qprio).is_success());
     }

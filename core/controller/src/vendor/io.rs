@@ -1,8 +1,8 @@
 //! The path of a vendor's command, beside the one of all others.
 
 use super::{Vendor, VendorAnswer, VendorCommand, VendorData, VendorPort, VendorQueue, VendorRequest, VendorWork};
-use crate::admin::{Admin, Outcome};
-use crate::error::Error;
+use crate::admin::{Admin, AdminOutcome};
+use crate::error::ManagementError;
 use crate::event::{Io, Op, SlotId};
 use crate::host::{DataPointer, Host, Owner};
 use crate::io::starting::Starting;
@@ -20,9 +20,9 @@ impl Subsystem {
     ///
     /// # Errors
     /// There is no such namespace, it is zoned, or the drive has a set already.
-    pub fn set_vendor(&mut self, nsid: u32, set: Box<dyn VendorCommand>) -> Result<(), Error> {
+    pub fn set_vendor(&mut self, nsid: u32, set: Box<dyn VendorCommand>) -> Result<(), ManagementError> {
         let ns = self.namespaces.list.get_mut(nsid.wrapping_sub(1) as usize).and_then(Option::as_mut);
-        let ns = ns.filter(|ns| !ns.zoned && self.vendor.0.is_none()).ok_or(Error::NoNamespace)?;
+        let ns = ns.filter(|ns| !ns.zoned && self.vendor.0.is_none()).ok_or(ManagementError::NoNamespace)?;
         ns.vendor = Some(set.commands());
         ns.why |= if set.claims() { why::VENDOR } else { 0 };
         self.vendor = Vendor(Some(set));
@@ -127,7 +127,7 @@ impl Subsystem {
     }
 
     /// An admin command of the set; `None`: it has none of this opcode.
-    pub(crate) fn vendor_admin<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Option<Outcome> {
+    pub(crate) fn vendor_admin<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> Option<AdminOutcome> {
         let set = self.vendor.0.as_mut()?;
         let opcode = admin.sqe.opcode;
         let command = set.commands().iter().find(|c| c.queue == VendorQueue::Admin && c.opcode == opcode)?;
@@ -138,14 +138,14 @@ impl Subsystem {
             Some(_) => Ok(()),
             None => Err(Status::INVALID_FIELD.dnr()),
         }) {
-            return Some(Outcome::status(status));
+            return Some(AdminOutcome::status(status));
         }
         let words = [sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13, sqe.cdw14, sqe.cdw15];
         let request = VendorRequest { queue: VendorQueue::Admin, opcode, nsid, cdw: words.map(|w| w.get()) };
         let mut port = VendorPort::new(host, admin.owner, data);
         Some(match set.serve(now, &request, &mut port) {
-            Ok(answer) => Outcome::Done(answer.status, answer.result),
-            Err(refusal) => Outcome::Done(refusal.status, refusal.result),
+            Ok(answer) => AdminOutcome::Done(answer.status, answer.result),
+            Err(refusal) => AdminOutcome::Done(refusal.status, refusal.result),
         })
     }
 }

@@ -12,8 +12,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::any::Any;
 use weir_flash::{
-    AddressFormat, ChunkError, OpenChannel, OpenChannelConfig, OpenChannelError, Outcome, Ppa, Refusal, RegionError,
-    RegionImage, RegionSize,
+    AddressFormat, ChunkError, OpenChannel, OpenChannelConfig, OpenChannelError, Ppa, RegionError, RegionImage,
+    RegionSize, VectorError, VectorOutcome,
 };
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::open_channel::{
@@ -234,7 +234,7 @@ impl OpenChannelSet {
         Ok(answer(outcome, Status::UNRECOVERED_READ_ERROR))
     }
 
-    fn relocated(&mut self, outcome: Outcome, from: &[Ppa], to: &[Ppa], port: &mut VendorPort<'_>) {
+    fn relocated(&mut self, outcome: VectorOutcome, from: &[Ppa], to: &[Ppa], port: &mut VendorPort<'_>) {
         if outcome.failed == 0 {
             let sources = from.iter().map(|at| at.chunk).collect();
             self.begun(UnderWay { writes: self.writes(to), sources, ..UnderWay::default() }, port);
@@ -245,7 +245,7 @@ impl OpenChannelSet {
     /// Resets the chunks that these addresses lie in; each must be its chunk's first.
     fn reset(&mut self, now: Nanos, list: &[Ppa], port: &mut VendorPort<'_>) -> Served {
         if let Some(i) = list.iter().position(|at| at.block != 0) {
-            return Err(VendorRefusal { status: Status::INVALID_FIELD.dnr(), result: Refusal::bit(i) });
+            return Err(VendorRefusal { status: Status::INVALID_FIELD.dnr(), result: VectorError::bit(i) });
         }
         let chunks: Vec<u32> = list.iter().map(|at| at.chunk).collect();
         self.clear_of(&[], &chunks)?;
@@ -340,13 +340,13 @@ fn plain(answer: VendorAnswer) -> VendorAnswer {
     VendorAnswer { result: 0, ..answer }
 }
 
-fn answer(outcome: Outcome, failure: Status) -> VendorAnswer {
+fn answer(outcome: VectorOutcome, failure: Status) -> VendorAnswer {
     let status = if outcome.failed == 0 { Status::SUCCESS } else { failure };
     VendorAnswer { at: outcome.done, status, result: outcome.failed }
 }
 
 /// A refusal in the specification's codes.
-fn refused(refusal: &Refusal, opcode: OpenChannelOpcode) -> VendorRefusal {
+fn refused(refusal: &VectorError, opcode: OpenChannelOpcode) -> VendorRefusal {
     let reads = opcode == OpenChannelOpcode::VECTOR_READ || opcode == OpenChannelOpcode::VECTOR_RESET;
     let status = match refusal.error {
         ChunkError::OutOfRange => Status::LBA_OUT_OF_RANGE,

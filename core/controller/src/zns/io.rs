@@ -10,7 +10,7 @@
 use super::{LOCKED, Space, ZonedOp, status};
 use crate::event::{Io, Op, SlotId};
 use crate::host::{DataPointer, Host, Owner, Tag};
-use crate::io::plan::Plan;
+use crate::io::plan::CommandPlan;
 use crate::io::slots::SlotState;
 use crate::io::starting::Starting;
 use crate::namespace::Namespace;
@@ -127,7 +127,7 @@ impl Subsystem {
         &mut self,
         now: Nanos,
         queue: u32,
-        (command, plan): (&Command, &Plan),
+        (command, plan): (&Command, &CommandPlan),
         decided: Option<u64>,
     ) -> Result<Verdict, Status> {
         self.zones_enabled(queue)?;

@@ -6,7 +6,7 @@
 //! or a reset that the media fails leaves the zone read only, and hosts that want to know are told.
 
 use crate::config::ZonedNamespace;
-use crate::error::Error;
+use crate::error::ManagementError;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -64,12 +64,12 @@ pub(crate) enum ZonedOp {
 }
 
 impl Space {
-    pub fn new(config: &ZonedNamespace) -> Result<Self, Error> {
+    pub fn new(config: &ZonedNamespace) -> Result<Self, ManagementError> {
         let engine = match &config.flash {
-            Some(flash) => {
-                ZonedFlash::new(flash).map(|flash| Engine::Flash(Box::new(flash))).map_err(|_| Error::Zones)?
-            }
-            None => Engine::Plain(Zones::new(config.zones).map_err(|_| Error::Zones)?),
+            Some(flash) => ZonedFlash::new(flash)
+                .map(|flash| Engine::Flash(Box::new(flash)))
+                .map_err(|_| ManagementError::Zones)?,
+            None => Engine::Plain(Zones::new(config.zones).map_err(|_| ManagementError::Zones)?),
         };
         let busy = vec![0; config.zones.zones as usize];
         let mut space = Space { nsid: config.nsid, engine, busy, life: 0, held: Vec::new() };
@@ -77,7 +77,7 @@ impl Space {
             space.zones_mut().set_volatile();
         }
         // The flash is made for these zones.
-        if *space.zones().config() == config.zones { Ok(space) } else { Err(Error::Zones) }
+        if *space.zones().config() == config.zones { Ok(space) } else { Err(ManagementError::Zones) }
     }
 
     pub fn zones(&self) -> &Zones {

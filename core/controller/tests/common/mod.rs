@@ -3,8 +3,8 @@
 
 pub mod sparse;
 
-use weir_controller::testing::{Fabric, Ring, World, admin};
-use weir_controller::{Config, NamespaceConfig, TenantConfig};
+use weir_controller::testing::{Fabric, TestRing, TestWorld, admin};
+use weir_controller::{NamespaceConfig, SubsystemConfig, TenantConfig};
 use weir_spec::nvme::identify::IdentifyController;
 use weir_spec::nvme::register::{self, Csts, ams};
 use weir_spec::nvme::{AdminOpcode, Sqe};
@@ -15,8 +15,8 @@ use zerocopy::FromBytes;
 pub const CC_EN: u32 = 0x0046_0001;
 
 /// Namespaces 1 (512-byte blocks) and 3 (4096), 1 GiB each; tenants gold (high), silver (medium), and the rest (low).
-pub fn config(change: impl FnOnce(&mut Config)) -> Config {
-    let mut config = Config::new("nqn.2026-01.io.weir:test");
+pub fn config(change: impl FnOnce(&mut SubsystemConfig)) -> SubsystemConfig {
+    let mut config = SubsystemConfig::new("nqn.2026-01.io.weir:test");
     for (nsid, block_size) in [(1, 512), (3, 4096)] {
         let start = u64::from(nsid - 1) << 30;
         config.namespaces.push(NamespaceConfig { nsid, start, size: 1 << 30, block_size, uuid: [nsid as u8; 16] });
@@ -31,12 +31,12 @@ pub fn config(change: impl FnOnce(&mut Config)) -> Config {
 }
 
 /// A drive with that configuration.
-pub fn drive(change: impl FnOnce(&mut Config)) -> World {
-    World::new(config(change), 64)
+pub fn drive(change: impl FnOnce(&mut SubsystemConfig)) -> TestWorld {
+    TestWorld::new(config(change), 64)
 }
 
 /// A host that is connected and has I/O queues of 64 entries.
-pub fn fabric_with_queues(world: &mut World, host: &str, base: u32, queues: u16) -> Fabric {
+pub fn fabric_with_queues(world: &mut TestWorld, host: &str, base: u32, queues: u16) -> Fabric {
     let mut fabric = Fabric::ready(world, host, base, ams::RR);
     for _ in 0..queues {
         fabric.add_queue(world, 64, 0).expect("the host may have queues");
@@ -45,7 +45,7 @@ pub fn fabric_with_queues(world: &mut World, host: &str, base: u32, queues: u16)
 }
 
 /// CSTS.
-pub fn csts(ring: &Ring, world: &World) -> Csts {
+pub fn csts(ring: &TestRing, world: &TestWorld) -> Csts {
     Csts(ring.read(world, register::CSTS) as u32)
 }
 
@@ -65,7 +65,7 @@ pub fn identify(cns: u8, nsid: u32) -> Sqe {
 }
 
 /// Identify Controller.
-pub fn identify_controller(world: &mut World, host: &mut Fabric) -> IdentifyController {
+pub fn identify_controller(world: &mut TestWorld, host: &mut Fabric) -> IdentifyController {
     let (cqe, data) = host.admin_data(world, identify(1, 0));
     assert!(cqe.status().is_success());
     IdentifyController::read_from_bytes(&data[..4096]).expect("4096 bytes")

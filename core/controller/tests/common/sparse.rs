@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use weir_controller::{
-    Attach, Config, ControllerHandle, DataPointer, Direction, Effect, Effects, Event, Host, Model, Owner, Piece,
-    Subsystem, Tag, Walk,
+    Attach, ControllerHandle, DataPiece, DataPointer, Direction, Effect, Effects, Event, Host, Owner, Subsystem,
+    SubsystemConfig, Tag, TransportModel, Walk,
 };
 use weir_spec::nvme::register;
 use weir_spec::nvme::{AdminOpcode, Cqe, Sqe, Status};
@@ -41,7 +41,13 @@ impl Sparse {
         u32::from_le_bytes(bytes)
     }
 
-    fn walk(&self, data: &DataPointer, direction: Direction, offset: u32, len: usize) -> Result<Vec<Piece>, Status> {
+    fn walk(
+        &self,
+        data: &DataPointer,
+        direction: Direction,
+        offset: u32,
+        len: usize,
+    ) -> Result<Vec<DataPiece>, Status> {
         let (mut walk, mut pieces) = (Walk::new(data, direction, offset, len as u32), Vec::new());
         while let Some(piece) = walk.next(&mut |at, into: &mut [u8]| {
             self.read(at, into);
@@ -74,7 +80,7 @@ impl Host for Sparse {
     fn read_data(&mut self, _: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
         let mut done = 0;
         for piece in self.walk(data, Direction::FromHost, offset, into.len())? {
-            if let Piece::Memory { address, len } = piece {
+            if let DataPiece::Memory { address, len } = piece {
                 self.read(address, &mut into[done..done + len as usize]);
             }
             done += piece.len() as usize;
@@ -84,7 +90,7 @@ impl Host for Sparse {
     fn write_data(&mut self, _: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
         let mut done = 0;
         for piece in self.walk(data, Direction::ToHost, offset, from.len())? {
-            if let Piece::Memory { address, len } = piece {
+            if let DataPiece::Memory { address, len } = piece {
                 self.write(address, &from[done..done + len as usize]);
             }
             done += piece.len() as usize;
@@ -116,15 +122,15 @@ pub struct Machine {
 pub const ADMIN: u32 = 64;
 
 impl Machine {
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: SubsystemConfig) -> Self {
         let mut machine = Self::bare(config);
         machine.enable();
         machine
     }
 
-    pub fn bare(config: Config) -> Self {
+    pub fn bare(config: SubsystemConfig) -> Self {
         let mut drive = Subsystem::new(config, Nanos(0)).unwrap();
-        let attach = Attach { tenant: 0, owner: Owner(0), model: Model::Rings, host: "sparse".into() };
+        let attach = Attach { tenant: 0, owner: Owner(0), model: TransportModel::Rings, host: "sparse".into() };
         let controller = drive.attach(Nanos(0), attach).unwrap();
         let (host, effects) = (Sparse::default(), Effects::new(1024));
         Self { drive, host, controller, now: Nanos(0), effects, admin: (0, 0) }

@@ -1,7 +1,7 @@
 //! Bring a controller up (base 2.0, 3.5.1): disable, configure, enable, identify, features, queues.
 
 use super::plan::ADMIN_ENTRIES;
-use super::{IoQueue, PAGE, Plan, Port, Rings, protocol, refused};
+use super::{ControllerPlan, IoQueue, PAGE, Port, QueuePairRings, protocol, refused};
 use crate::TransportError;
 use crate::nvme_tcp::command;
 use alloc::format;
@@ -17,7 +17,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 /// Who the controller says it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct ControllerIdentity {
     /// NQN of the subsystem.
     pub subnqn: String,
     /// Serial number.
@@ -36,11 +36,11 @@ pub struct Identity {
 
 /// A controller that is up.
 #[derive(Debug)]
-pub struct Ready {
+pub struct EnabledController {
     /// Who it is.
-    pub identity: Identity,
+    pub identity: ControllerIdentity,
     /// The admin queue's rings.
-    pub admin: Rings,
+    pub admin: QueuePairRings,
     /// The I/O queue pairs of the plan, in order.
     pub queues: Vec<IoQueue>,
 }
@@ -75,26 +75,26 @@ enum Step {
 /// Brings a controller up; call [`poll`](Self::poll) until it is.
 #[derive(Debug)]
 pub struct BringUp {
-    plan: Plan,
+    plan: ControllerPlan,
     state: State,
     deadline: Nanos,
     patience: Nanos,
-    admin: Rings,
-    identity: Identity,
+    admin: QueuePairRings,
+    identity: ControllerIdentity,
     next_cid: u16,
 }
 
 impl BringUp {
     /// Nothing is touched before the first poll.
-    pub fn new(plan: Plan) -> Self {
-        let admin = Rings::new(0, ADMIN_ENTRIES, plan.admin_sq(), plan.admin_cq());
+    pub fn new(plan: ControllerPlan) -> Self {
+        let admin = QueuePairRings::new(0, ADMIN_ENTRIES, plan.admin_sq(), plan.admin_cq());
         BringUp {
             plan,
             state: State::Start,
             deadline: Nanos::NEVER,
             patience: Nanos(0),
             admin,
-            identity: Identity::default(),
+            identity: ControllerIdentity::default(),
             next_cid: 0,
         }
     }
@@ -103,7 +103,7 @@ impl BringUp {
     ///
     /// # Errors
     /// The controller lacks what the plan wants, refuses a command, fails, or is late (CAP.TO).
-    pub fn poll<P: Port>(&mut self, now: Nanos, port: &mut P) -> Result<Option<Ready>, TransportError> {
+    pub fn poll<P: Port>(&mut self, now: Nanos, port: &mut P) -> Result<Option<EnabledController>, TransportError> {
         loop {
             let next = match self.state {
                 State::Start => Some(self.disable(now, port)?),
@@ -237,7 +237,7 @@ impl BringUp {
     fn create(&self, opcode: AdminOpcode, index: u16) -> Sqe {
         let at = self.plan.queue(usize::from(index));
         let queue = self.plan.queues[usize::from(index)];
-        let rings = Rings::new(index + 1, queue.depth + 1, at.sq, at.cq);
+        let rings = QueuePairRings::new(index + 1, queue.depth + 1, at.sq, at.cq);
         match opcode {
             AdminOpcode::CREATE_IO_CQ => create(opcode, index + 1, &rings, at.cq, 1),
             _ => create_sq(index + 1, &rings, queue.priority),
@@ -316,13 +316,13 @@ impl BringUp {
         Ok(())
     }
 
-    fn ready<P: Port>(&mut self, port: &mut P) -> Ready {
+    fn ready<P: Port>(&mut self, port: &mut P) -> EnabledController {
         let queues = (0..self.plan.queues.len()).map(|i| IoQueue::new(&self.plan, i, &self.identity, port)).collect();
-        Ready { identity: self.identity.clone(), admin: self.admin.clone(), queues }
+        EnabledController { identity: self.identity.clone(), admin: self.admin.clone(), queues }
     }
 }
 
-fn create(opcode: AdminOpcode, qid: u16, rings: &Rings, address: u64, cdw11: u32) -> Sqe {
+fn create(opcode: AdminOpcode, qid: u16, rings: &QueuePairRings, address: u64, cdw11: u32) -> Sqe {
     let mut sqe = Sqe { opcode: opcode.0, ..Sqe::default() };
     sqe.dptr[0] = U64::new(address);
     sqe.cdw10 = U32::new((rings.entries() - 1) << 16 | u32::from(qid));
@@ -331,7 +331,7 @@ fn create(opcode: AdminOpcode, qid: u16, rings: &Rings, address: u64, cdw11: u32
 }
 
 /// Create I/O Submission Queue, with the completion queue of the same number and QPRIO (base 2.0, Figure 160).
-pub(super) fn create_sq(qid: u16, rings: &Rings, priority: Class) -> Sqe {
+pub(super) fn create_sq(qid: u16, rings: &QueuePairRings, priority: Class) -> Sqe {
     let cdw11 = u32::from(qid) << 16 | u32::from(priority.bits()) << 1 | 1;
     create(AdminOpcode::CREATE_IO_SQ, qid, rings, rings.addresses().0, cdw11)
 }

@@ -5,7 +5,7 @@
 //!               │                                                 │
 //!               └────── Port: registers, doorbells, memory ───────┘
 //! ```
-//! A [`Plan`] says what is wanted and where in host memory everything lies, from one base address on: admin rings, a page
+//! A [`ControllerPlan`] says what is wanted and where in host memory everything lies, from one base address on: admin rings, a page
 //! for Identify, the rings of each I/O queue pair, and for each request a page-aligned buffer, a PRP list and a range of
 //! dataset management. Nothing is allocated per request, and a request's slot is its command identifier.
 //!
@@ -21,12 +21,12 @@ mod rings;
 #[cfg(test)]
 mod tests;
 
-pub use bring_up::{BringUp, Identity, Ready};
-pub use plan::{Plan, QueuePlan};
+pub use bring_up::{BringUp, ControllerIdentity, EnabledController};
+pub use plan::{ControllerPlan, QueuePlan};
 pub use port::Port;
 pub use queue::IoQueue;
 pub use remake::Remake;
-pub use rings::Rings;
+pub use rings::QueuePairRings;
 
 use crate::TransportError;
 use alloc::format;

@@ -16,7 +16,7 @@ pub struct QueuePlan {
 
 /// What is wanted. Addresses follow from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct ControllerPlan {
     /// The first address; page-aligned.
     pub base: u64,
     /// CC.AMS ([`weir_spec::nvme::register::ams`]).
@@ -53,11 +53,11 @@ pub(crate) struct QueueLayout {
     pub end: u64,
 }
 
-impl Plan {
+impl ControllerPlan {
     /// One queue pair of `depth` on namespace 1, round robin.
     pub fn new(base: u64, depth: u32, buffer: u32) -> Self {
         let queues = alloc::vec![QueuePlan { depth, priority: Class::Medium }];
-        Plan { base, ams: 0, arbitration: None, quanta: None, nsid: 1, queues, buffer }
+        ControllerPlan { base, ams: 0, arbitration: None, quanta: None, nsid: 1, queues, buffer }
     }
 
     pub(crate) fn admin_sq(&self) -> u64 {

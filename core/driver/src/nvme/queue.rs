@@ -1,7 +1,7 @@
 //! An I/O queue pair: requests in, commands on the ring, completions back.
 
 use super::plan::QueueLayout;
-use super::{Identity, PAGE, Plan, Port, Rings, protocol};
+use super::{ControllerIdentity, ControllerPlan, PAGE, Port, QueuePairRings, protocol};
 use crate::nvme_tcp::command;
 use crate::{Done, Io, IoKind, TransportError};
 use alloc::vec;
@@ -18,7 +18,7 @@ const DPTR: usize = 3;
 /// Requests to one namespace over one pair of rings. A request's slot is its command identifier and names its buffer.
 #[derive(Debug)]
 pub struct IoQueue {
-    rings: Rings,
+    rings: QueuePairRings,
     at: QueueLayout,
     depth: u32,
     nsid: u32,
@@ -31,13 +31,18 @@ pub struct IoQueue {
 
 impl IoQueue {
     /// The queue at that place of the plan; writes the PRP lists, which never change.
-    pub(crate) fn new<P: Port>(plan: &Plan, index: usize, identity: &Identity, port: &mut P) -> Self {
+    pub(crate) fn new<P: Port>(
+        plan: &ControllerPlan,
+        index: usize,
+        identity: &ControllerIdentity,
+        port: &mut P,
+    ) -> Self {
         let (at, depth) = (plan.queue(index), plan.queues[index].depth);
         // Without SGLs a transfer is one page, two, or one page and a page of list.
         let reach = if identity.sgl { u32::MAX } else { (PAGE / 8 * PAGE) as u32 };
         let max_io = plan.buffer.min(identity.max_transfer).min(reach) >> identity.block_shift << identity.block_shift;
         let queue = IoQueue {
-            rings: Rings::new(index as u16 + 1, depth + 1, at.sq, at.cq),
+            rings: QueuePairRings::new(index as u16 + 1, depth + 1, at.sq, at.cq),
             at,
             depth,
             nsid: plan.nsid,
@@ -98,7 +103,7 @@ impl IoQueue {
     }
 
     /// The rings.
-    pub fn rings(&self) -> &Rings {
+    pub fn rings(&self) -> &QueuePairRings {
         &self.rings
     }
 

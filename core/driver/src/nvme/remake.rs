@@ -1,7 +1,7 @@
 //! Make a submission queue anew in another class: QPRIO is fixed for a queue's life (base 2.0, 5.5 and 5.7).
 
 use super::bring_up::create_sq;
-use super::{IoQueue, Port, Rings, protocol, refused};
+use super::{IoQueue, Port, QueuePairRings, protocol, refused};
 use crate::TransportError;
 use alloc::string::ToString;
 use weir_spec::nvme::register::{self, Cap};
@@ -40,7 +40,7 @@ impl Remake {
     pub fn poll<P: Port>(
         &mut self,
         now: Nanos,
-        admin: &mut Rings,
+        admin: &mut QueuePairRings,
         queue: &mut IoQueue,
         port: &mut P,
     ) -> Result<bool, TransportError> {
@@ -83,7 +83,7 @@ impl Remake {
         }
     }
 
-    fn send<P: Port>(&mut self, step: Step, admin: &mut Rings, queue: &IoQueue, port: &mut P) {
+    fn send<P: Port>(&mut self, step: Step, admin: &mut QueuePairRings, queue: &IoQueue, port: &mut P) {
         let qid = queue.rings().qid();
         let mut sqe = match step {
             Step::Create => create_sq(qid, queue.rings(), self.priority),

@@ -7,7 +7,7 @@ use weir_spec::nvme::{Cqe, Sqe};
 
 /// A pair of rings of the same size. Doorbells are rung once for all that was pushed or popped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rings {
+pub struct QueuePairRings {
     qid: u16,
     entries: u32,
     sq: u64,
@@ -21,10 +21,10 @@ pub struct Rings {
     in_flight: u32,
 }
 
-impl Rings {
+impl QueuePairRings {
     /// Empty rings of `entries` at these addresses; the completion ring's memory is zero.
     pub fn new(qid: u16, entries: u32, sq: u64, cq: u64) -> Self {
-        Rings { qid, entries, sq, cq, tail: 0, rung_tail: 0, head: 0, rung_head: 0, phase: true, in_flight: 0 }
+        QueuePairRings { qid, entries, sq, cq, tail: 0, rung_tail: 0, head: 0, rung_head: 0, phase: true, in_flight: 0 }
     }
 
     /// Queue identifier.

@@ -7,8 +7,8 @@ use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 use weir_controller::{
-    Attach, Config, ControllerHandle, DataPointer, Direction, Effect, Effects, Event, Host, Io as DriveIo, Model,
-    NamespaceConfig, Op, Owner, Piece, Subsystem, Tag, TenantConfig, Walk,
+    Attach, ControllerHandle, DataPiece, DataPointer, Direction, Effect, Effects, Event, Host, Io as DriveIo,
+    NamespaceConfig, Op, Owner, Subsystem, SubsystemConfig, Tag, TenantConfig, TransportModel, Walk,
 };
 use weir_spec::nvme::feature::Arbitration;
 use weir_spec::nvme::register::{self, Cap, Csts, Doorbell, ams};
@@ -43,7 +43,7 @@ impl Ram {
             Ok(())
         })? {
             let range = at..at + piece.len() as usize;
-            let Piece::Memory { address, len } = piece else { unreachable!("the driver has no bit buckets") };
+            let DataPiece::Memory { address, len } = piece else { unreachable!("the driver has no bit buckets") };
             each(self.at(address, len as usize), range.clone());
             at = range.end;
         }
@@ -84,14 +84,14 @@ struct Drive {
 
 impl Drive {
     fn new(memory: u64) -> Self {
-        let mut config = Config::new("nqn.2026-11.io.weir:test:ssd0");
+        let mut config = SubsystemConfig::new("nqn.2026-11.io.weir:test:ssd0");
         config.max_io_queues = 4;
         config.max_queue_entries = 64;
         config.namespaces =
             vec![NamespaceConfig { nsid: 1, start: 0, size: SIZE, block_size: BLOCK as u32, uuid: [1; 16] }];
         config.tenants = vec![TenantConfig::new("gold", Class::High)];
         let mut machine = Subsystem::new(config, Nanos(0)).unwrap();
-        let attach = Attach { tenant: 0, owner: Owner(0), model: Model::Rings, host: "test".into() };
+        let attach = Attach { tenant: 0, owner: Owner(0), model: TransportModel::Rings, host: "test".into() };
         let controller = machine.attach(Nanos(0), attach).unwrap();
         Drive {
             machine,
@@ -133,7 +133,7 @@ impl Drive {
         }
     }
 
-    fn bring_up(&mut self, plan: Plan) -> Result<Ready, TransportError> {
+    fn bring_up(&mut self, plan: ControllerPlan) -> Result<EnabledController, TransportError> {
         let mut machine = BringUp::new(plan);
         for ms in 0..100 {
             if let Some(ready) = machine.poll(Nanos::from_millis(ms), self)? {
@@ -175,9 +175,9 @@ impl Port for Drive {
     }
 }
 
-fn plan(depths: &[u32], buffer: u32) -> Plan {
+fn plan(depths: &[u32], buffer: u32) -> ControllerPlan {
     let queues = depths.iter().map(|depth| QueuePlan { depth: *depth, priority: Class::Low }).collect();
-    Plan { queues, ..Plan::new(BASE, 1, buffer) }
+    ControllerPlan { queues, ..ControllerPlan::new(BASE, 1, buffer) }
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn the_real_controller_comes_up() {
         (ams::WRR, Some(Arbitration(0).with_ab(7).with_hpw(3).with_mpw(1)), None),
         (ams::VENDOR, None, Some([1 << 16, 1 << 15, 1 << 14])),
     ] {
-        let plan = Plan { ams, arbitration, quanta, ..plan(&[8, 31], 16384) };
+        let plan = ControllerPlan { ams, arbitration, quanta, ..plan(&[8, 31], 16384) };
         let mut drive = Drive::new(plan.memory());
         let ready = drive.bring_up(plan.clone()).unwrap();
         assert_eq!(ready.identity.subnqn, "nqn.2026-11.io.weir:test:ssd0");
@@ -202,7 +202,7 @@ fn the_real_controller_comes_up() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    let refused = |plan: Plan| {
+    let refused = |plan: ControllerPlan| {
         let mut drive = Drive::new(plan.memory());
         match drive.bring_up(plan) {
             Err(TransportError::Refused(text)) => text,
@@ -211,9 +211,9 @@ fn what_cannot_be_is_refused() {
     };
     assert!(refused(plan(&[64], 4096)).contains("depth of 64 is above its largest, 63"));
     assert!(refused(plan(&[1; 5], 4096)).contains("grants 4 I/O queues, not 5"));
-    let text = refused(Plan { nsid: 2, ..plan(&[1], 4096) });
+    let text = refused(ControllerPlan { nsid: 2, ..plan(&[1], 4096) });
     assert!(text.contains("namespace 2") || text.contains("Identify Namespace"), "{text}");
-    let text = refused(Plan { quanta: Some([0, 1, 1]), ams: ams::VENDOR, ..plan(&[1], 4096) });
+    let text = refused(ControllerPlan { quanta: Some([0, 1, 1]), ams: ams::VENDOR, ..plan(&[1], 4096) });
     assert!(text.contains("Deficit Round Robin Quanta: Invalid Field"), "{text}");
 }
 
@@ -354,7 +354,7 @@ fn every_way_a_link_or_a_controller_can_fail() {
     let poll = |cap: u64, csts: u32| {
         let mut puppet = Puppet::default();
         puppet.registers.insert(register::CAP, cap);
-        let mut up = BringUp::new(Plan { ams: ams::WRR, ..plan(&[1], 4096) });
+        let mut up = BringUp::new(ControllerPlan { ams: ams::WRR, ..plan(&[1], 4096) });
         let mut step = |puppet: &mut Puppet| up.poll(Nanos(0), puppet).map(|_| ()).map_err(|e| e.to_string());
         step(&mut puppet)?;
         puppet.registers.insert(register::CSTS, u64::from(csts));
@@ -374,7 +374,7 @@ fn every_way_a_link_or_a_controller_can_fail() {
 
 #[test]
 fn completions_that_nobody_asked_for_are_refused() {
-    let mut rings = Rings::new(1, 4, BASE, BASE + PAGE);
+    let mut rings = QueuePairRings::new(1, 4, BASE, BASE + PAGE);
     let mut puppet = Puppet::default();
     let cqe = |qid: u16, head: u16| Cqe { sqid: qid.into(), sqhd: head.into(), ..Cqe::default() };
     puppet.answer = Some(cqe(1, 0));
@@ -395,7 +395,8 @@ fn completions_that_nobody_asked_for_are_refused() {
 #[test]
 fn prp_lists_name_the_pages_of_their_buffers() {
     let plan = plan(&[2], 16384);
-    let identity = Identity { blocks: 1 << 20, block_shift: 9, max_transfer: u32::MAX, ..Identity::default() };
+    let identity =
+        ControllerIdentity { blocks: 1 << 20, block_shift: 9, max_transfer: u32::MAX, ..ControllerIdentity::default() };
     let mut puppet = Puppet::default();
     let mut queue = IoQueue::new(&plan, 0, &identity, &mut puppet);
     let at = plan.queue(0);

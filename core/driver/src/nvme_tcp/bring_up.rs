@@ -2,7 +2,7 @@
 //! discovery log.
 
 use super::command;
-use super::connection::Transfer;
+use super::connection::DataTransfer;
 use crate::TransportError;
 use alloc::format;
 use alloc::string::String;
@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// What the host wants.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ConnectOptions {
     /// The subsystem.
     pub subnqn: String,
     /// This host.
@@ -50,7 +50,7 @@ pub struct Options {
     pub spare: bool,
 }
 
-impl Options {
+impl ConnectOptions {
     /// For a subsystem, with the usual choices: one queue pair of 128 entries, no digests, no SQ flow control.
     pub fn new(subnqn: &str, hostnqn: &str) -> Self {
         Self {
@@ -105,7 +105,7 @@ pub enum Ask {
         /// The entry.
         sqe: Sqe,
         /// Which way its data moves.
-        transfer: Transfer,
+        transfer: DataTransfer,
         /// Data for the controller.
         data: Vec<u8>,
     },
@@ -117,7 +117,7 @@ pub enum Ask {
 
 /// What was found out about controller and namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ready {
+pub struct ConnectedController {
     /// CNTLID.
     pub cntlid: u16,
     /// I/O queue pairs granted, the spare one among them.
@@ -187,11 +187,11 @@ enum Phase {
 /// was identified.
 #[derive(Debug)]
 pub struct BringUp {
-    options: Options,
+    options: ConnectOptions,
     phase: Phase,
     cap: Cap,
     polls_left: u32,
-    ready: Ready,
+    ready: ConnectedController,
     unknown: bool,
 }
 
@@ -199,31 +199,38 @@ const POLL: Nanos = Nanos::from_millis(1);
 
 impl BringUp {
     /// Begins with Connect.
-    pub fn new(options: Options) -> Self {
-        Self { options, phase: Phase::Connect, cap: Cap(0), polls_left: 0, ready: Ready::default(), unknown: false }
+    pub fn new(options: ConnectOptions) -> Self {
+        Self {
+            options,
+            phase: Phase::Connect,
+            cap: Cap(0),
+            polls_left: 0,
+            ready: ConnectedController::default(),
+            unknown: false,
+        }
     }
 
     /// What was asked for.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &ConnectOptions {
         &self.options
     }
 
     /// What was found out; complete when [`ask`](Self::ask) asks for nothing.
-    pub fn ready(&self) -> Ready {
+    pub fn ready(&self) -> ConnectedController {
         self.ready
     }
 
     /// What to do now.
     pub fn ask(&mut self) -> Ask {
-        let read = |sqe, len| Ask::Command { sqe, transfer: Transfer::ToHost(len), data: Vec::new() };
-        let bare = |sqe| Ask::Command { sqe, transfer: Transfer::None, data: Vec::new() };
+        let read = |sqe, len| Ask::Command { sqe, transfer: DataTransfer::ToHost(len), data: Vec::new() };
+        let bare = |sqe| Ask::Command { sqe, transfer: DataTransfer::None, data: Vec::new() };
         match self.phase {
             Phase::Connect => {
                 let data = self.options.connect_data(CNTLID_DYNAMIC);
                 let kato = (self.options.kato.get() / 1_000_000) as u32;
                 Ask::Command {
                     sqe: command::connect(0, 32, command::cattr(None, self.options.sq_flow_control), kato),
-                    transfer: Transfer::ToController(data.as_bytes().len() as u32),
+                    transfer: DataTransfer::ToController(data.as_bytes().len() as u32),
                     data: data.as_bytes().into(),
                 }
             }
@@ -421,7 +428,7 @@ impl Discovery {
     pub fn ask(&self) -> Ask {
         let read = |offset, len| Ask::Command {
             sqe: command::discovery_log(offset, len),
-            transfer: Transfer::ToHost(len),
+            transfer: DataTransfer::ToHost(len),
             data: Vec::new(),
         };
         let have = self.entries.len() as u64;

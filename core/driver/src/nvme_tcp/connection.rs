@@ -22,7 +22,7 @@ pub trait Buffers {
 
 /// What the host wishes for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct HostSettings {
     /// Asks for header digests.
     pub header_digest: bool,
     /// Asks for data digests.
@@ -37,7 +37,7 @@ pub struct Settings {
 
 /// Which way a command's data moves, and how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transfer {
+pub enum DataTransfer {
     /// No data.
     None,
     /// So many bytes into the command's buffer.
@@ -48,8 +48,8 @@ pub enum Transfer {
 
 /// A piece of what is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Segment {
-    /// Bytes of [`Connection::headers`].
+pub enum SendSegment {
+    /// Bytes of [`HostConnection::headers`].
     Header {
         /// First byte.
         start: usize,
@@ -67,12 +67,12 @@ pub enum Segment {
     },
 }
 
-impl Segment {
+impl SendSegment {
     /// Bytes.
     pub fn len(&self) -> usize {
         match self {
-            Segment::Header { len, .. } => *len,
-            Segment::Data { len, .. } => *len as usize,
+            SendSegment::Header { len, .. } => *len,
+            SendSegment::Data { len, .. } => *len as usize,
         }
     }
 
@@ -83,15 +83,15 @@ impl Segment {
 
     fn advance(&mut self, n: usize) {
         match self {
-            Segment::Header { start, len } => (*start, *len) = (*start + n, *len - n),
-            Segment::Data { offset, len, .. } => (*offset, *len) = (*offset + n as u32, *len - n as u32),
+            SendSegment::Header { start, len } => (*start, *len) = (*start + n, *len - n),
+            SendSegment::Data { offset, len, .. } => (*offset, *len) = (*offset + n as u32, *len - n as u32),
         }
     }
 }
 
 /// A finished command.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Completion {
+pub struct FinishedCommand {
     /// Its identifier, free again.
     pub cid: u16,
     /// The completion queue entry; made up where SUCCESS in the data stood for it.
@@ -100,18 +100,18 @@ pub struct Completion {
 
 /// Why the connection is of no use any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum ConnectionFailure {
     /// The controller broke the protocol; it is told so by a termination request.
     Controller(Fatal),
     /// The controller says that we broke the protocol.
     Terminated(Fatal),
 }
 
-impl From<Failure> for TransportError {
-    fn from(f: Failure) -> Self {
+impl From<ConnectionFailure> for TransportError {
+    fn from(f: ConnectionFailure) -> Self {
         TransportError::Protocol(match f {
-            Failure::Controller(fatal) => format!("the controller broke the NVMe/TCP protocol: {fatal}"),
-            Failure::Terminated(fatal) => format!("the controller ended the connection: {fatal}"),
+            ConnectionFailure::Controller(fatal) => format!("the controller broke the NVMe/TCP protocol: {fatal}"),
+            ConnectionFailure::Terminated(fatal) => format!("the controller ended the connection: {fatal}"),
         })
     }
 }
@@ -120,7 +120,7 @@ impl From<Failure> for TransportError {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outstanding {
     pub(super) active: bool,
-    pub(super) transfer: Transfer,
+    pub(super) transfer: DataTransfer,
     /// All data went with the capsule.
     pub(super) in_capsule: bool,
     /// Bytes received, or granted by R2Ts so far.
@@ -133,9 +133,9 @@ pub(super) struct Outstanding {
 
 /// The host's end of one connection.
 #[derive(Debug)]
-pub struct Connection<D> {
-    pub(super) settings: Settings,
-    pub(super) failure: Option<Failure>,
+pub struct HostConnection<D> {
+    pub(super) settings: HostSettings,
+    pub(super) failure: Option<ConnectionFailure>,
     pub(super) running: bool,
     pub(super) commands: Vec<Outstanding>,
     pub(super) outstanding: usize,
@@ -143,18 +143,18 @@ pub struct Connection<D> {
     pub(super) framing: Framing,
     pub(super) maxh2cdata: u32,
     headers: Vec<u8>,
-    segments: VecDeque<Segment>,
+    segments: VecDeque<SendSegment>,
     queued: u64,
     pub(super) sent: u64,
     digest: PhantomData<fn() -> D>,
 }
 
-impl<D: Digest> Connection<D> {
+impl<D: Digest> HostConnection<D> {
     /// A new connection; its ICReq is ready to be sent.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: HostSettings) -> Self {
         let idle = Outstanding {
             active: false,
-            transfer: Transfer::None,
+            transfer: DataTransfer::None,
             in_capsule: false,
             done: 0,
             ends: 0,
@@ -195,7 +195,7 @@ impl<D: Digest> Connection<D> {
     }
 
     /// What went wrong, if anything did.
-    pub fn failure(&self) -> Option<Failure> {
+    pub fn failure(&self) -> Option<ConnectionFailure> {
         self.failure
     }
 
@@ -223,7 +223,7 @@ impl<D: Digest> Connection<D> {
         &mut self,
         cid: u16,
         mut sqe: Sqe,
-        transfer: Transfer,
+        transfer: DataTransfer,
         buffers: &mut B,
     ) -> Result<(), TransportError> {
         if let Some(failure) = self.failure {
@@ -233,9 +233,9 @@ impl<D: Digest> Connection<D> {
         let slot =
             self.commands.get_mut(usize::from(cid)).filter(|c| running && !c.active).ok_or_else(|| unusable(cid))?;
         let (len, in_capsule) = match transfer {
-            Transfer::ToController(len) => (len, len <= self.settings.in_capsule && len > 0),
-            Transfer::ToHost(len) => (len, false),
-            Transfer::None => (0, false),
+            DataTransfer::ToController(len) => (len, len <= self.settings.in_capsule && len > 0),
+            DataTransfer::ToHost(len) => (len, false),
+            DataTransfer::None => (0, false),
         };
         *slot = Outstanding { active: true, transfer, in_capsule, done: 0, ends: 0, damaged: false };
         self.outstanding += 1;
@@ -251,13 +251,13 @@ impl<D: Digest> Connection<D> {
         Ok(())
     }
 
-    /// The bytes that [`Segment::Header`]s name.
+    /// The bytes that [`SendSegment::Header`]s name.
     pub fn headers(&self) -> &[u8] {
         &self.headers
     }
 
     /// What is to be sent, in order.
-    pub fn segments(&self) -> impl Iterator<Item = &Segment> {
+    pub fn segments(&self) -> impl Iterator<Item = &SendSegment> {
         self.segments.iter()
     }
 
@@ -285,8 +285,8 @@ impl<D: Digest> Connection<D> {
         self.headers.extend_from_slice(bytes);
         self.queued += bytes.len() as u64;
         match self.segments.back_mut() {
-            Some(Segment::Header { start: s, len }) if *s + *len == start => *len += bytes.len(),
-            _ => self.segments.push_back(Segment::Header { start, len: bytes.len() }),
+            Some(SendSegment::Header { start: s, len }) if *s + *len == start => *len += bytes.len(),
+            _ => self.segments.push_back(SendSegment::Header { start, len: bytes.len() }),
         }
     }
 
@@ -307,7 +307,7 @@ impl<D: Digest> Connection<D> {
         }
         let padding = at + usize::from(ch.pdo) - self.headers.len();
         self.put([0; 128].get(..padding).unwrap_or_default());
-        self.segments.push_back(Segment::Data { cid, offset, len });
+        self.segments.push_back(SendSegment::Data { cid, offset, len });
         self.queued += u64::from(len);
         if self.framing.data_digest {
             let range = offset as usize..(offset + len) as usize;
@@ -348,7 +348,7 @@ impl<D: Digest> Connection<D> {
     /// The controller broke the protocol: tell it, then nothing more.
     pub(super) fn fail(&mut self, fatal: Fatal, header: &[u8]) {
         if self.failure.is_none() {
-            self.failure = Some(Failure::Controller(fatal));
+            self.failure = Some(ConnectionFailure::Controller(fatal));
             let header = header.get(..header.len().min(128)).unwrap_or_default();
             self.put(TermReq::new(PduType::H2C_TERM_REQ, fatal, header.len() as u32).as_bytes());
             self.put(header);
@@ -365,25 +365,25 @@ impl<D: Digest> Connection<D> {
         let waiting: u64 = self.segments.iter().map(|s| s.len() as u64).sum();
         assert_eq!(self.sent + waiting, self.queued, "what was queued was sent or is a segment");
         for s in &self.segments {
-            if let Segment::Header { start, len } = s {
+            if let SendSegment::Header { start, len } = s {
                 assert!(start + len <= self.headers.len(), "segments lie in the headers");
             }
         }
     }
 
     /// Ends a command.
-    pub(super) fn complete(&mut self, cid: u16, mut cqe: Cqe, out: &mut Vec<Completion>) {
+    pub(super) fn complete(&mut self, cid: u16, mut cqe: Cqe, out: &mut Vec<FinishedCommand>) {
         let Some(c) = self.commands.get_mut(usize::from(cid)) else { return };
         c.active = false;
         self.outstanding -= 1;
         if cqe.status().is_success() {
             if c.damaged {
                 cqe.set_status(Status::TRANSIENT_TRANSPORT_ERROR);
-            } else if matches!(c.transfer, Transfer::ToHost(len) if len != c.done) {
+            } else if matches!(c.transfer, DataTransfer::ToHost(len) if len != c.done) {
                 cqe.set_status(Status::DATA_TRANSFER_ERROR);
             }
         }
-        out.push(Completion { cid, cqe });
+        out.push(FinishedCommand { cid, cqe });
     }
 }
 

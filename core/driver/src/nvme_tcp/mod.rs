@@ -1,7 +1,7 @@
 //! The host's end of NVMe/TCP (NVMe/TCP Transport 1.0; fabrics of NVMe base 2.0).
 //!
 //! ```text
-//!   submit() ─► commands by CID ─► segments() ─► socket        [`Connection`]: one queue pair, capsules and data
+//!   submit() ─► commands by CID ─► segments() ─► socket        [`HostConnection`]: one queue pair, capsules and data
 //!   completions ◄── receive(), filled() ◄─────── socket
 //!
 //!   ask() ──► Ask::Command ─► Connection of the admin queue    [`BringUp`]: from Connect to an enabled controller
@@ -10,10 +10,10 @@
 //!   association::ask() ─► Connect ─► association::read()       whether an association of before has ended
 //! ```
 //!
-//! [`Connection`] neither owns the callers' buffers nor copies what they write: it hands out segments, which name a place in
+//! [`HostConnection`] neither owns the callers' buffers nor copies what they write: it hands out segments, which name a place in
 //! its own headers or in a buffer of the [`Buffers`] port. [`command`] builds the submission queue entries.
 //!
-//! Left out: TLS, authentication, ANA; who connects again does so with another [`Connection`]. Limits: one R2T outstanding a command (MAXR2T 0).
+//! Left out: TLS, authentication, ANA; who connects again does so with another [`HostConnection`]. Limits: one R2T outstanding a command (MAXR2T 0).
 
 pub mod association;
 mod bring_up;
@@ -22,5 +22,7 @@ mod connection;
 mod receive;
 
 pub use association::Association;
-pub use bring_up::{Ask, BringUp, Discovery, Granted, Options, Ready, connect_refusal};
-pub use connection::{Buffers, Completion, Connection, Failure, Segment, Settings, Transfer};
+pub use bring_up::{Ask, BringUp, ConnectOptions, ConnectedController, Discovery, Granted, connect_refusal};
+pub use connection::{
+    Buffers, ConnectionFailure, DataTransfer, FinishedCommand, HostConnection, HostSettings, SendSegment,
+};

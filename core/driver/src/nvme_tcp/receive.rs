@@ -1,6 +1,6 @@
 //! What the controller sends: bytes cut anywhere become completions and data in the callers' buffers.
 
-use super::connection::{Buffers, Completion, Connection, Failure, Transfer};
+use super::connection::{Buffers, ConnectionFailure, DataTransfer, FinishedCommand, HostConnection};
 use alloc::vec::Vec;
 use weir_spec::nvme::tcp::{
     Body, C2hData, CapsuleResp, CommonHeader, DIGEST_LEN, Digest, Fatal, Fes, Framing, HEADER_MAX, Header, IcResp,
@@ -59,9 +59,9 @@ impl Rx {
     }
 }
 
-impl<D: Digest> Connection<D> {
+impl<D: Digest> HostConnection<D> {
     /// Takes bytes from the socket, cut anywhere; finished commands are appended to `out`.
-    pub fn receive<B: Buffers>(&mut self, mut bytes: &[u8], buffers: &mut B, out: &mut Vec<Completion>) {
+    pub fn receive<B: Buffers>(&mut self, mut bytes: &[u8], buffers: &mut B, out: &mut Vec<FinishedCommand>) {
         while !bytes.is_empty() && self.failure.is_none() {
             match self.step(bytes, buffers, out) {
                 Ok(used) => bytes = bytes.get(used..).unwrap_or_default(),
@@ -84,7 +84,7 @@ impl<D: Digest> Connection<D> {
     }
 
     /// `n` bytes were received into [`direct`](Self::direct)'s range.
-    pub fn filled<B: Buffers>(&mut self, n: usize, buffers: &mut B, out: &mut Vec<Completion>) {
+    pub fn filled<B: Buffers>(&mut self, n: usize, buffers: &mut B, out: &mut Vec<FinishedCommand>) {
         let n = n.min(self.rx.body.data as usize);
         if self.framing.data_digest {
             let at = self.rx.at as usize;
@@ -102,7 +102,12 @@ impl<D: Digest> Connection<D> {
         self.rx.body.data -= n as u32;
     }
 
-    fn step<B: Buffers>(&mut self, bytes: &[u8], buffers: &mut B, out: &mut Vec<Completion>) -> Result<usize, Fatal> {
+    fn step<B: Buffers>(
+        &mut self,
+        bytes: &[u8],
+        buffers: &mut B,
+        out: &mut Vec<FinishedCommand>,
+    ) -> Result<usize, Fatal> {
         let used = match self.rx.phase {
             Phase::Header => return self.header(bytes, buffers, out),
             Phase::Padding => {
@@ -156,7 +161,12 @@ impl<D: Digest> Connection<D> {
         n
     }
 
-    fn header<B: Buffers>(&mut self, bytes: &[u8], buffers: &mut B, out: &mut Vec<Completion>) -> Result<usize, Fatal> {
+    fn header<B: Buffers>(
+        &mut self,
+        bytes: &[u8],
+        buffers: &mut B,
+        out: &mut Vec<FinishedCommand>,
+    ) -> Result<usize, Fatal> {
         const COMMON: usize = size_of::<CommonHeader>();
         let mut used = self.gather(bytes, COMMON);
         if self.rx.have < COMMON {
@@ -193,7 +203,7 @@ impl<D: Digest> Connection<D> {
         bytes: &[u8],
         ch: &CommonHeader,
         buffers: &mut B,
-        out: &mut Vec<Completion>,
+        out: &mut Vec<FinishedCommand>,
     ) -> Result<(), Fatal> {
         let (header, digest) = bytes.split_at(usize::from(ch.hlen).min(bytes.len()));
         if let Some(d) = digest.first_chunk() {
@@ -210,7 +220,7 @@ impl<D: Digest> Connection<D> {
             Header::R2t(pdu) => self.r2t(&pdu, buffers)?,
             Header::IcResp(pdu) => self.initialized(&pdu, &body)?,
             Header::C2hTermReq(pdu) => {
-                self.failure = Some(Failure::Terminated(pdu.fatal()));
+                self.failure = Some(ConnectionFailure::Terminated(pdu.fatal()));
                 return Ok(());
             }
             _ => return Err(Fatal::field(offset::TYPE)),
@@ -248,7 +258,7 @@ impl<D: Digest> Connection<D> {
         Ok(())
     }
 
-    fn response(&mut self, pdu: &CapsuleResp, out: &mut Vec<Completion>) -> Result<(), Fatal> {
+    fn response(&mut self, pdu: &CapsuleResp, out: &mut Vec<FinishedCommand>) -> Result<(), Fatal> {
         const CID: u32 = 8 + core::mem::offset_of!(Cqe, cid) as u32;
         let cid = pdu.cqe.cid.get();
         let c = self.commands.get(usize::from(cid)).filter(|c| c.active).ok_or(Fatal::field(CID))?;
@@ -264,7 +274,7 @@ impl<D: Digest> Connection<D> {
     fn c2h_data(&mut self, pdu: &C2hData, body: &Body) -> Result<(), Fatal> {
         let cid = pdu.cccid.get();
         let c = self.commands.get_mut(usize::from(cid)).filter(|c| c.active).ok_or(Fatal::field(offset::CCCID))?;
-        let Transfer::ToHost(length) = c.transfer else { return Err(Fatal::field(offset::CCCID)) };
+        let DataTransfer::ToHost(length) = c.transfer else { return Err(Fatal::field(offset::CCCID)) };
         let (datao, datal) = (pdu.datao.get(), pdu.datal.get());
         if datal != body.data {
             return Err(Fatal::field(offset::DATAL));
@@ -287,7 +297,7 @@ impl<D: Digest> Connection<D> {
         let sent = self.sent;
         let cid = usize::from(pdu.cccid.get());
         let c = self.commands.get_mut(cid).filter(|c| c.active && !c.in_capsule).ok_or(Fatal::field(offset::CCCID))?;
-        let Transfer::ToController(length) = c.transfer else { return Err(Fatal::field(offset::CCCID)) };
+        let DataTransfer::ToController(length) = c.transfer else { return Err(Fatal::field(offset::CCCID)) };
         let (r2to, r2tl) = (pdu.r2to.get(), pdu.r2tl.get());
         let in_range = r2to.checked_add(r2tl).is_some_and(|end| end <= length);
         if !in_range || r2to != c.done || r2tl == 0 {
@@ -302,7 +312,7 @@ impl<D: Digest> Connection<D> {
     }
 
     /// The PDU in work has arrived whole.
-    fn finish(&mut self, out: &mut Vec<Completion>) {
+    fn finish(&mut self, out: &mut Vec<FinishedCommand>) {
         self.rx.phase = Phase::Header;
         self.rx.have = 0;
         if core::mem::take(&mut self.rx.success) {

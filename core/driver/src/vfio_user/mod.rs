@@ -9,13 +9,13 @@
 //!
 //! **Left out**: interrupts (every caller polls), DMA_READ and DMA_WRITE (our memory always has a descriptor), migration.
 
-mod hello;
 mod message;
+mod negotiate;
 #[cfg(test)]
 mod tests;
 
-pub use hello::{Area, Hello, Memory, Negotiated};
 pub use message::{Outgoing, ReplyError, check, read, write};
+pub use negotiate::{Area, DmaMemory, Hello, Negotiated};
 
 /// Most bytes of a reply that the client takes: no answer that it asks for is longer.
 pub const MAX_REPLY: usize = 4096;

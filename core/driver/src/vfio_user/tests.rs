@@ -13,7 +13,7 @@ use weir_spec::vfio_user::{
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-const MEMORY: Memory = Memory { address: 1 << 32, len: 4 << 20 };
+const MEMORY: DmaMemory = DmaMemory { address: 1 << 32, len: 4 << 20 };
 const BAR: u64 = 0x10000;
 
 /// A server with an NVMe drive.

@@ -20,7 +20,7 @@ pub struct QueueAddresses {
 ///   descriptors │ driver area │ device area │ a line per slot │ an indirect table per slot │ a buffer per slot
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct QueueLayout {
     /// Requests in flight.
     pub depth: u32,
     /// Bytes of a buffer.
@@ -52,11 +52,11 @@ pub(super) const TABLE: u64 = 64;
 /// Descriptors of a request: header, data, status.
 pub(super) const PER_REQUEST: u16 = 3;
 
-impl Layout {
+impl QueueLayout {
     /// Most requests in flight in a queue.
     pub const MAX_DEPTH: u32 = 4096 / PER_REQUEST as u32;
 
-    /// The plan for that many requests of that length; `depth` is 1 to [`Layout::MAX_DEPTH`].
+    /// The plan for that many requests of that length; `depth` is 1 to [`QueueLayout::MAX_DEPTH`].
     pub fn new(depth: u32, max_io: u32, negotiated: &Negotiated) -> Self {
         let has = |bit| negotiated.features & bit != 0;
         let depth = depth.clamp(1, Self::MAX_DEPTH);

@@ -20,8 +20,8 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
-pub use layout::{Layout, QueueAddresses};
+pub use layout::{QueueAddresses, QueueLayout};
 pub use negotiate::{
-    Attach, Hello, Negotiated, Options, Outgoing, ReplyError, acknowledged, ask_inflight, inflight, setup,
+    Attach, FrontEndOptions, Hello, Negotiated, Outgoing, ReplyError, acknowledged, ask_inflight, inflight, setup,
 };
 pub use queue::{FrontError, FrontQueue};

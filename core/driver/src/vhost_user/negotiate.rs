@@ -1,6 +1,6 @@
 //! The messages that bring a device up, without the socket.
 
-use super::layout::Layout;
+use super::layout::QueueLayout;
 use alloc::vec::Vec;
 use core::fmt;
 use weir_spec::vhost_user::{
@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// What the front end would like; it takes less where the device offers less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct FrontEndOptions {
     /// Queues.
     pub queues: u16,
     /// Packed rings.
@@ -27,7 +27,7 @@ pub struct Options {
     pub inflight: bool,
 }
 
-impl Default for Options {
+impl Default for FrontEndOptions {
     fn default() -> Self {
         Self { queues: 1, packed: false, event_idx: true, indirect: false, inflight: false }
     }
@@ -162,14 +162,14 @@ enum Step {
 /// The first half: features and the configuration space.
 #[derive(Debug)]
 pub struct Hello {
-    options: Options,
+    options: FrontEndOptions,
     step: Step,
     so_far: Negotiated,
 }
 
 impl Hello {
     /// A conversation that has not begun.
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: FrontEndOptions) -> Self {
         Self { options, step: Step::Owner, so_far: Negotiated { queues: 1, ..Negotiated::default() } }
     }
 
@@ -282,7 +282,7 @@ impl Hello {
 }
 
 /// Asks for an in-flight region; the answer brings its descriptor.
-pub fn ask_inflight(layout: &Layout, queues: u16) -> Outgoing {
+pub fn ask_inflight(layout: &QueueLayout, queues: u16) -> Outgoing {
     let (num_queues, queue_size) = (U16::new(queues), U16::new(layout.size));
     let payload = Inflight { num_queues, queue_size, ..Inflight::default() };
     outgoing(Request::GET_INFLIGHT_FD, payload.as_bytes(), Attach::None, true, false)
@@ -309,7 +309,7 @@ fn number(header: &Header, payload: &[u8], to: Request) -> Result<u64, ReplyErro
 /// where the last one has left off.
 pub fn setup(
     negotiated: &Negotiated,
-    layout: &Layout,
+    layout: &QueueLayout,
     queues: u16,
     (base, stride, len): (u64, u64, u64),
     inflight: Option<&Inflight>,

@@ -1,13 +1,13 @@
 //! Requests on a virtqueue: the driver's side.
 
-use super::layout::{Layout, RANGE, STATUS};
-use super::ring::{FrontRing, Piece};
+use super::layout::{QueueLayout, RANGE, STATUS};
+use super::ring::{FrontRing, RequestDescriptor};
 use crate::{Done, Io, IoKind};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
-use weir_session::memory::{Fault, Memory};
+use weir_session::memory::{Memory, MemoryFault};
 use weir_spec::nvme::Status;
 use weir_spec::virtio_blk::{RequestHeader, RequestStatus, RequestType, SECTOR};
 
@@ -15,7 +15,7 @@ use weir_spec::virtio_blk::{RequestHeader, RequestStatus, RequestType, SECTOR};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrontError {
     /// The shared memory is not where it was said to be.
-    Memory(Fault),
+    Memory(MemoryFault),
     /// The device completed what was not in flight.
     NotInFlight,
 }
@@ -31,8 +31,8 @@ impl fmt::Display for FrontError {
 
 impl core::error::Error for FrontError {}
 
-impl From<Fault> for FrontError {
-    fn from(fault: Fault) -> Self {
+impl From<MemoryFault> for FrontError {
+    fn from(fault: MemoryFault) -> Self {
         Self::Memory(fault)
     }
 }
@@ -43,7 +43,7 @@ const UNWRITTEN: u8 = 0xff;
 /// One queue.
 #[derive(Debug)]
 pub struct FrontQueue<M: Memory> {
-    layout: Layout,
+    layout: QueueLayout,
     base: u64,
     head: M::Window,
     ring: FrontRing<M>,
@@ -55,7 +55,7 @@ impl<M: Memory> FrontQueue<M> {
     ///
     /// # Errors
     /// The memory is not there.
-    pub fn new(memory: &M, layout: Layout, base: u64) -> Result<Self, FrontError> {
+    pub fn new(memory: &M, layout: QueueLayout, base: u64) -> Result<Self, FrontError> {
         let ring = FrontRing::new(memory, &layout, &layout.addresses(base))?;
         let head = memory.window(base, layout.head_bytes() as usize)?;
         Ok(Self { layout, base, head, ring, in_flight: vec![false; layout.depth as usize] })
@@ -94,18 +94,19 @@ impl<M: Memory> FrontQueue<M> {
         memory.store64(&self.head, at, u64::from(kind.0), Relaxed)?;
         memory.store64(&self.head, at + 8, if ranged { 0 } else { sector }, Relaxed)?;
         memory.store16(&self.head, at + STATUS as usize, u16::from(UNWRITTEN), Relaxed)?;
-        let header = Piece { address: self.base + line, len: size_of::<RequestHeader>() as u32, writable: false };
-        let status = Piece { address: self.base + line + STATUS, len: 1, writable: true };
+        let header =
+            RequestDescriptor { address: self.base + line, len: size_of::<RequestHeader>() as u32, writable: false };
+        let status = RequestDescriptor { address: self.base + line + STATUS, len: 1, writable: true };
         match data {
             Some((address, len, writable)) => {
-                self.add(memory, io.slot, &[header, Piece { address, len, writable }, status])
+                self.add(memory, io.slot, &[header, RequestDescriptor { address, len, writable }, status])
             }
             None => self.add(memory, io.slot, &[header, status]),
         }
     }
 
     #[inline]
-    fn add(&mut self, memory: &M, slot: u32, pieces: &[Piece]) -> Result<(), FrontError> {
+    fn add(&mut self, memory: &M, slot: u32, pieces: &[RequestDescriptor]) -> Result<(), FrontError> {
         if !self.layout.indirect {
             return Ok(self.ring.add(memory, slot, pieces)?);
         }

@@ -1,21 +1,21 @@
 //! The driver's side of a virtqueue whose descriptors belong to fixed slots.
 
-use super::layout::{Layout, PER_REQUEST, QueueAddresses};
+use super::layout::{PER_REQUEST, QueueAddresses, QueueLayout};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use weir_session::memory::{Fault, Memory};
+use weir_session::memory::{Memory, MemoryFault};
 use weir_spec::virtqueue::{EventSuppression, PackedIndex, flag, need_event, packed_need_event, split};
 
 /// One descriptor of a request.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Piece {
+pub(super) struct RequestDescriptor {
     pub(super) address: u64,
     pub(super) len: u32,
     pub(super) writable: bool,
 }
 
-impl Piece {
+impl RequestDescriptor {
     fn flags(&self, more: bool) -> u16 {
         (if self.writable { flag::WRITE } else { 0 }) | if more { flag::NEXT } else { 0 }
     }
@@ -42,7 +42,7 @@ pub(super) struct SplitFront<M: Memory> {
 }
 
 impl<M: Memory> SplitFront<M> {
-    fn new(memory: &M, layout: &Layout, at: &QueueAddresses) -> Result<Self, Fault> {
+    fn new(memory: &M, layout: &QueueLayout, at: &QueueAddresses) -> Result<Self, MemoryFault> {
         let ring = Self {
             table: memory.window(at.descriptors, split::table_bytes(layout.size))?,
             avail: memory.window(at.driver, split::avail_bytes(layout.size, true))?,
@@ -61,7 +61,7 @@ impl<M: Memory> SplitFront<M> {
     }
 
     /// As far ahead as 16 bits allow.
-    fn never_interrupt(&self, memory: &M) -> Result<(), Fault> {
+    fn never_interrupt(&self, memory: &M) -> Result<(), MemoryFault> {
         if self.event_idx {
             let far = self.next_used.wrapping_sub(1);
             memory.store16(&self.avail, split::used_event(self.size), far, Relaxed)?;
@@ -70,7 +70,7 @@ impl<M: Memory> SplitFront<M> {
     }
 
     #[inline]
-    fn add(&mut self, memory: &M, slot: u32, pieces: &[Piece]) -> Result<(), Fault> {
+    fn add(&mut self, memory: &M, slot: u32, pieces: &[RequestDescriptor]) -> Result<(), MemoryFault> {
         let head = slot as u16 * self.step;
         for (i, p) in pieces.iter().enumerate() {
             let at = head + i as u16;
@@ -83,7 +83,7 @@ impl<M: Memory> SplitFront<M> {
     }
 
     #[inline]
-    fn add_table(&mut self, memory: &M, slot: u32, table: u64, bytes: u32) -> Result<(), Fault> {
+    fn add_table(&mut self, memory: &M, slot: u32, table: u64, bytes: u32) -> Result<(), MemoryFault> {
         let at = 16 * slot as usize;
         memory.store64(&self.table, at, table, Relaxed)?;
         memory.store64(&self.table, at + 8, high(bytes, flag::INDIRECT, 0), Relaxed)?;
@@ -91,7 +91,7 @@ impl<M: Memory> SplitFront<M> {
     }
 
     #[inline]
-    fn offer(&mut self, memory: &M, head: u16) -> Result<(), Fault> {
+    fn offer(&mut self, memory: &M, head: u16) -> Result<(), MemoryFault> {
         let entry = split::RING + 2 * usize::from(self.next_avail & (self.size - 1));
         memory.store16(&self.avail, entry, head, Relaxed)?;
         self.next_avail = self.next_avail.wrapping_add(1);
@@ -99,7 +99,7 @@ impl<M: Memory> SplitFront<M> {
     }
 
     #[inline]
-    fn publish(&mut self, memory: &M) -> Result<bool, Fault> {
+    fn publish(&mut self, memory: &M) -> Result<bool, MemoryFault> {
         let (old, new) = (self.published, self.next_avail);
         if old == new {
             return Ok(false);
@@ -116,7 +116,7 @@ impl<M: Memory> SplitFront<M> {
     }
 
     #[inline]
-    fn reap(&mut self, memory: &M, mut f: impl FnMut(u32) -> bool) -> Result<bool, Fault> {
+    fn reap(&mut self, memory: &M, mut f: impl FnMut(u32) -> bool) -> Result<bool, MemoryFault> {
         let index = memory.load16(&self.used, split::INDEX, Acquire)?;
         if index == self.next_used {
             return Ok(true);
@@ -156,7 +156,7 @@ pub(super) struct PackedFront<M: Memory> {
 }
 
 impl<M: Memory> PackedFront<M> {
-    fn new(memory: &M, layout: &Layout, at: &QueueAddresses) -> Result<Self, Fault> {
+    fn new(memory: &M, layout: &QueueLayout, at: &QueueAddresses) -> Result<Self, MemoryFault> {
         let driver = memory.window(at.driver, 4)?;
         memory.store16(&driver, 2, EventSuppression::DISABLE, Relaxed)?;
         Ok(Self {
@@ -173,7 +173,7 @@ impl<M: Memory> PackedFront<M> {
     }
 
     #[inline]
-    fn add(&mut self, memory: &M, slot: u32, pieces: &[Piece]) -> Result<(), Fault> {
+    fn add(&mut self, memory: &M, slot: u32, pieces: &[RequestDescriptor]) -> Result<(), MemoryFault> {
         let count = pieces.len();
         for (i, p) in pieces.iter().enumerate() {
             self.put(memory, p.address, p.len, slot as u16, p.flags(i + 1 < count))?;
@@ -183,14 +183,14 @@ impl<M: Memory> PackedFront<M> {
     }
 
     #[inline]
-    fn add_table(&mut self, memory: &M, slot: u32, table: u64, bytes: u32) -> Result<(), Fault> {
+    fn add_table(&mut self, memory: &M, slot: u32, table: u64, bytes: u32) -> Result<(), MemoryFault> {
         self.put(memory, table, bytes, slot as u16, flag::INDIRECT)?;
         self.counts[slot as usize] = 1;
         Ok(())
     }
 
     #[inline]
-    fn put(&mut self, memory: &M, address: u64, len: u32, id: u16, flags: u16) -> Result<(), Fault> {
+    fn put(&mut self, memory: &M, address: u64, len: u32, id: u16, flags: u16) -> Result<(), MemoryFault> {
         let at = self.next_avail;
         let value = high(len, id, flags | at.avail_flags());
         memory.store64(&self.ring, 16 * usize::from(at.offset), address, Relaxed)?;
@@ -205,7 +205,7 @@ impl<M: Memory> PackedFront<M> {
     }
 
     #[inline]
-    fn publish(&mut self, memory: &M) -> Result<bool, Fault> {
+    fn publish(&mut self, memory: &M) -> Result<bool, MemoryFault> {
         let Some((offset, value)) = self.held.take() else {
             return Ok(false);
         };
@@ -224,7 +224,7 @@ impl<M: Memory> PackedFront<M> {
     }
 
     #[inline]
-    fn reap(&mut self, memory: &M, mut f: impl FnMut(u32) -> bool) -> Result<bool, Fault> {
+    fn reap(&mut self, memory: &M, mut f: impl FnMut(u32) -> bool) -> Result<bool, MemoryFault> {
         loop {
             let place = 16 * usize::from(self.next_used.offset);
             let flags = memory.load16(&self.ring, place + 14, Acquire)?;
@@ -250,7 +250,7 @@ pub(super) enum FrontRing<M: Memory> {
 }
 
 impl<M: Memory> FrontRing<M> {
-    pub(super) fn new(memory: &M, layout: &Layout, at: &QueueAddresses) -> Result<Self, Fault> {
+    pub(super) fn new(memory: &M, layout: &QueueLayout, at: &QueueAddresses) -> Result<Self, MemoryFault> {
         Ok(if layout.packed {
             Self::Packed(PackedFront::new(memory, layout, at)?)
         } else {
@@ -259,7 +259,7 @@ impl<M: Memory> FrontRing<M> {
     }
 
     #[inline]
-    pub(super) fn add(&mut self, memory: &M, slot: u32, pieces: &[Piece]) -> Result<(), Fault> {
+    pub(super) fn add(&mut self, memory: &M, slot: u32, pieces: &[RequestDescriptor]) -> Result<(), MemoryFault> {
         match self {
             Self::Split(r) => r.add(memory, slot, pieces),
             Self::Packed(r) => r.add(memory, slot, pieces),
@@ -268,7 +268,7 @@ impl<M: Memory> FrontRing<M> {
 
     /// Adds a request whose pieces are in an indirect table.
     #[inline]
-    pub(super) fn add_table(&mut self, memory: &M, slot: u32, table: u64, bytes: u32) -> Result<(), Fault> {
+    pub(super) fn add_table(&mut self, memory: &M, slot: u32, table: u64, bytes: u32) -> Result<(), MemoryFault> {
         match self {
             Self::Split(r) => r.add_table(memory, slot, table, bytes),
             Self::Packed(r) => r.add_table(memory, slot, table, bytes),
@@ -276,7 +276,7 @@ impl<M: Memory> FrontRing<M> {
     }
 
     /// An entry of an indirect table: `next` only counts in a split ring's.
-    pub(super) fn table_entry(p: &Piece, at: u16, more: bool, packed: bool) -> (u64, u64) {
+    pub(super) fn table_entry(p: &RequestDescriptor, at: u16, more: bool, packed: bool) -> (u64, u64) {
         let (len, flags) = (p.len, p.flags(more));
         if packed {
             (p.address, high(len, 0, flags & flag::WRITE))
@@ -287,7 +287,7 @@ impl<M: Memory> FrontRing<M> {
 
     /// Makes what was added visible; whether to kick the device.
     #[inline]
-    pub(super) fn publish(&mut self, memory: &M) -> Result<bool, Fault> {
+    pub(super) fn publish(&mut self, memory: &M) -> Result<bool, MemoryFault> {
         match self {
             Self::Split(r) => r.publish(memory),
             Self::Packed(r) => r.publish(memory),
@@ -296,7 +296,7 @@ impl<M: Memory> FrontRing<M> {
 
     /// Hands each completed slot to `f`, which says whether it can be; false if one cannot.
     #[inline]
-    pub(super) fn reap(&mut self, memory: &M, f: impl FnMut(u32) -> bool) -> Result<bool, Fault> {
+    pub(super) fn reap(&mut self, memory: &M, f: impl FnMut(u32) -> bool) -> Result<bool, MemoryFault> {
         match self {
             Self::Split(r) => r.reap(memory, f),
             Self::Packed(r) => r.reap(memory, f),

@@ -7,8 +7,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 use weir_session::memory::Memory;
-use weir_session::memory::model::Model;
-use weir_session::vhost_user::{Action, Device, Disk, Inbox, Op, Taken};
+use weir_session::memory::model::ModelMemory;
+use weir_session::vhost_user::{Action, Disk, DriveCommand, Inbox, Op, VhostUserDevice};
 use weir_spec::nvme::Status;
 use weir_spec::vhost_user::{Header, Request};
 use weir_spec::virtio_blk::RequestStatus;
@@ -20,13 +20,13 @@ const SECTORS: u64 = 2048;
 
 /// Both ends of one device.
 struct Both {
-    shared: Rc<Model>,
-    device: Device<Model>,
-    memory: Model,
-    inbox: Inbox<Rc<Model>>,
-    actions: Vec<Action<Rc<Model>>>,
+    shared: Rc<ModelMemory>,
+    device: VhostUserDevice<ModelMemory>,
+    memory: ModelMemory,
+    inbox: Inbox<Rc<ModelMemory>>,
+    actions: Vec<Action<Rc<ModelMemory>>>,
     disk: Vec<u8>,
-    taken: Vec<Taken>,
+    taken: Vec<DriveCommand>,
     /// The device does not look at the ring until it is kicked.
     asleep: bool,
 }
@@ -36,8 +36,8 @@ impl Both {
         Self {
             shared: Rc::default(),
             disk: vec![0; disk.sectors as usize * 512],
-            device: Device::new(disk),
-            memory: Model::new(),
+            device: VhostUserDevice::new(disk),
+            memory: ModelMemory::new(),
             inbox: Inbox::default(),
             actions: Vec::new(),
             taken: Vec::new(),
@@ -64,7 +64,12 @@ impl Both {
         Some((header, payload.to_vec()))
     }
 
-    fn connect(disk: Disk, options: Options, depth: u32, max_io: u32) -> (Self, Negotiated, FrontQueue<Model>) {
+    fn connect(
+        disk: Disk,
+        options: FrontEndOptions,
+        depth: u32,
+        max_io: u32,
+    ) -> (Self, Negotiated, FrontQueue<ModelMemory>) {
         let mut both = Self::new(disk);
         let mut hello = Hello::new(options);
         while let Some(message) = hello.next_message() {
@@ -75,9 +80,9 @@ impl Both {
             }
         }
         let negotiated = *hello.negotiated().unwrap();
-        let layout = Layout::new(depth, max_io, &negotiated);
+        let layout = QueueLayout::new(depth, max_io, &negotiated);
         let len = layout.bytes().next_multiple_of(4096);
-        both.shared = Rc::new(Model::flat(BASE, len as usize));
+        both.shared = Rc::new(ModelMemory::flat(BASE, len as usize));
         let queue = FrontQueue::new(&*both.shared, layout, BASE).unwrap();
         for message in setup(&negotiated, &layout, 1, (BASE, len, len), None) {
             let (header, payload) = both.deliver(&message).expect("every message is acknowledged");
@@ -107,7 +112,7 @@ impl Both {
     }
 
     /// One request, alone.
-    fn request(&mut self, queue: &mut FrontQueue<Model>, kind: IoKind, offset: u64, len: u32) -> Status {
+    fn request(&mut self, queue: &mut FrontQueue<ModelMemory>, kind: IoKind, offset: u64, len: u32) -> Status {
         queue.submit(&*self.shared, &Io { kind, offset, len, slot: 0 }).unwrap();
         queue.publish(&*self.shared).unwrap();
         self.take();
@@ -122,8 +127,8 @@ impl Both {
     }
 }
 
-fn options(packed: bool, event_idx: bool, indirect: bool) -> Options {
-    Options { queues: 1, packed, event_idx, indirect, inflight: false }
+fn options(packed: bool, event_idx: bool, indirect: bool) -> FrontEndOptions {
+    FrontEndOptions { queues: 1, packed, event_idx, indirect, inflight: false }
 }
 
 /// A step of the play.
@@ -166,7 +171,7 @@ struct Player {
 
 impl Player {
     /// Every slot has blocks of its own, so that what a request finds does not depend on the order of others.
-    fn submit(&mut self, both: &Both, queue: &mut FrontQueue<Model>, kind: IoKind, at: u8, len: u8) {
+    fn submit(&mut self, both: &Both, queue: &mut FrontQueue<ModelMemory>, kind: IoKind, at: u8, len: u8) {
         let Some(slot) = self.flying.iter().position(Option::is_none) else { return };
         let part = SECTORS / self.flying.len() as u64;
         let sector = slot as u64 * part + u64::from(at) % (part - 8);
@@ -189,7 +194,7 @@ impl Player {
         self.flying[slot] = Some((io, self.expected[range].to_vec()));
     }
 
-    fn reap(&mut self, both: &Both, queue: &mut FrontQueue<Model>) {
+    fn reap(&mut self, both: &Both, queue: &mut FrontQueue<ModelMemory>) {
         let mut done: Vec<Done> = Vec::new();
         queue.reap(&*both.shared, &mut done).unwrap();
         for d in done {
@@ -220,7 +225,7 @@ proptest! {
         let flying = (0..depth).map(|_| None).collect();
         let mut player = Player { expected: vec![0; both.disk.len()], flying, completed: 0 };
         let mut submitted = 0;
-        let publish = |both: &mut Both, queue: &mut FrontQueue<Model>| {
+        let publish = |both: &mut Both, queue: &mut FrontQueue<ModelMemory>| {
             if queue.publish(&*both.shared).unwrap() && both.asleep {
                 both.asleep = false;
                 both.device.quiet(&both.memory, 0);
@@ -320,7 +325,7 @@ fn a_device_that_completes_what_is_not_in_flight_is_noticed() {
         queue.submit(&*both.shared, &io).unwrap();
         assert_eq!(queue.submit(&*both.shared, &io), Err(FrontError::NotInFlight), "twice");
         queue.publish(&*both.shared).unwrap();
-        let layout = Layout::new(4, 4096, &both_negotiated(packed));
+        let layout = QueueLayout::new(4, 4096, &both_negotiated(packed));
         let at = layout.addresses(BASE);
         if packed {
             // A used descriptor with an identifier beyond all slots.
@@ -341,7 +346,7 @@ fn both_negotiated(packed: bool) -> Negotiated {
 
 #[test]
 fn answers_that_make_no_sense_are_refused() {
-    let mut hello = Hello::new(Options::default());
+    let mut hello = Hello::new(FrontEndOptions::default());
     assert_eq!(hello.next_message().unwrap().request, Request::SET_OWNER);
     assert_eq!(hello.next_message().unwrap().request, Request::GET_FEATURES);
     let answer = |hello: &mut Hello, header: Header, payload: &[u8]| hello.reply(&header, payload).unwrap_err();
@@ -363,10 +368,10 @@ fn answers_that_make_no_sense_are_refused() {
 proptest! {
     /// Nothing of a queue's memory overlaps, and every part has its alignment.
     #[test]
-    fn a_layout_has_room_for_everything(depth in 1u32..=Layout::MAX_DEPTH, blocks in 1u32..64, packed: bool, indirect: bool) {
+    fn a_layout_has_room_for_everything(depth in 1u32..=QueueLayout::MAX_DEPTH, blocks in 1u32..64, packed: bool, indirect: bool) {
         let mut features = if packed { weir_spec::virtqueue::feature::RING_PACKED } else { 0 };
         features |= if indirect { weir_spec::virtqueue::feature::INDIRECT_DESC } else { 0 };
-        let layout = Layout::new(depth, blocks * 512, &Negotiated { features, ..Negotiated::default() });
+        let layout = QueueLayout::new(depth, blocks * 512, &Negotiated { features, ..Negotiated::default() });
         let at = layout.addresses(BASE);
         prop_assert!(at.descriptors % 16 == 0 && at.driver % 4 == 0 && at.device % 4 == 0);
         prop_assert!(layout.size.is_power_of_two() && layout.size <= weir_session::vhost_user::MAX_QUEUE_SIZE);

@@ -1,7 +1,7 @@
 //! What a handle wrote stays apart, and what is counted is true.
 
 use super::*;
-use crate::model::{Model, configs, geometry, ops, small};
+use crate::model::{FlashModel, configs, geometry, ops, small};
 use crate::rng::Rng;
 use crate::*;
 use alloc::collections::BTreeMap;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use weir_units::Bytes;
 
 /// Any small drive, given placement handles; the smallest capacity that is surely allowed, or the largest.
-fn placed() -> impl Strategy<Value = Config> {
+fn placed() -> impl Strategy<Value = FlashDriveConfig> {
     (configs(), 1..4u8, any::<u32>(), 1..3u32, any::<bool>(), any::<bool>()).prop_map(
         |(mut config, handles, persistent, blocks, split, minimal)| {
             let groups = if split { config.geometry.channels as u16 } else { 1 };
@@ -21,7 +21,7 @@ fn placed() -> impl Strategy<Value = Config> {
             config.buffer.cache = Cache::None;
             let shape = config.geometry.shape().unwrap();
             let (host, kept) = ftl.write_points();
-            let held = Config::reserve(host + kept, ftl.mapping == Mapping::Cached, ftl.gc.start);
+            let held = FlashDriveConfig::reserve(host + kept, ftl.mapping == Mapping::Cached, ftl.gc.start);
             let units = shape.blocks_per_plane().saturating_sub(held).max(1) * shape.units_per_block() * shape.planes();
             let map = units.div_ceil(1024 * shape.units_per_page()) * shape.units_per_page();
             let units = if minimal { units - map } else { (units - map) / 2 };
@@ -36,14 +36,14 @@ fn placed() -> impl Strategy<Value = Config> {
 struct Writers(BTreeMap<(u32, u64), (u8, Option<u16>)>);
 
 impl Writers {
-    fn note(&mut self, model: &Model, lpns: Range<u32>, handle: u8, group: Option<u16>) {
+    fn note(&mut self, model: &FlashModel, lpns: Range<u32>, handle: u8, group: Option<u16>) {
         for lpn in lpns {
             self.0.entry((lpn, model.newest[lpn as usize])).or_insert((handle, group));
         }
     }
 
     /// Each block that belongs to a handle holds its data only, and data of persistently isolated handles lies in no other.
-    fn check(&self, model: &Model, flash: &Flash) {
+    fn check(&self, model: &FlashModel, flash: &Flash) {
         let fdp = flash.fdp().unwrap();
         let map = &flash.ftl.map;
         for lpn in 0..flash.units() {
@@ -78,7 +78,7 @@ proptest! {
         ops in proptest::collection::vec((ops(), any::<u8>(), any::<bool>()), 1..300),
     ) {
         let mut flash = Flash::new(&config, Nanos(0)).unwrap();
-        let mut model = Model::adopt(&mut flash);
+        let mut model = FlashModel::adopt(&mut flash);
         let mut writers = Writers::default();
         let fdp = config.ftl.fdp.unwrap();
         let mut now = Nanos(0);
@@ -285,14 +285,14 @@ fn separate_handles_lower_write_amplification() {
 
 #[test]
 fn what_does_not_fit_is_said() {
-    type Change<'a> = &'a dyn Fn(&mut Config);
+    type Change<'a> = &'a dyn Fn(&mut FlashDriveConfig);
     let refused = |change: Change<'_>| {
         let mut config = small(geometry(4, 2, 64, 16, 1), 0.15);
         config.ftl.fdp = Some(FdpConfig::DEFAULT);
         change(&mut config);
         config.validate().map_err(|e| format!("{e}")).unwrap_err()
     };
-    fn fdp(c: &mut Config) -> &mut FdpConfig {
+    fn fdp(c: &mut FlashDriveConfig) -> &mut FdpConfig {
         c.ftl.fdp.as_mut().unwrap()
     }
     let cases: [(Change<'_>, &str); 9] = [

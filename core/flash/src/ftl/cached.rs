@@ -11,7 +11,7 @@ use super::gc::Work;
 use super::map::NONE;
 use super::page::PageFtl;
 use crate::array::Array;
-use crate::config::{Config, ENTRIES, Mapping, Plan};
+use crate::config::{DerivedConfig, ENTRIES, FlashDriveConfig, Mapping};
 use crate::geometry::Divisor;
 use crate::scheduler::When;
 use crate::stats::Stats;
@@ -55,7 +55,7 @@ pub(crate) struct MapCache {
 
 impl MapCache {
     /// The cache of a drive with cached mapping.
-    pub(crate) fn new(config: &Config, plan: &Plan) -> Option<MapCache> {
+    pub(crate) fn new(config: &FlashDriveConfig, plan: &DerivedConfig) -> Option<MapCache> {
         if config.ftl.mapping != Mapping::Cached {
             return None;
         }

@@ -10,11 +10,11 @@
 //! paid for.
 
 use super::map::{HELD, NONE};
-use super::page::{PageFtl, Point, SHUT};
+use super::page::{PageFtl, SHUT, WritePoint};
 use super::streams::MOVED;
 use super::victim::{PlaneView, fewest};
 use crate::array::Array;
-use crate::geometry::{Place, Shape, UNIT};
+use crate::geometry::{PageAddress, Shape, UNIT};
 use crate::name::names;
 use crate::relocate::{Relocation, Scope};
 use crate::rng::{Rng, mix};
@@ -86,9 +86,10 @@ impl PageTimes {
     /// Of a drive, as its page map mixes the levels.
     pub(crate) fn mean(silicon: &Array, shape: &Shape) -> Self {
         let pages = shape.pages_per_block();
-        let place = |page| Place { plane: 0, block: 0, page };
-        let mean =
-            |time: &dyn Fn(Place) -> Nanos| Nanos((0..pages).map(|p| time(place(p)).0).sum::<u64>() / u64::from(pages));
+        let place = |page| PageAddress { plane: 0, block: 0, page };
+        let mean = |time: &dyn Fn(PageAddress) -> Nanos| {
+            Nanos((0..pages).map(|p| time(place(p)).0).sum::<u64>() / u64::from(pages))
+        };
         PageTimes {
             read: mean(&|at| silicon.read_time(at, shape.page_bytes())),
             program: mean(&|at| silicon.program_time(at)),
@@ -468,7 +469,7 @@ impl PageFtl {
     /// `n` units from the collection point's next one have been placed; answers the pages that they begin. A page that
     /// is not full yet stays in the controller and takes more units later, or moving full blocks could gain nothing.
     fn fill_on(&mut self, at: usize, n: u32) -> u32 {
-        let Point { next, block, .. } = self.points[at];
+        let WritePoint { next, block, .. } = self.points[at];
         let page_units = self.map.shape.units_per_page();
         let (page, part) = if page_units == 1 {
             (next, 0)
@@ -501,7 +502,7 @@ impl PageFtl {
     /// `n` units of one page from the point's next one have been placed: the rest of the page stays empty.
     #[inline]
     pub(crate) fn fill_page(&mut self, at: usize, n: u32) {
-        let Point { next, block, .. } = self.points[at];
+        let WritePoint { next, block, .. } = self.points[at];
         let page_units = self.map.shape.units_per_page();
         for empty in next + n..next + page_units {
             self.map.p2l[empty as usize] = self.map.logical();

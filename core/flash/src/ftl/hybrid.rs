@@ -15,8 +15,8 @@ use super::gc::Work;
 use super::map::NONE;
 use super::page::PageFtl;
 use crate::array::Array;
-use crate::config::{Association, Config, Mapping, Plan};
-use crate::geometry::{Divisor, Place, UNIT, Unit};
+use crate::config::{Association, DerivedConfig, FlashDriveConfig, Mapping};
+use crate::geometry::{Divisor, PageAddress, UNIT, Unit};
 use crate::lun::Promise;
 use crate::scheduler::When;
 use alloc::collections::VecDeque;
@@ -45,7 +45,7 @@ pub(crate) struct Hybrid {
 
 impl Hybrid {
     /// Of a drive with hybrid mapping.
-    pub(crate) fn new(config: &Config, plan: &Plan) -> Option<Hybrid> {
+    pub(crate) fn new(config: &FlashDriveConfig, plan: &DerivedConfig) -> Option<Hybrid> {
         let hybrid = &config.ftl.hybrid;
         (config.ftl.mapping == Mapping::Hybrid).then(|| Hybrid {
             data: vec![NONE; plan.logical.div_ceil(plan.shape.units_per_block()) as usize],
@@ -117,7 +117,7 @@ impl PageFtl {
         self.stats.page_programs += 1;
         self.stats.padding += u64::from(shape.units_per_page()) - page.len() as u64;
         let (plane, within) = shape.plane_of_block(block);
-        let place = Place { plane, block: within, page: shape.page_of(offset) };
+        let place = PageAddress { plane, block: within, page: shape.page_of(offset) };
         silicon.program_at(from, place, page.len() as u32 * UNIT, Promise::Told)
     }
 

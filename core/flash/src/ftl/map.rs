@@ -1,6 +1,6 @@
 //! Logical to physical and back. The inverse is what the pages' spare areas hold; a unit is valid when both agree.
 
-use super::undo::Undo;
+use super::power_cut_undo::Undo;
 use crate::cells::Cells;
 use crate::geometry::{Shape, Unit};
 use crate::image::{BAD, FREE, Image, Lender};
@@ -29,7 +29,7 @@ pub const BLOCK_UNITS_MAX: u32 = HELD as u32 - 1;
 /// What happened to the flash, for the model.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]
-pub enum Event {
+pub enum MapEvent {
     /// The unit was programmed with the newest version.
     Program { lpn: u32, unit: u32 },
     /// The unit was read and programmed elsewhere.
@@ -80,7 +80,7 @@ pub struct Map {
     pub clock: u64,
     /// What happened, in order.
     #[cfg(test)]
-    pub trace: Vec<Event>,
+    pub trace: Vec<MapEvent>,
     /// Where a test wants to cut the power: after every change of what survives it.
     #[cfg(test)]
     pub cuts: Option<Vec<Cut>>,
@@ -97,13 +97,13 @@ pub struct Cut {
     pub erases: Vec<u32>,
     pub erased_at: Vec<u64>,
     pub state: Vec<u32>,
-    pub memory: Memory,
+    pub memory: MapMemory,
 }
 
 /// The controller's memory at that moment.
 #[cfg(test)]
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct MapMemory {
     pub l2p: Vec<u32>,
     pub valid: Vec<u16>,
     pub written: Vec<u16>,
@@ -297,7 +297,7 @@ impl Map {
         self.leave(word);
         self.p2l[unit as usize] = lpn;
         #[cfg(test)]
-        self.trace.push(Event::Program { lpn, unit });
+        self.trace.push(MapEvent::Program { lpn, unit });
         self.stored();
         old
     }
@@ -338,7 +338,7 @@ impl Map {
             erases: self.erases.to_vec(),
             erased_at: self.erased_at.to_vec(),
             state: self.state.to_vec(),
-            memory: Memory {
+            memory: MapMemory {
                 l2p: self.l2p.to_vec(),
                 valid: self.valid.to_vec(),
                 written: self.written.to_vec(),
@@ -354,7 +354,7 @@ impl Map {
     #[cfg(test)]
     pub fn adopt_all(&mut self, cut: &Cut) {
         self.adopt(cut);
-        let Memory { l2p, valid, written, stamp, waiting, behind, undo } = cut.memory.clone();
+        let MapMemory { l2p, valid, written, stamp, waiting, behind, undo } = cut.memory.clone();
         (self.l2p, self.valid, self.written) = (Cells::Own(l2p), Cells::Own(valid), Cells::Own(written));
         (self.stamp, self.waiting, self.behind) = (Cells::Own(stamp), Cells::Own(waiting), Cells::Own(behind));
         self.undo = Undo::new(Cells::Own(undo));
@@ -381,7 +381,7 @@ impl Map {
     pub fn erase(&mut self, block: u32) {
         #[cfg(test)]
         {
-            self.trace.push(Event::Erase { block });
+            self.trace.push(MapEvent::Erase { block });
             assert!(self.trace.len() < 1_000_000, "collection goes on for ever");
         }
         let block = block as usize;
@@ -489,7 +489,7 @@ impl Map {
     pub fn moved(&mut self, lpns: &[u32], unit: u32) {
         #[cfg(test)]
         for (to, &lpn) in (unit..).zip(lpns) {
-            self.trace.push(Event::Copy { from: self.unit(lpn), to });
+            self.trace.push(MapEvent::Copy { from: self.unit(lpn), to });
         }
         self.p2l[unit as usize..][..lpns.len()].copy_from_slice(lpns);
         self.stored();

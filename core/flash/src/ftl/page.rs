@@ -12,9 +12,9 @@ use super::striping::Striping;
 use super::victim::VictimPolicy;
 use super::wear::WearPolicy;
 use crate::array::Array;
-use crate::config::{Config, Mapping, Plan};
+use crate::config::{DerivedConfig, FlashDriveConfig, Mapping};
 use crate::fdp::{Fdp, Placement};
-use crate::geometry::{Place, Shape, UNIT, Unit};
+use crate::geometry::{PageAddress, Shape, UNIT, Unit};
 use crate::image::{FREE, Image};
 use crate::lun::Promise;
 use crate::rng::{Rng, mix};
@@ -27,16 +27,16 @@ use weir_units::Nanos;
 
 /// Where the next page of one kind goes in one plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Point {
+pub(crate) struct WritePoint {
     pub(crate) next: u32,
     pub(crate) end: u32,
     pub(crate) block: u32,
 }
 
 /// No block is open.
-pub(crate) const SHUT: Point = Point { next: 0, end: 0, block: NONE };
+pub(crate) const SHUT: WritePoint = WritePoint { next: 0, end: 0, block: NONE };
 
-impl Point {
+impl WritePoint {
     /// Nothing is left to write to.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -85,7 +85,7 @@ fn lowest(shape: &Shape) -> Vec<u16> {
 #[derive(Debug)]
 pub struct PageFtl {
     pub(crate) map: Map,
-    pub(crate) points: Vec<Point>,
+    pub(crate) points: Vec<WritePoint>,
     pub(crate) kinds: Kinds,
     pub(crate) free: FreeLists,
     pub(crate) slc_free: FreeLists,
@@ -143,7 +143,7 @@ pub struct PageFtl {
 
 impl PageFtl {
     /// An empty drive as planned.
-    pub(crate) fn new(config: &Config, plan: &Plan, silicon: &Array, image: Option<Image>) -> Self {
+    pub(crate) fn new(config: &FlashDriveConfig, plan: &DerivedConfig, silicon: &Array, image: Option<Image>) -> Self {
         let shape = plan.shape;
         let ftl = &config.ftl;
         let (streams, kept) = ftl.write_points();
@@ -328,7 +328,7 @@ impl PageFtl {
 
     /// Valid units that a plane can hold and still collect.
     pub(crate) fn room(&self, plane: u32) -> u32 {
-        let held = Config::reserve(self.kinds.count - 3, self.cache.is_some(), self.start);
+        let held = FlashDriveConfig::reserve(self.kinds.count - 3, self.cache.is_some(), self.start);
         self.usable[plane as usize].saturating_sub(held) * self.shape().units_per_block()
     }
 
@@ -358,7 +358,7 @@ impl PageFtl {
         let mut rest = lpns;
         while !rest.is_empty() {
             let (first, _) = self.next_point(now, silicon, kind, rest[0])?;
-            let mut die: [Option<Place>; 8] = [None; 8];
+            let mut die: [Option<PageAddress>; 8] = [None; 8];
             let mut used = 0;
             let before = rest.len();
             let end = (first / planes + 1) * planes;
@@ -382,7 +382,7 @@ impl PageFtl {
         Some(done)
     }
 
-    fn program_die(&mut self, from: When, silicon: &mut Array, die: &[Option<Place>], units: usize) -> When {
+    fn program_die(&mut self, from: When, silicon: &mut Array, die: &[Option<PageAddress>], units: usize) -> When {
         let page_units = self.map.shape.units_per_page();
         self.stats.page_programs += die.len() as u64;
         self.stats.padding += die.len() as u64 * u64::from(page_units) - units as u64;
@@ -403,7 +403,7 @@ impl PageFtl {
     }
 
     #[inline]
-    fn program(&mut self, from: When, silicon: &mut Array, kind: u32, place: Place, units: u32) -> When {
+    fn program(&mut self, from: When, silicon: &mut Array, kind: u32, place: PageAddress, units: u32) -> When {
         if kind == self.kinds.map {
             self.stats.map_programs += 1;
             return silicon.program_at(from, place, units * UNIT, Promise::Told);
@@ -416,8 +416,8 @@ impl PageFtl {
 
     /// Binds the units of one page to the point's next one.
     #[inline]
-    fn place_page(&mut self, plane: u32, at: usize, page: &[u32]) -> Place {
-        let Point { next, block, .. } = self.points[at];
+    fn place_page(&mut self, plane: u32, at: usize, page: &[u32]) -> PageAddress {
+        let WritePoint { next, block, .. } = self.points[at];
         self.map.note_block(block);
         for (unit, &lpn) in (next..).zip(page) {
             let old = self.map.bind(lpn, unit);
@@ -430,7 +430,7 @@ impl PageFtl {
         self.map.done();
         let shape = &self.map.shape;
         let page = shape.page_of(next - block * shape.units_per_block());
-        let place = Place { plane, block: block - shape.block_index(plane, 0), page };
+        let place = PageAddress { plane, block: block - shape.block_index(plane, 0), page };
         if self.slc_blocks == 0 { place } else { self.spread(place) }
     }
 
@@ -551,7 +551,7 @@ impl PageFtl {
         }
         let first = block * self.map.shape.units_per_block();
         let index = self.point_index(plane, kind);
-        self.points[index] = Point { next: first, end: first + self.map.shape.units_per_block(), block };
+        self.points[index] = WritePoint { next: first, end: first + self.map.shape.units_per_block(), block };
     }
 
     /// The block at the write point is full: from now on it can be collected.
@@ -563,7 +563,7 @@ impl PageFtl {
 
     /// Closes the block at the write point; the rest of it stays unwritten until it is collected.
     pub(crate) fn leave_rest(&mut self, at: usize) {
-        let Point { next, end, block } = self.points[at];
+        let WritePoint { next, end, block } = self.points[at];
         if block == NONE {
             return;
         }

@@ -6,25 +6,25 @@
 
 use super::gc::GcMode;
 use super::map::HELD;
-use super::page::{PageFtl, Point};
+use super::page::{PageFtl, WritePoint};
 use crate::array::Array;
-use crate::geometry::{Place, Unit};
+use crate::geometry::{PageAddress, Unit};
 use weir_units::Nanos;
 
 impl PageFtl {
     /// Where a unit lies. Pages of pseudo-SLC blocks are counted without gaps; the silicon's are not.
     #[inline]
-    pub(crate) fn place(&self, unit: u32) -> Place {
+    pub(crate) fn place(&self, unit: u32) -> PageAddress {
         let place = self.map.shape.place(Unit(unit));
         if self.slc_blocks == 0 { place } else { self.spread(place) }
     }
 
     /// The place on the silicon of a page that is counted without gaps.
-    pub(crate) fn spread(&self, place: Place) -> Place {
+    pub(crate) fn spread(&self, place: PageAddress) -> PageAddress {
         if place.block >= self.slc_blocks {
             return place;
         }
-        Place { page: u32::from(self.slc_pages[place.page as usize]), ..place }
+        PageAddress { page: u32::from(self.slc_pages[place.page as usize]), ..place }
     }
 
     /// The plane's pseudo-SLC write point, if it has room or can be given some.
@@ -43,7 +43,7 @@ impl PageFtl {
         let block = self.slc_free.take(plane, last as usize);
         self.map.begin(block, self.kinds.slc);
         let first = block * self.map.shape.units_per_block();
-        self.points[at] = Point { next: first, end: first + self.slc_units, block };
+        self.points[at] = WritePoint { next: first, end: first + self.slc_units, block };
         Some(at)
     }
 

@@ -8,7 +8,7 @@
 //! programs are done that made its contents stale; so a unit whose newest program is torn still has the version before.
 
 use super::map::{HELD, Map, NONE};
-use super::page::{PageFtl, Point, SHUT};
+use super::page::{PageFtl, SHUT, WritePoint};
 use crate::geometry::Unit;
 use crate::image::{BAD, FREE, SEQUENCE_MAX};
 use crate::rng::Rng;
@@ -349,7 +349,7 @@ impl PageFtl {
         let fits = kind < self.kinds.count && (kind == self.kinds.slc) == self.is_slc(block);
         let at = if fits { self.point_index(plane, kind) } else { 0 };
         if fits && self.points[at].block == NONE {
-            self.points[at] = Point { next: first + written, end: first + units, block };
+            self.points[at] = WritePoint { next: first + written, end: first + units, block };
             return;
         }
         let none = self.map.logical();

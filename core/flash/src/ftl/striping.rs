@@ -7,10 +7,10 @@
 //! partitions      a unit goes to a partition of some channels
 //! ```
 
-use crate::config::{Config, ConfigError, Mapping, wrong};
+use crate::config::{ConfigError, FlashDriveConfig, Mapping, wrong};
 use crate::geometry::{Divisor, Shape};
 use crate::name::names;
-use crate::timing::Timing;
+use crate::timing::FlashTiming;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -86,7 +86,7 @@ impl PlaneAllocation {
     }
 
     /// The planes by the turns that they have.
-    fn planes(self, shape: &Shape, timing: &Timing) -> Vec<u32> {
+    fn planes(self, shape: &Shape, timing: &FlashTiming) -> Vec<u32> {
         let chips = chips(shape, timing);
         let dies = shape.geometry().ways / chips;
         let counts = |letter: char| match letter {
@@ -115,7 +115,7 @@ impl PlaneAllocation {
 }
 
 /// Chips of a channel.
-fn chips(shape: &Shape, timing: &Timing) -> u32 {
+fn chips(shape: &Shape, timing: &FlashTiming) -> u32 {
     let ways = shape.geometry().ways;
     if timing.chips == 0 { ways } else { timing.chips.min(ways) }
 }
@@ -144,7 +144,7 @@ pub(crate) struct Striping {
 
 impl Striping {
     /// As a configuration has it; `None` where any plane takes any unit.
-    pub(crate) fn new(config: &Config, shape: &Shape, logical: u32, mapped: u32) -> Option<Striping> {
+    pub(crate) fn new(config: &FlashDriveConfig, shape: &Shape, logical: u32, mapped: u32) -> Option<Striping> {
         let ftl = &config.ftl;
         let (planes, each, granule) = match ftl.plane_allocation {
             PlaneAllocation::Dynamic if ftl.partitions < 2 => return None,
@@ -268,7 +268,7 @@ fn partitioned(shape: &Shape, partitions: u32) -> Vec<u32> {
     planes
 }
 
-impl Config {
+impl FlashDriveConfig {
     /// Whether the way in which planes are chosen fits the rest.
     pub(crate) fn check_striping(&self, shape: &Shape) -> Result<(), ConfigError> {
         let (ftl, channels) = (&self.ftl, shape.channels());
@@ -313,7 +313,7 @@ mod tests {
     use crate::model::{geometry, small};
     use crate::{Geometry, Preset};
 
-    fn striping(config: &Config, logical: u32, map_pages: u32) -> Striping {
+    fn striping(config: &FlashDriveConfig, logical: u32, map_pages: u32) -> Striping {
         let shape = config.geometry.shape().unwrap();
         Striping::new(config, &shape, logical, logical + map_pages * shape.units_per_page()).unwrap()
     }
@@ -370,7 +370,7 @@ mod tests {
     /// NVMeVirt's partitions are SSDs of their own: two of eight channels each, their two LUNs after the channels.
     #[test]
     fn partitions_have_channels_of_their_own() {
-        let config = Config::preset(Preset::Nvmevirt970Pro, true);
+        let config = FlashDriveConfig::preset(Preset::Nvmevirt970Pro, true);
         let shape = config.geometry.shape().unwrap();
         let mut made = striping(&config, 1000, 0);
         let mut seen = Vec::new();
@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let base = small(geometry(4, 2, 20, 4, 1), 0.3);
-        let refused = |change: &dyn Fn(&mut Config)| {
+        let refused = |change: &dyn Fn(&mut FlashDriveConfig)| {
             let mut config = base;
             change(&mut config);
             alloc::string::ToString::to_string(&config.validate().unwrap_err())

@@ -1,6 +1,6 @@
 //! Hierarchical addresses: group, parallel unit, chunk and logical block, each in bits of its own.
 
-use super::chunks::{ChunkError, Refusal};
+use super::chunks::{ChunkError, VectorError};
 use alloc::vec::Vec;
 
 /// A physical address: where a logical block of 4 KiB lies.
@@ -90,15 +90,15 @@ impl AddressFormat {
     ///
     /// # Errors
     /// [`ChunkError::OutOfRange`] with every address that has no block.
-    pub fn decode_all(&self, addresses: impl Iterator<Item = u64>, to: &mut Vec<Ppa>) -> Result<(), Refusal> {
+    pub fn decode_all(&self, addresses: impl Iterator<Item = u64>, to: &mut Vec<Ppa>) -> Result<(), VectorError> {
         let mut failed = 0;
         for (i, address) in addresses.enumerate() {
             match self.decode(address) {
                 Some(at) => to.push(at),
-                None => failed |= Refusal::bit(i),
+                None => failed |= VectorError::bit(i),
             }
         }
-        if failed == 0 { Ok(()) } else { Err(Refusal { error: ChunkError::OutOfRange, failed }) }
+        if failed == 0 { Ok(()) } else { Err(VectorError { error: ChunkError::OutOfRange, failed }) }
     }
 
     /// Where a block lies among all blocks, without the gaps.

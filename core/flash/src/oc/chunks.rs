@@ -77,14 +77,14 @@ impl core::fmt::Display for ChunkError {
 
 /// A list that is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct VectorError {
     /// Why, by the first entry at fault.
     pub error: ChunkError,
     /// A bit for each entry at fault that could be told, from bit 0 on; bit 63 stands for all further ones.
     pub failed: u64,
 }
 
-impl Refusal {
+impl VectorError {
     /// The bit of an entry.
     pub const fn bit(entry: usize) -> u64 {
         1 << if entry < 63 { entry } else { 63 }
@@ -95,18 +95,18 @@ impl Refusal {
         (first..first + count).fold(0, |bits, i| bits | Self::bit(i))
     }
 
-    fn all(error: ChunkError, entries: usize) -> Refusal {
-        Refusal { error, failed: Self::bits(0, entries.min(64)) }
+    fn all(error: ChunkError, entries: usize) -> VectorError {
+        VectorError { error, failed: Self::bits(0, entries.min(64)) }
     }
 }
 
-impl core::fmt::Display for Refusal {
+impl core::fmt::Display for VectorError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{} (entries {:#x})", self.error, self.failed)
     }
 }
 
-impl core::error::Error for Refusal {}
+impl core::error::Error for VectorError {}
 
 /// The chunks of a drive.
 #[derive(Clone, Debug)]
@@ -172,11 +172,11 @@ impl Chunks {
     ///
     /// # Errors
     /// Names every one that cannot.
-    pub fn read(&self, list: &[Ppa]) -> Result<(), Refusal> {
-        let mut refusal: Option<Refusal> = None;
+    pub fn read(&self, list: &[Ppa]) -> Result<(), VectorError> {
+        let mut refusal: Option<VectorError> = None;
         for (i, at) in list.iter().enumerate() {
             if let Err(error) = self.readable(*at) {
-                refusal.get_or_insert(Refusal { error, failed: 0 }).failed |= Refusal::bit(i);
+                refusal.get_or_insert(VectorError { error, failed: 0 }).failed |= VectorError::bit(i);
             }
         }
         refusal.map_or(Ok(()), Err)
@@ -186,16 +186,16 @@ impl Chunks {
     ///
     /// # Errors
     /// Names the first unit that cannot be written where it is to go.
-    pub fn write(&mut self, list: &[Ppa]) -> Result<(), Refusal> {
+    pub fn write(&mut self, list: &[Ppa]) -> Result<(), VectorError> {
         let unit = self.config.ws_min as usize;
         if list.is_empty() || list.len() % unit != 0 {
-            return Err(Refusal::all(ChunkError::List, list.len()));
+            return Err(VectorError::all(ChunkError::List, list.len()));
         }
         self.undo.clear();
         for (i, blocks) in list.chunks_exact(unit).enumerate() {
             if let Err(error) = self.write_unit(blocks) {
                 self.take_back();
-                return Err(Refusal { error, failed: Refusal::bits(i * unit, unit) });
+                return Err(VectorError { error, failed: VectorError::bits(i * unit, unit) });
             }
         }
         Ok(())
@@ -205,7 +205,7 @@ impl Chunks {
     ///
     /// # Errors
     /// Those of [`write`](Self::write).
-    pub fn takes(&mut self, list: &[Ppa]) -> Result<(), Refusal> {
+    pub fn takes(&mut self, list: &[Ppa]) -> Result<(), VectorError> {
         self.write(list)?;
         self.take_back();
         Ok(())
@@ -245,13 +245,13 @@ impl Chunks {
     ///
     /// # Errors
     /// Names the first one that cannot be reset.
-    pub fn reset(&mut self, list: &[u32]) -> Result<(), Refusal> {
+    pub fn reset(&mut self, list: &[u32]) -> Result<(), VectorError> {
         self.undo.clear();
         for (i, chunk) in list.iter().enumerate() {
             let answer = if list[..i].contains(chunk) { Err(ChunkError::List) } else { self.reset_one(*chunk) };
             if let Err(error) = answer {
                 self.take_back();
-                return Err(Refusal { error, failed: Refusal::bit(i) });
+                return Err(VectorError { error, failed: VectorError::bit(i) });
             }
         }
         Ok(())

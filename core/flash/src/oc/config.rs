@@ -4,8 +4,8 @@ use super::address::AddressFormat;
 use crate::cell::{CellType, PageMap};
 use crate::geometry::{Geometry, GeometryError, Shape};
 use crate::host::HostTiming;
-use crate::preset::Parts;
-use crate::timing::{Timing, TimingError};
+use crate::preset::PresetParts;
+use crate::timing::{FlashTiming, TimingError};
 use crate::variability::{Variability, VariabilityError};
 use core::fmt;
 
@@ -80,7 +80,7 @@ pub struct OpenChannelConfig {
     /// How the flash is laid out.
     pub geometry: Geometry,
     /// What its steps take.
-    pub timing: Timing,
+    pub timing: FlashTiming,
     /// Firmware and link.
     pub host: HostTiming,
     /// How chips differ.
@@ -106,7 +106,7 @@ pub struct OpenChannelConfig {
 
 impl OpenChannelConfig {
     /// On a preset's flash, without limits.
-    pub fn of(parts: &Parts) -> Self {
+    pub fn of(parts: &PresetParts) -> Self {
         Self {
             geometry: parts.geometry,
             timing: parts.timing,

@@ -4,22 +4,22 @@
 //! far as dies and channels let them.
 
 use super::address::{AddressFormat, Ppa};
-use super::chunks::{Chunks, Refusal};
+use super::chunks::{Chunks, VectorError};
 use super::config::{OpenChannelConfig, OpenChannelError};
 use crate::array::Array;
 use crate::ftl::{Lifetimes, factory_bad};
-use crate::geometry::{Place, Shape, UNIT};
+use crate::geometry::{PageAddress, Shape, UNIT};
 use crate::host::{Host, HostOp};
 use crate::rng::{Rng, mix};
-use crate::timing::Gate;
+use crate::timing::OperationUnit;
 use weir_units::Nanos;
 
 /// A list that was accepted, and how that went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct VectorOutcome {
     /// When it is complete.
     pub done: Nanos,
-    /// Entries that the medium failed, as [`Refusal::failed`] has them. Reads: their data is lost. Resets: the chunk is
+    /// Entries that the medium failed, as [`VectorError::failed`] has them. Reads: their data is lost. Resets: the chunk is
     /// offline. Copies: a source is lost, and nothing was written.
     pub failed: u64,
 }
@@ -56,9 +56,9 @@ pub struct OpenChannel {
 }
 
 /// Blocks of one list that lie behind one another on one page of each plane.
-pub(super) struct Run {
+pub(super) struct RowBlocks {
     /// The page on the first plane of the die.
-    pub row: Place,
+    pub row: PageAddress,
     /// The first block's place among those of the row.
     pub from: u32,
     /// How many.
@@ -84,7 +84,7 @@ impl OpenChannel {
             array: Array::new(&shape, &config.timing.booked(), &config.variability),
             host: Host::new(&config.host),
             shape,
-            together: config.timing.gate == Gate::Die,
+            together: config.timing.gate == OperationUnit::Die,
             varied: config.variability.errors.is_some(),
             life: Lifetimes::new(config.seed, config.endurance, 0),
             rng: Rng::new(mix(config.seed ^ 0xc4)),
@@ -128,10 +128,10 @@ impl OpenChannel {
     ///
     /// # Errors
     /// Those of [`Chunks::read`].
-    pub fn read(&mut self, now: Nanos, list: &[Ppa]) -> Result<Outcome, Refusal> {
+    pub fn read(&mut self, now: Nanos, list: &[Ppa]) -> Result<VectorOutcome, VectorError> {
         self.chunks.read(list)?;
         let begun = self.host.fetch(now, HostOp::Read, bytes(list.len()));
-        let mut outcome = Outcome { done: begun, failed: 0 };
+        let mut outcome = VectorOutcome { done: begun, failed: 0 };
         let mut rest = 0;
         while let Some(run) = self.run(list, rest) {
             let sensed = self.sense(begun, &run);
@@ -146,29 +146,29 @@ impl OpenChannel {
     ///
     /// # Errors
     /// Those of [`Chunks::write`].
-    pub fn write(&mut self, now: Nanos, list: &[Ppa]) -> Result<Outcome, Refusal> {
+    pub fn write(&mut self, now: Nanos, list: &[Ppa]) -> Result<VectorOutcome, VectorError> {
         self.chunks.write(list)?;
         let arrived = self.host.fetch(now, HostOp::Write, bytes(list.len()));
         let unit = self.chunks.config().ws_min as usize;
         let units = list.chunks_exact(unit).map(|blocks| blocks[0]);
         let done = units.fold(arrived, |done, first| done.max(self.program(arrived, first)));
-        Ok(Outcome { done, failed: 0 })
+        Ok(VectorOutcome { done, failed: 0 })
     }
 
     /// Resets chunks: their blocks are erased. One that has reached its end goes offline.
     ///
     /// # Errors
     /// Those of [`Chunks::reset`].
-    pub fn reset(&mut self, now: Nanos, list: &[u32]) -> Result<Outcome, Refusal> {
+    pub fn reset(&mut self, now: Nanos, list: &[u32]) -> Result<VectorOutcome, VectorError> {
         self.chunks.reset(list)?;
         let begun = self.host.fetch(now, HostOp::Other, 0);
-        let mut outcome = Outcome { done: begun, failed: 0 };
+        let mut outcome = VectorOutcome { done: begun, failed: 0 };
         for (i, chunk) in list.iter().enumerate() {
             outcome.done = outcome.done.max(self.erase(begun, *chunk));
             let resets = self.chunks.get(*chunk).map_or(0, |c| c.resets);
             if self.life.fails(*chunk, resets, &mut self.rng) {
                 self.chunks.retire(*chunk);
-                outcome.failed |= Refusal::bit(i);
+                outcome.failed |= VectorError::bit(i);
             }
         }
         self.work.resets += list.len() as u64;
@@ -191,43 +191,43 @@ impl OpenChannel {
     }
 
     /// The next run of a list.
-    pub(super) fn run(&self, list: &[Ppa], entry: usize) -> Option<Run> {
+    pub(super) fn run(&self, list: &[Ppa], entry: usize) -> Option<RowBlocks> {
         let first = *list.get(entry)?;
         let unit = self.chunks.config().ws_min;
         let from = first.block % unit;
         let follows = |(at, i): &(&Ppa, u32)| **at == Ppa { block: first.block + i, ..first };
         let blocks = list[entry..].iter().zip(0..unit - from).take_while(follows).count() as u32;
-        Some(Run { row: self.row(first), from, blocks, entry })
+        Some(RowBlocks { row: self.row(first), from, blocks, entry })
     }
 
     /// The page of a block, on the first plane of its die.
-    pub(super) fn row(&self, at: Ppa) -> Place {
+    pub(super) fn row(&self, at: Ppa) -> PageAddress {
         let config = self.chunks.config();
         let unit = config.unit_of(at.chunk);
         let plane = self.shape.plane(unit / config.units, unit % config.units, 0);
-        Place { plane, block: at.chunk % config.chunks, page: at.block / config.ws_min }
+        PageAddress { plane, block: at.chunk % config.chunks, page: at.block / config.ws_min }
     }
 
     /// Reads a run over the channel; complete when its last block is in the controller.
-    pub(super) fn sense(&mut self, begun: Nanos, run: &Run) -> Outcome {
+    pub(super) fn sense(&mut self, begun: Nanos, run: &RowBlocks) -> VectorOutcome {
         let each = self.shape.units_per_page();
         let (first, last) = (run.from / each, (run.from + run.blocks - 1) / each);
         let planes = last - first + 1;
         self.work.reads += u64::from(planes);
         if self.together && !self.varied && run.blocks == planes * each {
-            let at = Place { plane: run.row.plane + first, ..run.row };
+            let at = PageAddress { plane: run.row.plane + first, ..run.row };
             let done = self.array.read_planes(begun, at, planes, self.shape.page_bytes());
-            return Outcome { done, failed: 0 };
+            return VectorOutcome { done, failed: 0 };
         }
-        let mut outcome = Outcome { done: begun, failed: 0 };
+        let mut outcome = VectorOutcome { done: begun, failed: 0 };
         for plane in first..=last {
             let (from, to) = ((plane * each).max(run.from), ((plane + 1) * each).min(run.from + run.blocks));
-            let at = Place { plane: run.row.plane + plane, ..run.row };
+            let at = PageAddress { plane: run.row.plane + plane, ..run.row };
             let read = self.array.read_outcome(begun, at, (to - from) * UNIT);
             outcome.done = outcome.done.max(read.done);
             if read.failed {
                 let entry = run.entry + (from - run.from) as usize;
-                outcome.failed |= Refusal::bits(entry, (to - from) as usize);
+                outcome.failed |= VectorError::bits(entry, (to - from) as usize);
             }
         }
         outcome

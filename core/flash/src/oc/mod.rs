@@ -18,16 +18,16 @@ mod address;
 mod chunks;
 mod config;
 mod drive;
-mod kept;
-#[cfg(test)]
-mod kept_tests;
 #[cfg(test)]
 mod model;
+mod power_loss;
+#[cfg(test)]
+mod power_loss_tests;
 mod relocate;
 #[cfg(test)]
 mod tests;
 
 pub use address::{AddressFormat, Ppa};
-pub use chunks::{Chunk, ChunkError, ChunkState, Chunks, Refusal};
+pub use chunks::{Chunk, ChunkError, ChunkState, Chunks, VectorError};
 pub use config::{ChunkConfig, OpenChannelConfig, OpenChannelError};
-pub use drive::{OpenChannel, OpenChannelWork, Outcome};
+pub use drive::{OpenChannel, OpenChannelWork, VectorOutcome};

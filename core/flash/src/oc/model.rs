@@ -1,14 +1,14 @@
 //! A slow, obvious drive of chunks: every rule of [`Chunks`] block by block, for tests.
 
 use super::address::Ppa;
-use super::chunks::{ChunkError, ChunkState, Chunks, Refusal};
+use super::chunks::{ChunkError, ChunkState, Chunks, VectorError};
 use super::config::ChunkConfig;
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// What can happen to chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ChunkOp {
     Read(Vec<Ppa>),
     Write(Vec<Ppa>),
     Reset(Vec<u32>),
@@ -17,16 +17,16 @@ pub enum Step {
 }
 
 /// Carries a step out on the machine.
-pub fn apply(chunks: &mut Chunks, step: &Step) -> Result<(), Refusal> {
+pub fn apply(chunks: &mut Chunks, step: &ChunkOp) -> Result<(), VectorError> {
     match step {
-        Step::Read(list) => chunks.read(list),
-        Step::Write(list) => chunks.write(list),
-        Step::Reset(list) => chunks.reset(list),
-        Step::Retire(chunk) => {
+        ChunkOp::Read(list) => chunks.read(list),
+        ChunkOp::Write(list) => chunks.write(list),
+        ChunkOp::Reset(list) => chunks.reset(list),
+        ChunkOp::Retire(chunk) => {
             chunks.retire(*chunk);
             Ok(())
         }
-        Step::Close(chunk) => {
+        ChunkOp::Close(chunk) => {
             chunks.close(*chunk);
             Ok(())
         }
@@ -63,44 +63,46 @@ impl Blocks {
 
 /// The oracle. It is copied before each step, and a step that fails is forgotten.
 #[derive(Clone, Debug)]
-pub struct Model {
+pub struct ChunksModel {
     config: ChunkConfig,
     pub chunks: Vec<Blocks>,
 }
 
-impl Model {
+impl ChunksModel {
     pub fn new(config: ChunkConfig) -> Self {
         let free = Blocks { written: vec![false; config.blocks as usize], closed: false, offline: false, resets: 0 };
         Self { config, chunks: vec![free; (config.groups * config.units * config.chunks) as usize] }
     }
 
-    pub fn apply(&mut self, step: &Step) -> Result<(), Refusal> {
+    pub fn apply(&mut self, step: &ChunkOp) -> Result<(), VectorError> {
         let mut next = self.clone();
         next.step(step)?;
         *self = next;
         Ok(())
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), Refusal> {
+    fn step(&mut self, step: &ChunkOp) -> Result<(), VectorError> {
         match step {
-            Step::Read(list) => {
+            ChunkOp::Read(list) => {
                 let answers: Vec<_> = list.iter().map(|at| self.read(*at).err()).collect();
                 match answers.iter().flatten().next() {
                     None => Ok(()),
-                    Some(error) => Err(Refusal { error: *error, failed: marks(answers.iter().map(Option::is_some)) }),
+                    Some(error) => {
+                        Err(VectorError { error: *error, failed: marks(answers.iter().map(Option::is_some)) })
+                    }
                 }
             }
-            Step::Write(list) => self.write(list),
-            Step::Reset(list) => (0..list.len()).try_for_each(|i| {
+            ChunkOp::Write(list) => self.write(list),
+            ChunkOp::Reset(list) => (0..list.len()).try_for_each(|i| {
                 let twice = list[..i].contains(&list[i]);
                 let answer = if twice { Err(ChunkError::List) } else { self.reset(list[i]) };
-                answer.map_err(|error| Refusal { error, failed: marks((0..list.len()).map(|j| j == i)) })
+                answer.map_err(|error| VectorError { error, failed: marks((0..list.len()).map(|j| j == i)) })
             }),
-            Step::Retire(chunk) => {
+            ChunkOp::Retire(chunk) => {
                 self.chunks.iter_mut().skip(*chunk as usize).take(1).for_each(|c| c.offline = true);
                 Ok(())
             }
-            Step::Close(chunk) => {
+            ChunkOp::Close(chunk) => {
                 if let Some(c) = self.chunks.get_mut(*chunk as usize) {
                     c.closed |= c.state() == ChunkState::Open;
                 }
@@ -122,14 +124,14 @@ impl Model {
         }
     }
 
-    fn write(&mut self, list: &[Ppa]) -> Result<(), Refusal> {
+    fn write(&mut self, list: &[Ppa]) -> Result<(), VectorError> {
         let unit = self.config.ws_min as usize;
         if list.is_empty() || list.len() % unit != 0 {
-            return Err(Refusal { error: ChunkError::List, failed: marks(list.iter().map(|_| true)) });
+            return Err(VectorError { error: ChunkError::List, failed: marks(list.iter().map(|_| true)) });
         }
         for first in (0..list.len()).step_by(unit) {
             let of_unit = marks((0..list.len()).map(|i| i >= first && i < first + unit));
-            self.write_unit(&list[first..first + unit]).map_err(|error| Refusal { error, failed: of_unit })?;
+            self.write_unit(&list[first..first + unit]).map_err(|error| VectorError { error, failed: of_unit })?;
         }
         Ok(())
     }

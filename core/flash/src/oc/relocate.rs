@@ -1,9 +1,9 @@
 //! Data that moves inside the drive: the standard's vector copy, and the page move of papers/002 section 4.
 
 use super::address::Ppa;
-use super::chunks::{ChunkError, Refusal};
-use super::drive::{OpenChannel, Outcome};
-use crate::geometry::{Place, Shape};
+use super::chunks::{ChunkError, VectorError};
+use super::drive::{OpenChannel, VectorOutcome};
+use crate::geometry::{PageAddress, Shape};
 use crate::host::HostOp;
 use crate::lun::Promise;
 use weir_units::Nanos;
@@ -15,7 +15,7 @@ impl OpenChannel {
     /// # Errors
     /// Those of [`Chunks::read`](super::Chunks::read) for the sources and of [`Chunks::write`](super::Chunks::write) for the
     /// destinations. Sources must be readable before the copy.
-    pub fn copy(&mut self, now: Nanos, from: &[Ppa], to: &[Ppa]) -> Result<Outcome, Refusal> {
+    pub fn copy(&mut self, now: Nanos, from: &[Ppa], to: &[Ppa]) -> Result<VectorOutcome, VectorError> {
         self.relocate(now, from, to, false)
     }
 
@@ -24,21 +24,21 @@ impl OpenChannel {
     ///
     /// # Errors
     /// Those of [`copy`](Self::copy).
-    pub fn move_pages(&mut self, now: Nanos, from: &[Ppa], to: &[Ppa]) -> Result<Outcome, Refusal> {
+    pub fn move_pages(&mut self, now: Nanos, from: &[Ppa], to: &[Ppa]) -> Result<VectorOutcome, VectorError> {
         self.relocate(now, from, to, true)
     }
 
-    fn relocate(&mut self, now: Nanos, from: &[Ppa], to: &[Ppa], within: bool) -> Result<Outcome, Refusal> {
+    fn relocate(&mut self, now: Nanos, from: &[Ppa], to: &[Ppa], within: bool) -> Result<VectorOutcome, VectorError> {
         if from.len() != to.len() {
             let longer = from.len().max(to.len());
-            let failed = Refusal::bits(from.len().min(to.len()), longer - from.len().min(to.len()));
-            return Err(Refusal { error: ChunkError::List, failed });
+            let failed = VectorError::bits(from.len().min(to.len()), longer - from.len().min(to.len()));
+            return Err(VectorError { error: ChunkError::List, failed });
         }
         self.chunks.read(from)?;
         self.chunks.takes(to)?;
         let begun = self.host.fetch(now, HostOp::Other, 0);
         let unit = self.chunks.config().ws_min as usize;
-        let mut outcome = Outcome { done: begun, failed: 0 };
+        let mut outcome = VectorOutcome { done: begun, failed: 0 };
         // Everything is read before anything is programmed: a source that is lost leaves the destinations as they were.
         let mut loaded = alloc::vec::Vec::with_capacity(to.len() / unit);
         for (i, from) in from.chunks_exact(unit).enumerate() {
@@ -80,9 +80,9 @@ impl OpenChannel {
     }
 
     /// Reads what is not copied back over the channel. `entry`: where the unit begins in the command's list.
-    fn collect(&mut self, begun: Nanos, from: &[Ppa], entry: usize, within: u64) -> Outcome {
+    fn collect(&mut self, begun: Nanos, from: &[Ppa], entry: usize, within: u64) -> VectorOutcome {
         let each = self.shape.units_per_page();
-        let mut outcome = Outcome { done: begun, failed: 0 };
+        let mut outcome = VectorOutcome { done: begun, failed: 0 };
         let mut i = 0;
         while let Some(mut run) = self.run(from, i) {
             let plane = i as u32 / each;
@@ -116,12 +116,12 @@ impl OpenChannel {
         }
         self.work.programs += u64::from(within != every(&self.shape));
         let of_plane = |plane: u32| {
-            let at = Place { plane: row.plane + plane, ..row };
+            let at = PageAddress { plane: row.plane + plane, ..row };
             if within & 1 << plane == 0 {
                 return self.array.program(ready, at, self.shape.page_bytes()).done;
             }
             let source = self.row(from[(plane * each) as usize]);
-            self.array.copy_back(begun, Place { plane: at.plane, ..source }, at, Promise::Told)
+            self.array.copy_back(begun, PageAddress { plane: at.plane, ..source }, at, Promise::Told)
         };
         (0..planes).map(of_plane).max().unwrap_or(begun)
     }

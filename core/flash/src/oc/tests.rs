@@ -1,9 +1,9 @@
 //! The machine against its model: random long sequences, and every state of tiny drives. Times in exact numbers.
 
-use super::model::{Model, Step, apply};
+use super::model::{ChunkOp, ChunksModel, apply};
 use super::*;
 use crate::preset::Preset;
-use crate::{CellType, Errors, Gate, Geometry, HostTiming, PageMap, Registers, Variability, Wire, uniform};
+use crate::{CellType, Errors, Geometry, HostTiming, OperationUnit, PageMap, Registers, Variability, Wire, uniform};
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec;
@@ -65,25 +65,25 @@ fn blocks(chunks: &Chunks, (_, a, b, c): Raw) -> Vec<Ppa> {
     (0..b % 9).map(of).collect()
 }
 
-pub(super) fn step(chunks: &Chunks, raw: Raw) -> Step {
+pub(super) fn step(chunks: &Chunks, raw: Raw) -> ChunkOp {
     let all = chunks.iter().len() as u32;
     match raw.0 % 16 {
-        0..=7 => Step::Write(units(chunks, raw)),
-        8..=10 => Step::Read(blocks(chunks, raw)),
-        11..=13 => Step::Reset((0..raw.2 % 4).map(|i| (raw.1 + i * (raw.3 % 3)) % (all + raw.3 % 2)).collect()),
-        14 => Step::Close(raw.1 % (all + 1)),
-        _ if raw.3 % 4 == 0 => Step::Retire(raw.1 % (all + 1)),
-        _ => Step::Write(units(chunks, raw)),
+        0..=7 => ChunkOp::Write(units(chunks, raw)),
+        8..=10 => ChunkOp::Read(blocks(chunks, raw)),
+        11..=13 => ChunkOp::Reset((0..raw.2 % 4).map(|i| (raw.1 + i * (raw.3 % 3)) % (all + raw.3 % 2)).collect()),
+        14 => ChunkOp::Close(raw.1 % (all + 1)),
+        _ if raw.3 % 4 == 0 => ChunkOp::Retire(raw.1 % (all + 1)),
+        _ => ChunkOp::Write(units(chunks, raw)),
     }
 }
 
-fn same(chunks: &Chunks, model: &Model) {
+fn same(chunks: &Chunks, model: &ChunksModel) {
     let of_model = model.chunks.iter().map(|b| Chunk { state: b.state(), wp: b.wp(), resets: b.resets() });
     assert!(chunks.iter().eq(of_model), "{chunks:?}\n{model:?}");
 }
 
 /// A drive of the same chunks, on small pages.
-fn flash(config: &ChunkConfig, gate: Gate, planes: u32) -> OpenChannelConfig {
+fn flash(config: &ChunkConfig, gate: OperationUnit, planes: u32) -> OpenChannelConfig {
     let parts = Preset::FemuOc.parts(false);
     let geometry = Geometry {
         channels: config.groups,
@@ -105,10 +105,10 @@ fn flash(config: &ChunkConfig, gate: Gate, planes: u32) -> OpenChannelConfig {
 proptest! {
     #[test]
     fn the_machine_is_its_model(config in chunk_config(), steps in proptest::collection::vec(raw(), 0..200)) {
-        let (mut chunks, mut model) = (Chunks::new(config), Model::new(config));
+        let (mut chunks, mut model) = (Chunks::new(config), ChunksModel::new(config));
         for raw in steps {
             let step = step(&chunks, raw);
-            if let Step::Write(list) = &step {
+            if let ChunkOp::Write(list) = &step {
                 let before: Vec<Chunk> = chunks.iter().collect();
                 let takes = chunks.takes(list);
                 prop_assert_eq!(takes, model.clone().apply(&step));
@@ -141,7 +141,7 @@ proptest! {
     fn a_drive_takes_what_its_chunks_take(config in chunk_config(), die: bool, two: bool, lossy: bool,
             steps in proptest::collection::vec(raw(), 0..100)) {
         let planes = if two && config.ws_min % 2 == 0 { 2 } else { 1 };
-        let mut drive = flash(&config, if die { Gate::Die } else { Gate::Plane }, planes);
+        let mut drive = flash(&config, if die { OperationUnit::Die } else { OperationUnit::Plane }, planes);
         if lossy {
             drive.variability.errors = Some(Errors { rber: 1e-3, retries: 0, correctable: 8, ..Errors::default() });
         }
@@ -153,11 +153,11 @@ proptest! {
             let from = blocks(&chunks, (raw.0, raw.2, raw.1, raw.3));
             let step = step(&chunks, raw);
             let (got, expected) = match &step {
-                Step::Read(list) => (drive.read(now, list), chunks.read(list)),
-                Step::Write(to) if raw.3 % 2 == 0 => {
+                ChunkOp::Read(list) => (drive.read(now, list), chunks.read(list)),
+                ChunkOp::Write(to) if raw.3 % 2 == 0 => {
                     let from: Vec<Ppa> = from.iter().cycle().take(if from.is_empty() { 0 } else { to.len() }).copied().collect();
                     let mut expected = if from.len() == to.len() { chunks.read(&from).and_then(|()| chunks.takes(to)) } else {
-                        Err(Refusal { error: ChunkError::List, failed: Refusal::bits(0, to.len()) })
+                        Err(VectorError { error: ChunkError::List, failed: VectorError::bits(0, to.len()) })
                     };
                     let moves = raw.3 % 4 == 0;
                     let got = if moves { drive.move_pages(now, &from, to) } else { drive.copy(now, &from, to) };
@@ -167,10 +167,10 @@ proptest! {
                     prop_assert!(lossy || !got.as_ref().is_ok_and(|outcome| outcome.failed != 0));
                     (got, expected)
                 }
-                Step::Write(list) => (drive.write(now, list), chunks.write(list)),
-                Step::Reset(list) => (drive.reset(now, list), chunks.reset(list)),
-                Step::Retire(chunk) => { drive.retire(*chunk); chunks.retire(*chunk); continue; }
-                Step::Close(chunk) => { drive.close(*chunk); chunks.close(*chunk); continue; }
+                ChunkOp::Write(list) => (drive.write(now, list), chunks.write(list)),
+                ChunkOp::Reset(list) => (drive.reset(now, list), chunks.reset(list)),
+                ChunkOp::Retire(chunk) => { drive.retire(*chunk); chunks.retire(*chunk); continue; }
+                ChunkOp::Close(chunk) => { drive.close(*chunk); chunks.close(*chunk); continue; }
             };
             prop_assert!(got.as_ref().is_ok_and(|o| o.done >= now) || got.is_err());
             prop_assert_eq!(got.map(|_| ()), expected, "{:?}", step);
@@ -187,20 +187,20 @@ fn explore(config: ChunkConfig) -> usize {
     let places: Vec<Ppa> =
         (0..=all).flat_map(|chunk| (0..=config.blocks).map(move |block| Ppa { chunk, block })).collect();
     let unit = |first: &Ppa| (0..config.ws_min).map(|i| Ppa { block: first.block + i, ..*first }).collect::<Vec<_>>();
-    let mut steps: Vec<Step> = places.iter().map(|at| Step::Read(vec![*at])).collect();
-    steps.push(Step::Write(Vec::new()));
-    steps.push(Step::Read(places.clone()));
+    let mut steps: Vec<ChunkOp> = places.iter().map(|at| ChunkOp::Read(vec![*at])).collect();
+    steps.push(ChunkOp::Write(Vec::new()));
+    steps.push(ChunkOp::Read(places.clone()));
     for first in &places {
-        steps.push(Step::Write(unit(first)));
-        steps.push(Step::Write(vec![*first]));
-        steps.extend(places.iter().map(|second| Step::Write([unit(first), unit(second)].concat())));
+        steps.push(ChunkOp::Write(unit(first)));
+        steps.push(ChunkOp::Write(vec![*first]));
+        steps.extend(places.iter().map(|second| ChunkOp::Write([unit(first), unit(second)].concat())));
     }
     for chunk in 0..=all {
-        steps.extend([Step::Reset(vec![chunk]), Step::Retire(chunk), Step::Close(chunk)]);
-        steps.extend((0..=all).map(|other| Step::Reset(vec![chunk, other])));
+        steps.extend([ChunkOp::Reset(vec![chunk]), ChunkOp::Retire(chunk), ChunkOp::Close(chunk)]);
+        steps.extend((0..=all).map(|other| ChunkOp::Reset(vec![chunk, other])));
     }
     let key = |chunks: &Chunks| chunks.iter().map(|c| (c.state, c.wp)).collect::<Vec<_>>();
-    let first = (Chunks::new(config), Model::new(config));
+    let first = (Chunks::new(config), ChunksModel::new(config));
     let mut seen = BTreeSet::from([key(&first.0)]);
     let mut todo = vec![first];
     while let Some((chunks, model)) = todo.pop() {
@@ -245,7 +245,7 @@ fn every_state_of_tiny_drives() {
 }
 
 /// Read 50, program 200, erase 2000 us; a page of 8 KiB takes the channel 20 us.
-fn plain(planes: u32, gate: Gate) -> OpenChannelConfig {
+fn plain(planes: u32, gate: OperationUnit) -> OpenChannelConfig {
     let parts = Preset::FemuBbssd.parts(false);
     let mut config = OpenChannelConfig::of(&parts);
     config.geometry = Geometry {
@@ -276,7 +276,7 @@ fn row(drive: &OpenChannel, chunk: u32, row: u32) -> Vec<Ppa> {
 
 #[test]
 fn times_of_an_idle_drive() {
-    let mut drive = OpenChannel::new(&plain(1, Gate::Plane)).unwrap();
+    let mut drive = OpenChannel::new(&plain(1, OperationUnit::Plane)).unwrap();
     let chunks = drive.chunks().config().chunks;
     let units = [0, 1, 2, 3].map(|unit| row(&drive, unit * chunks, 0));
     // Two blocks over the link, the page over the channel, the program.
@@ -290,14 +290,14 @@ fn times_of_an_idle_drive() {
     assert_eq!(drive.read(t, &units[0][..1]).unwrap().done, Nanos(t.0 + 50_000 + 10_000 + 1_000));
     // A reset does not cross the link.
     let t = Nanos(3_000_000);
-    assert_eq!(drive.reset(t, &[0, chunks]).unwrap(), Outcome { done: Nanos(t.0 + 2_000_000), failed: 0 });
+    assert_eq!(drive.reset(t, &[0, chunks]).unwrap(), VectorOutcome { done: Nanos(t.0 + 2_000_000), failed: 0 });
     assert_eq!(drive.work(), OpenChannelWork { reads: 1, programs: 5, copy_backs: 0, resets: 2 });
     drive.check();
 }
 
 #[test]
 fn a_page_moves_without_the_channel_and_never_over_the_link() {
-    for (planes, gate) in [(1, Gate::Plane), (2, Gate::Plane), (2, Gate::Die)] {
+    for (planes, gate) in [(1, OperationUnit::Plane), (2, OperationUnit::Plane), (2, OperationUnit::Die)] {
         let mut drive = OpenChannel::new(&plain(planes, gate)).unwrap();
         let from = row(&drive, 0, 0);
         let chunks = drive.chunks().config().chunks;
@@ -322,7 +322,7 @@ fn a_page_moves_without_the_channel_and_never_over_the_link() {
         let mut swapped = from.clone();
         swapped.swap(0, 1);
         drive.move_pages(Nanos(4_000_000), &swapped, &row(&drive, 1, 2)).unwrap();
-        let crossed = if gate == Gate::Die { pages } else { 1 };
+        let crossed = if gate == OperationUnit::Die { pages } else { 1 };
         assert_eq!(channel(&drive), before + pages * (40_000 + 40_000) + crossed * 40_000);
         assert_eq!(drive.host().busy_until(Nanos::from_secs(9)), link, "nothing crosses the link");
         assert_eq!(drive.work().copy_backs, pages + (pages - crossed));
@@ -332,7 +332,7 @@ fn a_page_moves_without_the_channel_and_never_over_the_link() {
 
 #[test]
 fn chunks_go_offline() {
-    let mut config = plain(1, Gate::Plane);
+    let mut config = plain(1, OperationUnit::Plane);
     (config.endurance, config.factory_bad) = (10, 200_000);
     let mut drive = OpenChannel::new(&config).unwrap();
     let offline = |drive: &OpenChannel| drive.chunks().iter().filter(|c| c.state == ChunkState::Offline).count();
@@ -354,14 +354,14 @@ fn chunks_go_offline() {
     };
     assert!(failed == 1 && (8..=12).contains(&resets), "{resets}");
     assert_eq!(offline(&drive), bad + 1);
-    let refused = |error| Err(Refusal { error, failed: 3 });
+    let refused = |error| Err(VectorError { error, failed: 3 });
     assert_eq!(drive.write(Nanos(0), &list[0]), refused(ChunkError::Offline));
     assert_eq!(drive.read(Nanos(0), &list[0]), refused(ChunkError::Offline));
 }
 
 #[test]
 fn what_is_lost_is_named_and_not_copied() {
-    let mut config = plain(2, Gate::Plane);
+    let mut config = plain(2, OperationUnit::Plane);
     config.variability = Variability {
         errors: Some(Errors { rber: 0.4, correctable: 1, retries: 0, ..Errors::default() }),
         ..Variability::default()

@@ -2,9 +2,9 @@
 //!
 //! With booked channels all times are known at once, and these are the functions of the same names without the `_at`.
 
-use super::{Joint, Kind, Operation, Scheduler, Signal, Then, WaitId, When};
+use super::{Joint, Operation, OperationKind, Scheduler, Signal, Then, WaitId, When};
 use crate::array::Array;
-use crate::geometry::Place;
+use crate::geometry::PageAddress;
 use crate::lun::Promise;
 use crate::relocate::{Relocation, Scope};
 use crate::timing::Suspend;
@@ -46,7 +46,7 @@ impl Array {
 
     /// See [`Array::read`].
     #[inline]
-    pub(crate) fn read_at(&mut self, from: When, at: Place, bytes: u32) -> When {
+    pub(crate) fn read_at(&mut self, from: When, at: PageAddress, bytes: u32) -> When {
         match from.known() {
             Some(now) if self.scheduler.is_none() => When::at(self.read(now, at, bytes)),
             _ => self.ask_read(from, at, bytes),
@@ -55,7 +55,7 @@ impl Array {
 
     /// See [`Array::program_as`]; when the page is in the cells.
     #[inline]
-    pub(crate) fn program_at(&mut self, from: When, at: Place, bytes: u32, promise: Promise) -> When {
+    pub(crate) fn program_at(&mut self, from: When, at: PageAddress, bytes: u32, promise: Promise) -> When {
         match from.known() {
             Some(now) if self.scheduler.is_none() => When::at(self.program_as(now, at, bytes, promise).done),
             _ => self.ask_program(from, at, bytes, 1),
@@ -66,7 +66,7 @@ impl Array {
     pub(crate) fn program_planes_at(
         &mut self,
         from: When,
-        at: Place,
+        at: PageAddress,
         planes: u32,
         bytes: u32,
         promise: Promise,
@@ -135,7 +135,7 @@ impl Array {
     }
 
     #[cold]
-    fn ask_read(&mut self, from: When, at: Place, bytes: u32) -> When {
+    fn ask_read(&mut self, from: When, at: PageAddress, bytes: u32) -> When {
         let present = from.known_or(self.present());
         let (array, ..) = self.sense_varied(present, at, bytes);
         let o = self.timing.overheads;
@@ -144,15 +144,15 @@ impl Array {
             command: o.read.0,
             command_plane: o.read_plane.0,
             place: self.joint(at),
-            ..self.operation(Kind::Read, at.plane, array)
+            ..self.operation(OperationKind::Read, at.plane, array)
         };
         self.ask(from, operation)
     }
 
     #[cold]
-    fn ask_program(&mut self, from: When, at: Place, bytes: u32, planes: u32) -> When {
+    fn ask_program(&mut self, from: When, at: PageAddress, bytes: u32, planes: u32) -> When {
         let present = from.known_or(self.present());
-        let each = (0..planes).map(|p| Place { plane: at.plane + p, ..at });
+        let each = (0..planes).map(|p| PageAddress { plane: at.plane + p, ..at });
         let array = each.map(|at| self.begin_program(present, at)).max().unwrap_or_default();
         let o = self.timing.overheads;
         let operation = Operation {
@@ -162,18 +162,18 @@ impl Array {
             command_plane: o.program_plane.0,
             stop: self.timing.suspend.program.map(|t| t.0),
             place: self.joint(at).filter(|_| planes == 1),
-            ..self.operation(Kind::Program, at.plane, array)
+            ..self.operation(OperationKind::Program, at.plane, array)
         };
         self.ask(from, operation)
     }
 
     /// Where an operation on one plane lies, for those that would join it: no die has more planes than a word has bits.
-    fn joint(&self, at: Place) -> Option<Joint> {
+    fn joint(&self, at: PageAddress) -> Option<Joint> {
         let (die, planes) = (self.shape.die_of(at.plane), self.shape.planes_per_die());
         (planes <= u64::BITS).then(|| Joint { die, plane: at.plane - die * planes, page: at.page })
     }
 
-    fn operation(&mut self, kind: Kind, plane: u32, array: u64) -> Operation {
+    fn operation(&mut self, kind: OperationKind, plane: u32, array: u64) -> Operation {
         let target = self.lun_of(plane) as u32;
         let (die, present) = (self.shape.die_of(plane), self.present());
         let away = self.varied.as_mut().map_or((0, 0), |varied| varied.away(die, present.0));
@@ -215,7 +215,7 @@ impl Array {
         let Suspend { erase: stop, program, .. } = self.timing.suspend;
         // What stays on the plane makes room for reads as its programs do.
         let moving_stop = program.filter(|_| scope == Scope::Plane).map(|t| t.0);
-        let (command, plain) = (self.timing.overheads.erase.0, self.operation(Kind::Erase, plane, 0));
+        let (command, plain) = (self.timing.overheads.erase.0, self.operation(OperationKind::Erase, plane, 0));
         let Some(scheduler) = &mut self.scheduler else { return };
         let since = scheduler.idle_since(plain.target).filter(|_| scope == Scope::Plane && now < scheduler.now());
         if let Some(since) = since {
@@ -243,7 +243,7 @@ impl Array {
 
     /// The scheduler that such timing wants.
     pub(crate) fn scheduler_for(
-        timing: &crate::Timing,
+        timing: &crate::FlashTiming,
         shape: &crate::Shape,
         targets: u32,
     ) -> Option<alloc::boxed::Box<Scheduler>> {

@@ -23,7 +23,7 @@ impl Hold {
 
 /// A target that wants the bus for a command or a program's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct BusWaiter {
     pub(crate) since: u64,
     pub(crate) target: u32,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Bus {
     /// Reads whose data is ready, and since when.
     pub(crate) outs: VecDeque<(u64, u32)>,
     /// In the order in which they began to want it.
-    entries: Vec<Entry>,
+    entries: Vec<BusWaiter>,
     /// The target whose turn it is, where they take turns.
     turn: u32,
     busy: u64,
@@ -49,7 +49,7 @@ impl Bus {
     }
 
     pub(crate) fn list(&mut self, since: u64, target: u32) {
-        self.entries.push(Entry { since, target });
+        self.entries.push(BusWaiter { since, target });
     }
 
     /// Who has wanted it for longest: a place in the list, as the next two.
@@ -80,7 +80,7 @@ impl Bus {
     /// The one at that place is served.
     #[inline]
     pub(crate) fn take(&mut self, at: usize) -> u32 {
-        let Entry { target, .. } = self.entries.remove(at);
+        let BusWaiter { target, .. } = self.entries.remove(at);
         self.turn = target.wrapping_add(1);
         target
     }

@@ -1,8 +1,8 @@
 //! Who gets a channel when it is free, and what follows.
 
 use super::bus::Hold;
-use super::target::{Cache, State};
-use super::{Event, Kind, NIL, Scheduler, Way};
+use super::target::{ArrayState, Cache};
+use super::{Event, NIL, OperationKind, Scheduler, Way};
 use crate::timing::{Arbitration, Registers};
 
 impl Scheduler {
@@ -37,7 +37,7 @@ impl Scheduler {
             Hold::Out(_) => 0,
             Hold::Command(_) => {
                 self.take(target, id);
-                self.targets[target as usize].set(now, State::Entering(id));
+                self.targets[target as usize].set(now, ArrayState::Entering(id));
                 self.join(target, id)
             }
             // Where registers are unbounded it stays the first until all of its data is in.
@@ -46,7 +46,7 @@ impl Scheduler {
                 let t = &mut self.targets[target as usize];
                 match self.timing.registers {
                     Registers::Double => t.cache = Cache::Loading(id),
-                    _ => t.set(now, State::Entering(id)),
+                    _ => t.set(now, ArrayState::Entering(id)),
                 }
                 self.join(target, id)
             }
@@ -61,7 +61,7 @@ impl Scheduler {
         let joins = self.timing.join_planes && self.timing.registers == Registers::Single && what.bytes <= self.burst;
         let (true, Some(place)) = (joins, what.place) else { return 0 };
         let t = &mut self.targets[target as usize];
-        let queue = if what.kind == Kind::Read { &mut t.reads } else { &mut t.others };
+        let queue = if what.kind == OperationKind::Read { &mut t.reads } else { &mut t.others };
         let (mut time, mut last, mut planes, mut at) = (0, id, 1u64 << place.plane, 0);
         while let Some(other) = queue.get(at).copied() {
             let theirs = self.ways[other as usize].what;
@@ -74,7 +74,7 @@ impl Scheduler {
             queue.remove(at);
             planes |= 1 << joint.plane;
             time += theirs.command_plane;
-            if what.kind == Kind::Program {
+            if what.kind == OperationKind::Program {
                 let page = self.page;
                 time += if theirs.bytes == page.0 { page.1 } else { self.timing.channel.time(theirs.bytes).0 };
             }
@@ -109,7 +109,7 @@ impl Scheduler {
                 Arbitration::Fifo => bus.longest(),
                 Arbitration::ReadsFirst => {
                     let reads = |target: u32| match self.want(target) {
-                        Some(Hold::Command(id)) => self.ways[id as usize].what.kind == Kind::Read,
+                        Some(Hold::Command(id)) => self.ways[id as usize].what.kind == OperationKind::Read,
                         _ => false,
                     };
                     bus.first(reads).or(bus.longest())

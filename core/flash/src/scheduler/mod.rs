@@ -22,19 +22,19 @@ mod tests;
 mod when;
 mod work;
 
-use crate::timing::{Registers, Timing};
+use crate::timing::{FlashTiming, Registers};
 use agenda::Agenda;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bus::Bus;
-use target::Target;
+use target::ArrayTarget;
 use weir_units::Nanos;
 pub use when::When;
 pub(crate) use when::{Signal, Then, WaitId, Waits};
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum OperationKind {
     /// Command, array, data out.
     Read,
     /// Command and data in, array.
@@ -47,7 +47,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     pub(crate) target: u32,
-    pub(crate) kind: Kind,
+    pub(crate) kind: OperationKind,
     /// The bus before the array works, data apart, in nanoseconds.
     pub(crate) command: u64,
     /// The same for each further plane.
@@ -121,11 +121,11 @@ enum Event {
 /// See the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler {
-    timing: Timing,
+    timing: FlashTiming,
     burst: u32,
     /// The transfer of a page, the usual size.
     page: (u32, u64),
-    targets: Vec<Target>,
+    targets: Vec<ArrayTarget>,
     buses: Vec<Bus>,
     ways: Vec<Way>,
     free: Vec<u32>,
@@ -143,12 +143,17 @@ pub(crate) struct Scheduler {
 
 impl Scheduler {
     /// Everything idle. `channels[i]` is target `i`'s.
-    pub(crate) fn new(timing: &Timing, channels: impl Iterator<Item = u32>, buses: u32, page_bytes: u32) -> Scheduler {
+    pub(crate) fn new(
+        timing: &FlashTiming,
+        channels: impl Iterator<Item = u32>,
+        buses: u32,
+        page_bytes: u32,
+    ) -> Scheduler {
         Scheduler {
             timing: *timing,
             burst: if timing.burst_bytes == 0 { u32::MAX } else { timing.burst_bytes },
             page: (page_bytes, timing.channel.time(page_bytes).0),
-            targets: channels.map(Target::on).collect(),
+            targets: channels.map(ArrayTarget::on).collect(),
             buses: (0..buses).map(|_| Bus::default()).collect(),
             ways: Vec::new(),
             free: Vec::new(),
@@ -165,8 +170,9 @@ impl Scheduler {
 
     /// Nothing is under way; idle since `now`. Who waited is forgotten.
     pub(crate) fn begin_anew(&mut self, now: Nanos) {
-        let busy = |t: &Target| t.busy_until(self.now);
-        let targets = self.targets.iter().map(|t| Target { busy: busy(t), since: now.0, ..Target::on(t.channel) });
+        let busy = |t: &ArrayTarget| t.busy_until(self.now);
+        let targets =
+            self.targets.iter().map(|t| ArrayTarget { busy: busy(t), since: now.0, ..ArrayTarget::on(t.channel) });
         *self = Scheduler {
             targets: targets.collect(),
             buses: self.buses.iter().map(|bus| Bus::used_for(bus.busy_until(self.now))).collect(),
@@ -295,7 +301,7 @@ impl Scheduler {
         }
         let what = Operation {
             target,
-            kind: Kind::Erase,
+            kind: OperationKind::Erase,
             command: 0,
             command_plane: 0,
             array: end - now,
@@ -329,7 +335,7 @@ impl Scheduler {
     /// Whether nothing is under way, nor waits.
     #[cfg(test)]
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.targets.iter().all(Target::is_idle)
+        self.targets.iter().all(ArrayTarget::is_idle)
             && self.buses.iter().all(|bus| bus.holder.is_none() && bus.outs.is_empty())
             && self.ways.len() == self.free.len()
             && self.waits.open() == 0

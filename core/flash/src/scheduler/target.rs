@@ -10,7 +10,7 @@ use alloc::collections::VecDeque;
 
 /// What the array does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ArrayState {
     Idle,
     /// The command of that operation, or its data, is on the bus or waits for it again.
     Entering(u32),
@@ -43,9 +43,9 @@ pub(crate) struct Suspended {
 
 /// A plane or die, or a chip whose dies take turns.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct ArrayTarget {
     pub(crate) channel: u32,
-    pub(crate) state: State,
+    pub(crate) state: ArrayState,
     pub(crate) cache: Cache,
     /// Reads that wait, in the order in which they came.
     pub(crate) reads: VecDeque<u32>,
@@ -66,11 +66,11 @@ pub(crate) struct Target {
     pub(crate) busy: u64,
 }
 
-impl Target {
-    pub(crate) fn on(channel: u32) -> Target {
-        Target {
+impl ArrayTarget {
+    pub(crate) fn on(channel: u32) -> ArrayTarget {
+        ArrayTarget {
             channel,
-            state: State::Idle,
+            state: ArrayState::Idle,
             cache: Cache::Free,
             reads: VecDeque::new(),
             others: VecDeque::new(),
@@ -86,9 +86,9 @@ impl Target {
 
     /// The array does that from now on.
     #[inline]
-    pub(crate) fn set(&mut self, now: u64, state: State) {
-        if (self.state == State::Idle) != (state == State::Idle) {
-            if state == State::Idle {
+    pub(crate) fn set(&mut self, now: u64, state: ArrayState) {
+        if (self.state == ArrayState::Idle) != (state == ArrayState::Idle) {
+            if state == ArrayState::Idle {
                 self.busy += now - self.since;
             }
             self.since = now;
@@ -98,7 +98,7 @@ impl Target {
 
     /// Whether nothing is under way or waits.
     pub(crate) fn is_idle(&self) -> bool {
-        self.state == State::Idle
+        self.state == ArrayState::Idle
             && self.suspended.is_none()
             && self.cache == Cache::Free
             && self.reads.is_empty()
@@ -113,15 +113,15 @@ impl Target {
 
     /// For how long it was busy up to `now`.
     pub(crate) fn busy_until(&self, now: u64) -> u64 {
-        self.busy + if self.state == State::Idle { 0 } else { now.saturating_sub(self.since) }
+        self.busy + if self.state == ArrayState::Idle { 0 } else { now.saturating_sub(self.since) }
     }
 
     /// States the invariants; `passes`: reads pass through the cache register.
     pub(crate) fn check(&self, passes: bool) {
-        if let (State::Holding(_), Cache::Loading(_) | Cache::Loaded(_), true) = (self.state, self.cache, passes) {
+        if let (ArrayState::Holding(_), Cache::Loading(_) | Cache::Loaded(_), true) = (self.state, self.cache, passes) {
             panic!("a read waits for the cache register, and what is in that for the array: {self:?}");
         }
-        if let State::Stopping(id) = self.state {
+        if let ArrayState::Stopping(id) = self.state {
             assert_eq!(self.suspended.map(|s| s.operation), Some(id), "what stops will have to go on");
         }
     }

@@ -3,7 +3,7 @@
 use super::*;
 extern crate std;
 use crate::array::Array;
-use crate::geometry::{Geometry, Place};
+use crate::geometry::{Geometry, PageAddress};
 use crate::lun::Promise;
 use crate::preset::Preset;
 use crate::rng::Rng;
@@ -16,7 +16,7 @@ const MQSIM: &str = include_str!("../../../../bench/reference/mqsim.tsv");
 struct Row {
     config: &'static str,
     geometry: Geometry,
-    timing: Timing,
+    timing: FlashTiming,
     /// Lanes of the link, and their rate in GB/s.
     link: (u64, u64),
     reads: u32,
@@ -46,7 +46,7 @@ impl Row {
             cell: fields[8].parse().unwrap(),
             ..parts.geometry
         };
-        let timing = Timing {
+        let timing = FlashTiming {
             read: times(9, 20),
             program: times(10, 0),
             // Two transfers of a byte, each cut to whole nanoseconds.
@@ -93,7 +93,7 @@ fn closed_loop(row: &Row, count: u64) -> (f64, f64) {
         let plane = rng.below(shape.planes());
         let page = next[plane as usize] % shape.pages_per_block();
         next[plane as usize] += 1;
-        let place = Place { plane, block: 0, page };
+        let place = PageAddress { plane, block: 0, page };
         let is_read = rng.below(100) < row.reads;
         begun.push((now, is_read));
         let mut from = now + command;

@@ -1,8 +1,8 @@
 //! What targets do: operations arrive and wait, the array works, data is ready or out.
 
 use super::bus::Hold;
-use super::target::{Cache, State, Suspended};
-use super::{Event, Kind, NIL, Operation, Scheduler, Way};
+use super::target::{ArrayState, Cache, Suspended};
+use super::{Event, NIL, Operation, OperationKind, Scheduler, Way};
 use crate::timing::{Order, Registers};
 use weir_units::Nanos;
 
@@ -19,7 +19,7 @@ impl Scheduler {
         way.arrived = self.now;
         let Operation { target, kind, .. } = way.what;
         let t = &mut self.targets[target as usize];
-        if kind == Kind::Read {
+        if kind == OperationKind::Read {
             t.reads.push_back(id);
             self.make_way(target);
         } else {
@@ -58,7 +58,7 @@ impl Scheduler {
     /// What the array works on stops for a read, where it can and is worth it.
     fn stop_for_read(&mut self, target: u32) {
         let t = &self.targets[target as usize];
-        let State::Working(id, until) = t.state else { return };
+        let ArrayState::Working(id, until) = t.state else { return };
         let Way { what, stops, .. } = self.ways[id as usize];
         let (Some(stop), limit) = (what.stop, self.timing.suspend.limit) else { return };
         let left = until - self.now;
@@ -76,7 +76,7 @@ impl Scheduler {
         t.passed_since = now;
         t.suspended = Some(Suspended { operation: id, left });
         t.epoch += 1;
-        t.set(now, State::Stopping(id));
+        t.set(now, ArrayState::Stopping(id));
         self.after(target, stop);
     }
 
@@ -89,7 +89,7 @@ impl Scheduler {
     /// The next operation for a free array: the first read, or the first of the others.
     pub(super) fn next(&self, target: u32) -> Option<u32> {
         let t = &self.targets[target as usize];
-        let is_program = |id: &u32| self.ways[*id as usize].what.kind == Kind::Program;
+        let is_program = |id: &u32| self.ways[*id as usize].what.kind == OperationKind::Program;
         // Where registers are unbounded a program's data comes in by itself.
         let other = match self.timing.registers {
             Registers::Unbounded => t.loaded.front().or(t.others.front().filter(|id| !is_program(id))),
@@ -125,7 +125,7 @@ impl Scheduler {
 
     pub(super) fn begin_without_bus(&mut self, target: u32) -> bool {
         let t = &self.targets[target as usize];
-        if t.state != State::Idle {
+        if t.state != ArrayState::Idle {
             return false;
         }
         let (suspended, no_reads) = (t.suspended, t.reads.is_empty());
@@ -137,7 +137,7 @@ impl Scheduler {
             let t = &mut self.targets[target as usize];
             t.suspended = None;
             t.epoch += 1;
-            t.set(self.now, State::Working(operation, until));
+            t.set(self.now, ArrayState::Working(operation, until));
             self.after(target, left);
             return true;
         }
@@ -163,9 +163,9 @@ impl Scheduler {
         }
         let what = self.ways[id as usize].what;
         let silent = match what.kind {
-            Kind::Read => what.command == 0 && self.may_sense(target),
-            Kind::Erase => what.command == 0,
-            Kind::Program => {
+            OperationKind::Read => what.command == 0 && self.may_sense(target),
+            OperationKind::Erase => what.command == 0,
+            OperationKind::Program => {
                 let commands = what.command + u64::from(what.planes - 1) * what.command_plane;
                 commands == 0 && self.timing.channel.is_instant()
             }
@@ -187,7 +187,7 @@ impl Scheduler {
     /// The operation does not wait in its queue any more.
     pub(super) fn take(&mut self, target: u32, id: u32) {
         let t = &mut self.targets[target as usize];
-        let queue = if self.ways[id as usize].what.kind == Kind::Read { &mut t.reads } else { &mut t.others };
+        let queue = if self.ways[id as usize].what.kind == OperationKind::Read { &mut t.reads } else { &mut t.others };
         debug_assert_eq!(queue.front(), Some(&id), "the first of its kind");
         queue.pop_front();
     }
@@ -197,7 +197,7 @@ impl Scheduler {
         let t = &self.targets[target as usize];
         // More data of what has begun to come in.
         match (t.state, t.cache) {
-            (State::Entering(id), _) | (_, Cache::Loading(id)) if self.is_off(t.channel, id) => {
+            (ArrayState::Entering(id), _) | (_, Cache::Loading(id)) if self.is_off(t.channel, id) => {
                 return Some(Hold::Load(id));
             }
             _ => {}
@@ -215,12 +215,12 @@ impl Scheduler {
             }
             Registers::Double => {}
         }
-        let id = if t.state == State::Idle { self.next(target)? } else { return None };
+        let id = if t.state == ArrayState::Idle { self.next(target)? } else { return None };
         match self.ways[id as usize].what.kind {
-            Kind::Read if !self.may_sense(target) => None,
-            Kind::Read | Kind::Erase => Some(Hold::Command(id)),
-            Kind::Program if self.timing.registers == Registers::Single => Some(Hold::Load(id)),
-            Kind::Program => None,
+            OperationKind::Read if !self.may_sense(target) => None,
+            OperationKind::Read | OperationKind::Erase => Some(Hold::Command(id)),
+            OperationKind::Program if self.timing.registers == Registers::Single => Some(Hold::Load(id)),
+            OperationKind::Program => None,
         }
     }
 
@@ -228,7 +228,7 @@ impl Scheduler {
     #[inline]
     fn first_program(&self, target: u32) -> Option<u32> {
         let first = self.targets[target as usize].others.front().copied();
-        first.filter(|id| self.ways[*id as usize].what.kind == Kind::Program)
+        first.filter(|id| self.ways[*id as usize].what.kind == OperationKind::Program)
     }
 
     /// Whether reads pass through the cache register of a target now, or will before the first of the others.
@@ -238,11 +238,11 @@ impl Scheduler {
             return false;
         }
         let t = &self.targets[target as usize];
-        let is_read = |id: u32| self.ways[id as usize].what.kind == Kind::Read;
+        let is_read = |id: u32| self.ways[id as usize].what.kind == OperationKind::Read;
         let reads = match t.state {
-            State::Idle => self.next(target).is_some_and(is_read),
-            State::Entering(id) | State::Working(id, _) | State::Holding(id) => is_read(id),
-            State::Stopping(_) => true,
+            ArrayState::Idle => self.next(target).is_some_and(is_read),
+            ArrayState::Entering(id) | ArrayState::Working(id, _) | ArrayState::Holding(id) => is_read(id),
+            ArrayState::Stopping(_) => true,
         };
         reads || self.timing.order == Order::ReadsFirst && !t.reads.is_empty() && !self.is_aged(target)
     }
@@ -275,14 +275,15 @@ impl Scheduler {
     /// The array begins to work on the operation, `extra` later.
     pub(super) fn work(&mut self, target: u32, id: u32, extra: u64) {
         let what = &self.ways[id as usize].what;
-        let known = what.kind != Kind::Read && what.stop.is_none();
-        let passes = what.kind == Kind::Read && self.timing.cache_read && self.timing.registers == Registers::Double;
+        let known = what.kind != OperationKind::Read && what.stop.is_none();
+        let passes =
+            what.kind == OperationKind::Read && self.timing.cache_read && self.timing.registers == Registers::Double;
         let away = if (what.away.0..what.away.1).contains(&self.now) { what.away.1 - self.now } else { 0 };
         let time = away + extra + what.array + if passes { self.timing.cache_busy.0 } else { 0 };
         let until = self.now + time;
         let t = &mut self.targets[target as usize];
         t.epoch += 1;
-        t.set(self.now, State::Working(id, until));
+        t.set(self.now, ArrayState::Working(id, until));
         self.after(target, time);
         if known {
             self.ended(id, until);
@@ -317,12 +318,12 @@ impl Scheduler {
         let now = self.now;
         let t = &mut self.targets[target as usize];
         match t.state {
-            State::Stopping(_) => t.set(now, State::Idle),
-            State::Working(id, _) => {
-                if self.ways[id as usize].what.kind == Kind::Read {
+            ArrayState::Stopping(_) => t.set(now, ArrayState::Idle),
+            ArrayState::Working(id, _) => {
+                if self.ways[id as usize].what.kind == OperationKind::Read {
                     self.sensed(target, id);
                 } else {
-                    t.set(now, State::Idle);
+                    t.set(now, ArrayState::Idle);
                     t.passed_since = now;
                     self.forget_all(id);
                 }
@@ -337,16 +338,16 @@ impl Scheduler {
         let (now, registers, passes) = (self.now, self.timing.registers, self.timing.cache_read);
         let t = &mut self.targets[target as usize];
         if registers == Registers::Unbounded {
-            t.set(now, State::Idle);
+            t.set(now, ArrayState::Idle);
         } else if passes && registers == Registers::Double {
             if t.cache != Cache::Free {
-                t.set(now, State::Holding(id));
+                t.set(now, ArrayState::Holding(id));
                 return;
             }
             t.cache = Cache::Leaving(id);
-            t.set(now, State::Idle);
+            t.set(now, ArrayState::Idle);
         } else {
-            t.set(now, State::Holding(id));
+            t.set(now, ArrayState::Holding(id));
         }
         self.data_is_ready(target, id);
     }
@@ -385,13 +386,13 @@ impl Scheduler {
         let t = &mut self.targets[target as usize];
         if t.cache == Cache::Leaving(id) {
             t.cache = Cache::Free;
-            if let State::Holding(next) = t.state {
+            if let ArrayState::Holding(next) = t.state {
                 t.cache = Cache::Leaving(next);
-                t.set(now, State::Idle);
+                t.set(now, ArrayState::Idle);
                 self.data_is_ready(target, next);
             }
-        } else if t.state == State::Holding(id) {
-            t.set(now, State::Idle);
+        } else if t.state == ArrayState::Holding(id) {
+            t.set(now, ArrayState::Idle);
         }
         self.forget_all(id);
     }

@@ -128,7 +128,7 @@ fn no_more_than_pending_is_on_its_way() {
 fn a_cache_without_a_buffer_is_refused() {
     let mut config = small(geometry(2, 2, 32, 16, 2), 0.5);
     config.buffer.cache = Cache::Write;
-    let refused = |config: &Config| alloc::format!("{}", Flash::new(config, Nanos(0)).unwrap_err());
+    let refused = |config: &FlashDriveConfig| alloc::format!("{}", Flash::new(config, Nanos(0)).unwrap_err());
     assert_eq!(refused(&config), "buffer.cache = \"write\" needs buffer.size, which is 0");
     config.buffer.size = Bytes(1 << 20);
     config.buffer.flush = Flush::Watermark;

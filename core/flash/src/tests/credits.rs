@@ -49,11 +49,11 @@ impl Pro {
     }
 
     /// A read command, with the pages that hold its units: one partition after the other.
-    fn read(&mut self, now: u64, units: &[Place], channel_of: impl Fn(u32) -> u32) -> u64 {
+    fn read(&mut self, now: u64, units: &[PageAddress], channel_of: impl Fn(u32) -> u32) -> u64 {
         let from = now + if units.len() <= 4 { 21_500 } else { 30_490 };
         let mut done = now;
         for part in 0..4 {
-            let own: Vec<Place> = units.iter().skip(part).step_by(4).copied().collect();
+            let own: Vec<PageAddress> = units.iter().skip(part).step_by(4).copied().collect();
             for page in own.chunk_by(|a, b| a == b) {
                 done = done.max(self.page(from, page[0], 4096 * page.len() as u64, channel_of(page[0].plane)));
             }
@@ -61,7 +61,7 @@ impl Pro {
         done
     }
 
-    fn page(&mut self, from: u64, at: Place, bytes: u64, channel: u32) -> u64 {
+    fn page(&mut self, from: u64, at: PageAddress, bytes: u64, channel: u32) -> u64 {
         let upper = at.page % 2 == 1;
         let sense = match bytes {
             4096 if upper => 41_760,
@@ -102,7 +102,7 @@ fn closed_loop(
 }
 
 fn drive(credits: bool) -> Flash {
-    let mut config = Config::preset(Preset::Nvmevirt970Pro, true);
+    let mut config = FlashDriveConfig::preset(Preset::Nvmevirt970Pro, true);
     config.geometry.blocks = 64;
     config.ftl.capacity = Some(weir_units::Bytes(256 << 20));
     if !credits {
@@ -117,7 +117,7 @@ fn drive(credits: bool) -> Flash {
 
 fn reads(credits: bool, depth: usize, units: u32, random: bool) -> (Vec<Nanos>, Vec<Nanos>) {
     let mut flash = drive(credits);
-    let places: Vec<Place> = (0..flash.units()).map(|lpn| flash.ftl.place(flash.ftl.map.unit(lpn))).collect();
+    let places: Vec<PageAddress> = (0..flash.units()).map(|lpn| flash.ftl.place(flash.ftl.map.unit(lpn))).collect();
     let shape = *flash.shape();
     let all = flash.units() / units;
     let next = |i: u32| if random { i.wrapping_mul(2_654_435_761) % all } else { i % all };
@@ -173,9 +173,9 @@ fn both_directions_of_the_link_take_from_the_same_credits() {
 
 #[test]
 fn credits_and_arbitration_exclude_each_other() {
-    let timing = Timing { arbitration: Arbitration::Fifo, ..Preset::Nvmevirt970Pro.parts(true).timing };
+    let timing = FlashTiming { arbitration: Arbitration::Fifo, ..Preset::Nvmevirt970Pro.parts(true).timing };
     assert_eq!(timing.validate(), Err(TimingError::Credits));
-    let timing = Timing { channel: timing.channel.with_credits(0), ..timing };
+    let timing = FlashTiming { channel: timing.channel.with_credits(0), ..timing };
     assert_eq!(timing.validate(), Ok(()));
 }
 

@@ -8,7 +8,7 @@ use weir_units::{Bytes, Nanos};
 /// A drive of four planes with a write buffer of 16 units, whose programs may be suspended or not.
 fn drive(suspend: Option<Nanos>) -> Flash {
     let mut config = small(geometry(2, 2, 32, 16, 1), 0.5);
-    config.timing = Timing { suspend: Suspend { program: suspend, erase: None, limit: 4 }, ..timing() };
+    config.timing = FlashTiming { suspend: Suspend { program: suspend, erase: None, limit: 4 }, ..timing() };
     config.buffer = BufferConfig { size: Bytes(16 * 4096), ..BufferConfig::NONE };
     Flash::new(&config, Nanos(0)).unwrap()
 }
@@ -108,8 +108,8 @@ fn preset(preset: Preset, blocks: u32) -> Flash {
     with(preset, blocks, |_| {})
 }
 
-fn with(preset: Preset, blocks: u32, change: impl Fn(&mut Config)) -> Flash {
-    let mut config = Config::preset(preset, true);
+fn with(preset: Preset, blocks: u32, change: impl Fn(&mut FlashDriveConfig)) -> Flash {
+    let mut config = FlashDriveConfig::preset(preset, true);
     config.geometry.blocks = blocks;
     config.ftl.capacity = None;
     config.ftl.over_provisioning = 0.25;

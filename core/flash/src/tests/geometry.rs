@@ -1,6 +1,6 @@
 //! Geometries that are refused, and the arithmetic of those that are not.
 
-use crate::{CellType, Divisor, Geometry, GeometryError, PageMap, Place, Unit};
+use crate::{CellType, Divisor, Geometry, GeometryError, PageAddress, PageMap, Unit};
 use alloc::format;
 use proptest::prelude::*;
 use weir_units::Bytes;
@@ -39,7 +39,7 @@ fn units_and_places_are_each_others_inverse() {
         let at = shape.place(Unit(unit));
         assert_eq!(shape.unit(at, unit % 3), Unit(unit));
     }
-    assert_eq!(shape.place(Unit(105 + 21 + 4)), Place { plane: 1, block: 1, page: 1 });
+    assert_eq!(shape.place(Unit(105 + 21 + 4)), PageAddress { plane: 1, block: 1, page: 1 });
 }
 
 #[test]
@@ -96,7 +96,7 @@ proptest! {
             let product: u64 = [of(0), of(1), of(2), of(3), of(4), page_bytes / 4096].iter().map(|n| u64::from(*n)).product();
             prop_assert_eq!(u64::from(shape.units()), product);
             let last = shape.place(Unit(shape.units() - 1));
-            prop_assert_eq!(last, Place { plane: shape.planes() - 1, block: of(3) - 1, page: of(4) - 1 });
+            prop_assert_eq!(last, PageAddress { plane: shape.planes() - 1, block: of(3) - 1, page: of(4) - 1 });
         }
     }
 }

@@ -5,9 +5,9 @@ use crate::*;
 use alloc::string::ToString;
 use weir_units::{Bytes, Nanos};
 
-fn config() -> Config {
+fn config() -> FlashDriveConfig {
     let mut config = small(geometry(2, 2, 8, 16, 1), 0.0);
-    config.timing = Timing { read: uniform(5_000), program: uniform(7_000), channel: Wire::INSTANT, ..timing() };
+    config.timing = FlashTiming { read: uniform(5_000), program: uniform(7_000), channel: Wire::INSTANT, ..timing() };
     config.host = HostTiming::INSTANT;
     config.ftl.mapping = Mapping::InPlace;
     config.ftl.capacity = None;

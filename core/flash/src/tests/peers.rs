@@ -14,12 +14,12 @@ fn drive(preset: Preset, quirks: bool) -> (Array, Host, Shape) {
     (Array::new(&shape, &parts.timing, &parts.variability), Host::new(&parts.host), shape)
 }
 
-fn page(plane: u32, page: u32) -> Place {
-    Place { plane, block: 0, page }
+fn page(plane: u32, page: u32) -> PageAddress {
+    PageAddress { plane, block: 0, page }
 }
 
 /// A read as the host sees it.
-fn host_read(array: &mut Array, host: &mut Host, now: Nanos, at: Place, bytes: u32) -> Nanos {
+fn host_read(array: &mut Array, host: &mut Host, now: Nanos, at: PageAddress, bytes: u32) -> Nanos {
     let begin = host.fetch(now, HostOp::Read, bytes);
     let ready = array.read(begin, at, bytes);
     host.deliver(ready, bytes)
@@ -145,7 +145,7 @@ fn femu_readers_on_a_plane_and_on_sixteen_channels() {
     let parts = Preset::FemuOc.parts(false);
     let mean_of_16 = |channels, registers, transfer: u64| {
         let shape = Geometry { channels, ..parts.geometry }.shape().unwrap();
-        let timing = Timing { registers, channel: Wire::proportional(16384, transfer), ..parts.timing };
+        let timing = FlashTiming { registers, channel: Wire::proportional(16384, transfer), ..parts.timing };
         let mut a = Array::new(&shape, &timing, &parts.variability);
         let mut done = [Nanos(0); 16];
         let mut sum = 0;
@@ -170,13 +170,13 @@ fn eight_reads_on_a_channel_take_the_channel_eight_times_and_the_array_once() {
     // FEMU's pull request 201: 8 * 65 + 25 us, not 8 * 90.
     let parts = Preset::FemuOc.parts(false);
     let shape = Geometry { channels: 1, ways: 8, ..parts.geometry }.shape().unwrap();
-    let timing = Timing { read: uniform(25_000), channel: Wire::proportional(16384, 65_000), ..parts.timing };
+    let timing = FlashTiming { read: uniform(25_000), channel: Wire::proportional(16384, 65_000), ..parts.timing };
     for registers in [Registers::Unbounded, Registers::Single, Registers::Double] {
-        let mut a = Array::new(&shape, &Timing { registers, ..timing }, &parts.variability);
+        let mut a = Array::new(&shape, &FlashTiming { registers, ..timing }, &parts.variability);
         let ends: Vec<_> = (0..8).map(|die| a.read(Nanos(0), page(die, 0), 16384)).collect();
         assert_eq!(ends.last(), Some(&Nanos(25_000 + 8 * 65_000)));
         // A command that fits before the first transfer is not held up by transfers that have not begun.
-        let mut a = Array::new(&shape, &Timing { registers, ..timing }, &parts.variability);
+        let mut a = Array::new(&shape, &FlashTiming { registers, ..timing }, &parts.variability);
         a.read(Nanos(0), page(0, 0), 16384);
         assert_eq!(a.program(Nanos(0), page(1, 0), 4096).loaded, Nanos(16_250));
     }
@@ -193,8 +193,12 @@ fn femu_staged_bus() {
         status: Nanos(50),
         ..Overheads::default()
     };
-    let timing =
-        Timing { registers: Registers::Single, channel: Wire::proportional(4096, 5_000), overheads, ..parts.timing };
+    let timing = FlashTiming {
+        registers: Registers::Single,
+        channel: Wire::proportional(4096, 5_000),
+        overheads,
+        ..parts.timing
+    };
     let ecc_steps = Some(EccSteps { step: Nanos(1_000), cycles: 750, most: 4 });
     let shape = parts.geometry.shape().unwrap();
     let mut a = Array::new(&shape, &timing, &Variability { ecc_steps, ..parts.variability });
@@ -264,7 +268,7 @@ fn nvmevirt_zoned_idle_vectors() {
     assert_eq!(write, Nanos(1_000_000 + 5_600 + 600 + 32 * 40));
     // The ZNS prototype, ssd_config.h:111-176: the same model with other numbers.
     let parts = Preset::NvmevirtZn540.parts(true);
-    let timing = Timing {
+    let timing = FlashTiming {
         read: uniform(40_950),
         read_small: Some(uniform(25_485)),
         program: uniform(1_913_640),
@@ -325,7 +329,7 @@ fn presets_are_valid_and_named() {
             parts.variability.validate().unwrap();
             assert!(parts.capacity.0 < parts.capacity.1, "{preset} has no over-provisioning");
             let mut a = Array::new(&shape, &parts.timing, &parts.variability);
-            let last = Place { plane: shape.planes() - 1, block: 0, page: shape.pages_per_block() - 1 };
+            let last = PageAddress { plane: shape.planes() - 1, block: 0, page: shape.pages_per_block() - 1 };
             assert!(a.read(Nanos(0), last, shape.page_bytes()) > Nanos(0));
             a.check();
         }

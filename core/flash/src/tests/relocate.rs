@@ -8,9 +8,9 @@ const PROGRAM: u64 = 600_000;
 const ERASE: u64 = 3_000_000;
 const TRANSFER: u64 = 10_000;
 
-fn array(registers: Registers, gate: Gate) -> Array {
+fn array(registers: Registers, gate: OperationUnit) -> Array {
     let parts = Preset::FemuOc.parts(false);
-    let timing = Timing {
+    let timing = FlashTiming {
         gate,
         registers,
         read: uniform(READ),
@@ -24,8 +24,8 @@ fn array(registers: Registers, gate: Gate) -> Array {
     Array::new(&shape, &timing, &parts.variability)
 }
 
-fn at(plane: u32) -> Place {
-    Place { plane, block: 0, page: 0 }
+fn at(plane: u32) -> PageAddress {
+    PageAddress { plane, block: 0, page: 0 }
 }
 
 /// Ten pages moved and a block erased.
@@ -45,7 +45,7 @@ fn read(a: &mut Array, now: u64, plane: u32) -> u64 {
 
 #[test]
 fn copy_back_blocks_the_plane_only() {
-    let mut a = array(Registers::Double, Gate::Plane);
+    let mut a = array(Registers::Double, OperationUnit::Plane);
     assert_eq!(a.relocate(Nanos(0), 0, &WORK, Scope::Plane), Nanos(COPIED + ERASE));
     for plane in 1..8 {
         assert!(read(&mut a, 1_000_000, plane) <= READ + 4 * TRANSFER, "plane {plane}");
@@ -56,20 +56,20 @@ fn copy_back_blocks_the_plane_only() {
 
 #[test]
 fn channel_blocking_blocks_the_channel_until_the_last_page() {
-    let mut a = array(Registers::Double, Gate::Plane);
+    let mut a = array(Registers::Double, OperationUnit::Plane);
     assert_eq!(a.relocate(Nanos(0), 0, &WORK, Scope::Channel), Nanos(MOVED + ERASE));
     assert_eq!(read(&mut a, 1_000_000, 4), MOVED - 1_000_000 + TRANSFER, "the array works, the channel does not");
     assert_eq!(read(&mut a, 1_000_000, 2), READ + TRANSFER, "the other channel");
     assert_eq!(read(&mut a, MOVED + TRANSFER, 5), READ + TRANSFER, "the erase is the plane's own");
     // What was booked before stays: the pages move behind it.
-    let mut a = array(Registers::Double, Gate::Plane);
+    let mut a = array(Registers::Double, OperationUnit::Plane);
     assert_eq!(read(&mut a, 0, 4), READ + TRANSFER);
     assert_eq!(a.relocate(Nanos(0), 0, &WORK, Scope::Channel), Nanos(READ + TRANSFER + MOVED + ERASE));
 }
 
 #[test]
 fn controller_blocking_blocks_everything_until_the_end() {
-    let mut a = array(Registers::Double, Gate::Plane);
+    let mut a = array(Registers::Double, OperationUnit::Plane);
     let end = a.relocate(Nanos(0), 0, &WORK, Scope::Controller);
     assert_eq!(end, Nanos(MOVED + ERASE));
     assert_eq!(a.locked_until(), end);
@@ -91,11 +91,11 @@ fn scopes_are_read_as_they_are_written() {
 fn an_empty_victim_costs_its_erase_only() {
     let work = Relocation { erase: Some(0), ..Relocation::default() };
     for scope in Scope::ALL {
-        let mut a = array(Registers::Double, Gate::Plane);
+        let mut a = array(Registers::Double, OperationUnit::Plane);
         assert_eq!(a.relocate(Nanos(100), 0, &work, *scope), Nanos(100 + ERASE));
         assert_eq!(a.utilisation(Nanos(100 + ERASE)).channels, [Nanos(0); 2]);
     }
-    let mut a = array(Registers::Double, Gate::Plane);
+    let mut a = array(Registers::Double, OperationUnit::Plane);
     let pages = Relocation { erase: None, ..WORK };
     assert_eq!(a.relocate(Nanos(0), 0, &pages, Scope::Plane), Nanos(COPIED));
     assert_eq!(a.relocate(Nanos(0), 1, &Relocation::default(), Scope::Plane), Nanos(0));
@@ -103,7 +103,7 @@ fn an_empty_victim_costs_its_erase_only() {
 
 #[test]
 fn dies_are_blocked_whole_where_they_work_as_one() {
-    let mut a = array(Registers::Single, Gate::Die);
+    let mut a = array(Registers::Single, OperationUnit::Die);
     let end = a.relocate(Nanos(0), 0, &WORK, Scope::Plane);
     assert_eq!(a.plane_free_at(1), end);
     assert_eq!(a.plane_free_at(4), Nanos(0));
@@ -111,8 +111,8 @@ fn dies_are_blocked_whole_where_they_work_as_one() {
 
 #[test]
 fn pages_move_inside_a_plane_and_between_planes() {
-    let mut a = array(Registers::Double, Gate::Plane);
-    let within = a.move_page(Nanos(0), at(0), Place { block: 1, ..at(0) }, 16384, Promise::Told);
+    let mut a = array(Registers::Double, OperationUnit::Plane);
+    let within = a.move_page(Nanos(0), at(0), PageAddress { block: 1, ..at(0) }, 16384, Promise::Told);
     assert_eq!(within.done, Nanos(READ + PROGRAM));
     let across = a.move_page(Nanos(0), at(2), at(6), 16384, Promise::Told);
     assert_eq!(across.done, Nanos(READ + 2 * TRANSFER + PROGRAM));
@@ -121,9 +121,11 @@ fn pages_move_inside_a_plane_and_between_planes() {
 
 #[test]
 fn planes_of_a_die_work_together() {
-    for (gate, registers) in
-        [(Gate::Die, Registers::Single), (Gate::Plane, Registers::Single), (Gate::Plane, Registers::Double)]
-    {
+    for (gate, registers) in [
+        (OperationUnit::Die, Registers::Single),
+        (OperationUnit::Plane, Registers::Single),
+        (OperationUnit::Plane, Registers::Double),
+    ] {
         let mut a = array(registers, gate);
         let both = a.program_planes(Nanos(0), at(0), 2, 16384);
         assert_eq!(both, Programmed { loaded: Nanos(2 * TRANSFER), done: Nanos(2 * TRANSFER + PROGRAM) }, "{gate}");
@@ -140,7 +142,7 @@ fn planes_of_a_die_work_together() {
 
 #[test]
 fn what_was_busy_is_counted_once() {
-    let mut a = array(Registers::Double, Gate::Plane);
+    let mut a = array(Registers::Double, OperationUnit::Plane);
     a.read(Nanos(0), at(0), 16384);
     a.program(Nanos(0), at(2), 16384);
     a.erase(Nanos(0), 7, 0);
@@ -160,9 +162,9 @@ fn cache_reads_overlap_and_plain_reads_do_not() {
     let shape = parts.geometry.shape().unwrap();
     let ends = |cache_read, transfer: u64| {
         let channel = Wire::proportional(16384, transfer);
-        let timing = Timing { read: uniform(READ), channel, cache_read, cache_busy: Nanos(100), ..parts.timing };
+        let timing = FlashTiming { read: uniform(READ), channel, cache_read, cache_busy: Nanos(100), ..parts.timing };
         let mut a = Array::new(&shape, &timing, &parts.variability);
-        [0, 1, 2].map(|page| a.read(Nanos(0), Place { page, ..at(0) }, 16384).0)
+        [0, 1, 2].map(|page| a.read(Nanos(0), PageAddress { page, ..at(0) }, 16384).0)
     };
     // Transfers shorter than the array read hide behind it, but for the last.
     assert_eq!(ends(true, TRANSFER), [1, 2, 3].map(|n| n * (READ + 100) + TRANSFER));

@@ -10,10 +10,10 @@ use weir_units::{Bytes, Nanos};
 
 const WRITE: FlashOp = FlashOp::Write { fua: false };
 
-fn timings() -> impl Strategy<Value = Timing> {
+fn timings() -> impl Strategy<Value = FlashTiming> {
     let who =
         (select(&Arbitration::ALL[1..]), select(Order::ALL), select(&[0u64, 300_000][..]), 0..3u32, any::<bool>());
-    let how = (select(Gate::ALL), select(Registers::ALL), any::<bool>(), select(&[0u64, 700][..]));
+    let how = (select(OperationUnit::ALL), select(Registers::ALL), any::<bool>(), select(&[0u64, 700][..]));
     let wire = (select(&[0u32, 4096, 2048][..]), any::<bool>(), any::<bool>());
     let suspend = (select(&[None, Some(Nanos(5_000))][..]), select(&[None, Some(Nanos(9_000))][..]), 0..3u32);
     (who, how, wire, suspend).prop_map(
@@ -33,7 +33,7 @@ fn timings() -> impl Strategy<Value = Timing> {
                 status: Nanos(50),
                 ..Overheads::default()
             };
-            Timing {
+            FlashTiming {
                 arbitration,
                 order,
                 age: Nanos(age),
@@ -95,7 +95,7 @@ proptest! {
         ops in proptest::collection::vec(ops(), 1..200),
         cut in any::<bool>(),
     ) {
-        let mut flash = Flash::new(&Config { timing, ..config }, Nanos(0)).unwrap();
+        let mut flash = Flash::new(&FlashDriveConfig { timing, ..config }, Nanos(0)).unwrap();
         flash.precondition(state);
         let (mut now, mut open) = (Nanos(0), Open::default());
         for (i, (op, at, units, gap)) in ops.into_iter().enumerate() {
@@ -133,9 +133,9 @@ proptest! {
         ftl.gc.mode = GcMode::Plane;
         // Which page a read of nothing senses is not the same.
         ftl.unmapped_read = UnmappedRead::Free;
-        let timing = Timing { cache_busy: Nanos(0), ..timing };
-        let config = Config { timing, ftl, buffer, ..config };
-        let (scheduled, booked) = (Flash::new(&config, Nanos(0)), Flash::new(&Config { timing: timing.booked(), ..config }, Nanos(0)));
+        let timing = FlashTiming { cache_busy: Nanos(0), ..timing };
+        let config = FlashDriveConfig { timing, ftl, buffer, ..config };
+        let (scheduled, booked) = (Flash::new(&config, Nanos(0)), Flash::new(&FlashDriveConfig { timing: timing.booked(), ..config }, Nanos(0)));
         prop_assume!(scheduled.is_ok());
         let (mut scheduled, mut booked) = (scheduled.unwrap(), booked.unwrap());
         let mut now = Nanos(0);
@@ -156,7 +156,7 @@ fn one_channel(arbitration: Arbitration, order: Order) -> Flash {
     let mut config = small(geometry(1, 1, 32, 16, 1), 0.5);
     config.geometry.ways = 2;
     config.geometry.cell = CellType::Slc;
-    config.timing = Timing { arbitration, order, registers: Registers::Single, ..timing() };
+    config.timing = FlashTiming { arbitration, order, registers: Registers::Single, ..timing() };
     Flash::new(&config, Nanos(0)).unwrap()
 }
 
@@ -208,7 +208,7 @@ fn reads_pass_programs_until_those_are_old() {
 fn stopping(age: u64, limit: u32) -> Flash {
     let mut config = small(geometry(1, 1, 32, 16, 1), 0.5);
     config.geometry.cell = CellType::Slc;
-    config.timing = Timing {
+    config.timing = FlashTiming {
         arbitration: Arbitration::ReadsFirst,
         order: Order::ReadsFirst,
         registers: Registers::Double,
@@ -266,7 +266,7 @@ fn a_die_that_is_away_is_waited_for_once() {
 fn a_full_buffer_admits_as_programs_end() {
     let mut config = small(geometry(2, 1, 32, 16, 1), 0.5);
     config.geometry.cell = CellType::Slc;
-    config.timing = Timing { arbitration: Arbitration::Fifo, ..timing() };
+    config.timing = FlashTiming { arbitration: Arbitration::Fifo, ..timing() };
     config.buffer = BufferConfig { size: Bytes(4 * 4096), ..BufferConfig::NONE };
     let mut flash = Flash::new(&config, Nanos(0)).unwrap();
     let writes = (0..8).map(|lpn| (0, WRITE, lpn)).chain([(405_000, FlashOp::Flush, 0)]);

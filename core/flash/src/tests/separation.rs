@@ -65,7 +65,7 @@ impl Separation for Oracle {
 }
 
 /// One plane with 14 % of spare flash.
-fn config(separation: Separate) -> Config {
+fn config(separation: Separate) -> FlashDriveConfig {
     let mut config = small(geometry(1, 1, 320, 64, 1), 0.14);
     config.ftl.spare = false;
     config.ftl.streams = if separation == Separate::None { 1 } else { 2 };

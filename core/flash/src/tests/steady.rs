@@ -27,7 +27,7 @@ impl Seen {
 }
 
 /// `before` and then ten times the drive's capacity is written at random; the latter is looked at.
-fn written(config: &Config, state: Precondition, before: u64) -> Seen {
+fn written(config: &FlashDriveConfig, state: Precondition, before: u64) -> Seen {
     let mut flash = Flash::new(config, Nanos(0)).unwrap();
     flash.precondition(state);
     flash.check();
@@ -52,7 +52,7 @@ fn written(config: &Config, state: Precondition, before: u64) -> Seen {
     Seen { amplification: flash.write_amplification(), latencies }
 }
 
-fn drive(mode: GcMode, start: u32, buffer: u64) -> Config {
+fn drive(mode: GcMode, start: u32, buffer: u64) -> FlashDriveConfig {
     let mut config = small(geometry(4, 2, 64, 32, 1), 0.28);
     config.ftl.gc = GcConfig { mode, start, ..config.ftl.gc };
     config.buffer = BufferConfig { size: Bytes(buffer), ..BufferConfig::NONE };

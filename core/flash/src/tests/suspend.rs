@@ -14,7 +14,7 @@ const STOP: u64 = 25;
 fn array(limit: u32, registers: Registers, channel: Wire) -> Array {
     let parts = Preset::FemuOc.parts(false);
     let suspend = Suspend { program: Some(Nanos(STOP)), erase: Some(Nanos(STOP)), limit };
-    let timing = Timing {
+    let timing = FlashTiming {
         registers,
         read: uniform(READ),
         program: uniform(PROGRAM),
@@ -27,7 +27,7 @@ fn array(limit: u32, registers: Registers, channel: Wire) -> Array {
     Array::new(&shape, &timing, &parts.variability)
 }
 
-const AT: Place = Place { plane: 0, block: 0, page: 0 };
+const AT: PageAddress = PageAddress { plane: 0, block: 0, page: 0 };
 
 fn read(a: &mut Array, now: u64) -> u64 {
     a.read(Nanos(now), AT, UNIT).0
@@ -228,7 +228,7 @@ proptest! {
                 Step::Program(p) => (a.program_as(t, AT, UNIT, p).done.0, model.append(now, PROGRAM, p, limit)),
                 Step::Erase(p) => (a.erase_as(t, 0, 0, p).0, model.append(now, ERASE, p, limit)),
                 Step::CopyBack(p) => {
-                    (a.copy_back(t, AT, Place { page: 1, ..AT }, p).0, model.append(now, READ + PROGRAM, p, limit))
+                    (a.copy_back(t, AT, PageAddress { page: 1, ..AT }, p).0, model.append(now, READ + PROGRAM, p, limit))
                 }
                 Step::Settle => {
                     model.open_from = None;
@@ -283,7 +283,7 @@ proptest! {
                 Step::Read => (read(&mut a, now), READ, true),
                 Step::Program(p) => (a.program_as(t, AT, UNIT, p).done.0, PROGRAM, p == Promise::Told),
                 Step::Erase(p) => (a.erase_as(t, 0, 0, p).0, ERASE, p == Promise::Told),
-                Step::CopyBack(p) => (a.copy_back(t, AT, Place { page: 1, ..AT }, p).0, READ + PROGRAM, p == Promise::Told),
+                Step::CopyBack(p) => (a.copy_back(t, AT, PageAddress { page: 1, ..AT }, p).0, READ + PROGRAM, p == Promise::Told),
                 Step::Settle => (a.settle(0).0, 0, true),
             };
             work += least;

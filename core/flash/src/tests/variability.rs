@@ -46,7 +46,7 @@ fn some_chips_are_bad() {
 #[test]
 fn pages_differ_and_stay_as_they_are() {
     let (mut a, _) = array(Variability { seed: 3, page_spread: 100, ..Variability::default() });
-    let at = |block, page| Place { plane: 0, block, page };
+    let at = |block, page| PageAddress { plane: 0, block, page };
     let program = |a: &mut Array, block, page| {
         let p = a.program(a.plane_free_at(0), at(block, page), UNIT);
         p.done.0 - p.loaded.0
@@ -62,7 +62,7 @@ fn pages_differ_and_stay_as_they_are() {
 
 /// Retries and failures of a thousand reads of one page, a microsecond apart, from `now` on.
 fn retried(a: &mut Array, now: Nanos, page: u32) -> (u32, u32) {
-    let read = |i: u64| a.read_outcome(Nanos(now.0 + i * 1000), Place { plane: 0, block: 0, page }, UNIT);
+    let read = |i: u64| a.read_outcome(Nanos(now.0 + i * 1000), PageAddress { plane: 0, block: 0, page }, UNIT);
     let outcomes: Vec<_> = (0..1000).map(read).collect();
     (outcomes.iter().map(|o| o.retries).sum(), outcomes.iter().map(|o| u32::from(o.failed)).sum())
 }
@@ -93,7 +93,7 @@ fn a_retry_costs_another_sense_or_what_is_configured() {
     let errors = Errors { rber: 0.01, correctable: 40, retries: 7, ..Errors::default() };
     for (retry, each) in [(None, 48_000), (Some(Nanos(7_000)), 7_000)] {
         let (mut a, _) = array(Variability { errors: Some(Errors { retry, ..errors }), ..Variability::default() });
-        let outcome = a.read_outcome(Nanos(0), Place::default(), UNIT);
+        let outcome = a.read_outcome(Nanos(0), PageAddress::default(), UNIT);
         assert!(outcome.retries > 0 && !outcome.failed);
         assert_eq!(outcome.done.0, 48_000 + each * u64::from(outcome.retries) + 13_108);
     }
@@ -126,10 +126,10 @@ fn charge_leaks_until_the_block_is_programmed_again() {
     assert_eq!(retried(&mut a, days(1), 0).0, 0);
     assert!(retried(&mut a, days(60), 0).0 > 500);
     a.erase(days(61), 0, 0);
-    a.program(days(100), Place::default(), 16384);
+    a.program(days(100), PageAddress::default(), 16384);
     assert_eq!(retried(&mut a, days(101), 0).0, 0);
-    a.copy_back(days(102), Place::default(), Place { block: 1, ..Place::default() }, Promise::Told);
-    assert!(a.read_outcome(days(103), Place { block: 1, ..Place::default() }, UNIT).retries == 0);
+    a.copy_back(days(102), PageAddress::default(), PageAddress { block: 1, ..PageAddress::default() }, Promise::Told);
+    assert!(a.read_outcome(days(103), PageAddress { block: 1, ..PageAddress::default() }, UNIT).retries == 0);
 }
 
 #[test]
@@ -144,7 +144,9 @@ fn bad_chips_have_more_wrong_bits() {
     };
     let (mut a, shape) = array(v);
     let retries: Vec<u32> = (0..shape.planes())
-        .map(|plane| (0..50).map(|_| a.read_outcome(Nanos(0), Place { plane, block: 0, page: 0 }, UNIT).retries).sum())
+        .map(|plane| {
+            (0..50).map(|_| a.read_outcome(Nanos(0), PageAddress { plane, block: 0, page: 0 }, UNIT).retries).sum()
+        })
         .collect();
     let many = retries.iter().filter(|r| **r >= 25).count();
     assert!((40..90).contains(&many), "the bad chips are read again and again: {many} of 256");
@@ -161,7 +163,7 @@ fn a_die_is_away_once_in_each_period_and_whoever_comes_waits() {
     // Reads of one page, 200 us apart: 2 % of them come while the die is away, and wait for its end.
     for i in 0..50_000u64 {
         let now = Nanos(i * 200_000);
-        let read = |a: &mut Array| a.read(now, Place::default(), UNIT).0 - now.0;
+        let read = |a: &mut Array| a.read(now, PageAddress::default(), UNIT).0 - now.0;
         let took = read(&mut a);
         assert_eq!(took, read(&mut b), "drawn from the seed");
         late += u64::from(took > 61_108);
@@ -179,7 +181,7 @@ fn programs_of_worn_blocks_are_slower() {
     let (mut a, _) = array(Variability { wear_slowdown: 200, ..Variability::default() });
     for (cycles, expected) in [(0, 900_000), (1_500, 990_000), (3_000, 1_080_000)] {
         a.set_cycles(0, 0, cycles);
-        let p = a.program(a.plane_free_at(0), Place::default(), 16384);
+        let p = a.program(a.plane_free_at(0), PageAddress::default(), 16384);
         assert_eq!(p.done.0 - p.loaded.0, expected, "{cycles} cycles");
     }
 }
@@ -201,6 +203,6 @@ fn what_is_out_of_range_is_named() {
     let steps = EccSteps { step: Nanos(1), cycles: 0, most: 4 };
     assert_eq!(e(Variability { ecc_steps: Some(steps), ..none }), "variability.ecc_steps.cycles must be at least 1");
     let parts = Preset::FemuOc.parts(false);
-    let long = Timing { erase: Nanos::from_secs(11), ..parts.timing };
+    let long = FlashTiming { erase: Nanos::from_secs(11), ..parts.timing };
     assert_eq!(format!("{}", long.validate().unwrap_err()), "timing.erase is 11s; at most 10s is supported");
 }

@@ -13,10 +13,10 @@ use crate::array::Array;
 use crate::cells::Cells;
 use crate::geometry::{Geometry, GeometryError, Shape, UNIT};
 use crate::host::{Host, HostOp, HostTiming};
-use crate::preset::Parts;
+use crate::preset::PresetParts;
 use crate::region::{RegionError, RegionImage, RegionLoss, RegionSize};
 use crate::rng::Rng;
-use crate::timing::{Timing, TimingError};
+use crate::timing::{FlashTiming, TimingError};
 use crate::variability::{Variability, VariabilityError};
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -43,7 +43,7 @@ pub struct ZonedConfig {
     /// How the flash is laid out.
     pub geometry: Geometry,
     /// What its steps take.
-    pub timing: Timing,
+    pub timing: FlashTiming,
     /// Firmware and link.
     pub host: HostTiming,
     /// How chips differ.
@@ -58,7 +58,7 @@ pub struct ZonedConfig {
 
 impl ZonedConfig {
     /// Those zones on a preset's flash, spread over all its dies.
-    pub fn of(parts: &Parts, zones: ZoneConfig, block_shift: u32) -> Self {
+    pub fn of(parts: &PresetParts, zones: ZoneConfig, block_shift: u32) -> Self {
         Self {
             zones,
             block_shift,

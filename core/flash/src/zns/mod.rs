@@ -9,11 +9,11 @@
 
 mod config;
 mod drive;
-mod kept;
-#[cfg(test)]
-mod kept_tests;
 mod manage;
 pub mod model;
+mod power_loss;
+#[cfg(test)]
+mod power_loss_tests;
 mod stripe;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 /// What can happen to a zoned namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ZoneOp {
     /// A write: first block, blocks.
     Write(u64, u32),
     /// An append: first block of the zone, blocks.
@@ -28,29 +28,29 @@ pub enum Step {
 }
 
 /// Carries a step out on the machine; an append answers where it went.
-pub fn apply(zones: &mut Zones, step: Step) -> Result<u64, ZoneError> {
+pub fn apply(zones: &mut Zones, step: ZoneOp) -> Result<u64, ZoneError> {
     match step {
-        Step::Write(start, blocks) => zones.write(start, blocks).map(|_| start),
-        Step::Append(start, blocks) => zones.append(start, blocks).map(|(_, at, _)| at),
-        Step::Read(start, blocks) => zones.read(start, blocks).map(|()| 0),
-        Step::Manage(action, which) => zones.manage(action, which, |_, _| {}).map(|()| 0),
-        Step::OpenZrwa(zone) => zones.open_with_zrwa(zone).map(|()| 0),
-        Step::FlushZrwa(last) => zones.flush_zrwa(last).map(|_| 0),
-        Step::Extend(zone) => zones.set_extension(zone).map(|()| 0),
-        Step::Degrade(zone, offline) => zones.degrade(zone, offline).map(|()| 0),
+        ZoneOp::Write(start, blocks) => zones.write(start, blocks).map(|_| start),
+        ZoneOp::Append(start, blocks) => zones.append(start, blocks).map(|(_, at, _)| at),
+        ZoneOp::Read(start, blocks) => zones.read(start, blocks).map(|()| 0),
+        ZoneOp::Manage(action, which) => zones.manage(action, which, |_, _| {}).map(|()| 0),
+        ZoneOp::OpenZrwa(zone) => zones.open_with_zrwa(zone).map(|()| 0),
+        ZoneOp::FlushZrwa(last) => zones.flush_zrwa(last).map(|_| 0),
+        ZoneOp::Extend(zone) => zones.set_extension(zone).map(|()| 0),
+        ZoneOp::Degrade(zone, offline) => zones.degrade(zone, offline).map(|()| 0),
     }
 }
 
 /// The oracle. It is copied before each step, and a step that fails is forgotten.
 #[derive(Clone, Debug)]
-pub struct Model {
+pub struct ZonesModel {
     config: ZoneConfig,
     /// Each zone, and when it was opened implicitly.
     pub zones: Vec<(Zone, u64)>,
     clock: u64,
 }
 
-impl Model {
+impl ZonesModel {
     /// All empty.
     pub fn new(config: ZoneConfig) -> Self {
         let empty = Zone { state: ZoneState::Empty, wp: 0, zrwa: false, extended: false };
@@ -58,25 +58,25 @@ impl Model {
     }
 
     /// The same step.
-    pub fn apply(&mut self, step: Step) -> Result<u64, ZoneError> {
+    pub fn apply(&mut self, step: ZoneOp) -> Result<u64, ZoneError> {
         let mut next = self.clone();
         let answer = next.step(step)?;
         *self = next;
         Ok(answer)
     }
 
-    fn step(&mut self, step: Step) -> Result<u64, ZoneError> {
+    fn step(&mut self, step: ZoneOp) -> Result<u64, ZoneError> {
         self.clock += 1;
         match step {
-            Step::Write(start, blocks) => self.write(start, blocks, false),
-            Step::Append(start, blocks) => self.write(start, blocks, true),
-            Step::Read(start, blocks) => self.read(start, blocks),
-            Step::Manage(action, Selection::One(zone)) => self.manage(zone, action).map(|()| 0),
-            Step::Manage(action, Selection::All) => self.manage_all(action),
-            Step::OpenZrwa(zone) => self.open_zrwa(zone),
-            Step::FlushZrwa(last) => self.flush(last),
-            Step::Extend(zone) => self.extend(zone),
-            Step::Degrade(zone, offline) => {
+            ZoneOp::Write(start, blocks) => self.write(start, blocks, false),
+            ZoneOp::Append(start, blocks) => self.write(start, blocks, true),
+            ZoneOp::Read(start, blocks) => self.read(start, blocks),
+            ZoneOp::Manage(action, Selection::One(zone)) => self.manage(zone, action).map(|()| 0),
+            ZoneOp::Manage(action, Selection::All) => self.manage_all(action),
+            ZoneOp::OpenZrwa(zone) => self.open_zrwa(zone),
+            ZoneOp::FlushZrwa(last) => self.flush(last),
+            ZoneOp::Extend(zone) => self.extend(zone),
+            ZoneOp::Degrade(zone, offline) => {
                 let z = self.zone(zone)?;
                 if z.state == ZoneState::Offline && !offline {
                     return Err(ZoneError::InvalidTransition);

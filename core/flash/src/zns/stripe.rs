@@ -6,7 +6,7 @@
 //! ```
 //! `dies` = all is FEMU's layout (zns/zftl.c) and NVMeVirt's ZN540; 1 is NVMeVirt's prototype (DIES_PER_ZONE).
 
-use crate::geometry::{Divisor, Place, Shape, UNIT};
+use crate::geometry::{Divisor, PageAddress, Shape, UNIT};
 use core::fmt;
 
 /// Why zones cannot be placed.
@@ -90,14 +90,14 @@ impl Stripe {
 
     /// The page that holds a unit of a zone, and the unit's place in it.
     #[inline]
-    pub fn place(&self, zone: u32, unit: u32) -> (Place, u32) {
+    pub fn place(&self, zone: u32, unit: u32) -> (PageAddress, u32) {
         let (page, part) = self.units_per_page.div_rem(unit);
         let (die_page, plane) = self.planes.div_rem(page);
         let (row, die) = self.dies.div_rem(die_page);
         let (block, page) = self.pages.div_rem(row);
         let (base, group) = self.groups.div_rem(zone);
         let die = group * self.dies.get() + die;
-        (Place { plane: die * self.planes.get() + plane, block: base * self.blocks + block, page }, part)
+        (PageAddress { plane: die * self.planes.get() + plane, block: base * self.blocks + block, page }, part)
     }
 
     /// Calls `each` with plane and block of every block of a zone that holds one of its first `units` units.

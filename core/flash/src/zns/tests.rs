@@ -1,10 +1,10 @@
 //! The machine against its model: random long sequences, and every sequence over the smallest namespaces. Times in exact numbers.
 
-use super::model::{Model, Step, apply};
+use super::model::{ZoneOp, ZonesModel, apply};
 use super::zones::Zone;
 use super::*;
 use crate::preset::Preset;
-use crate::{Place, UNIT};
+use crate::{PageAddress, UNIT};
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -39,33 +39,33 @@ pub(super) fn config() -> impl Strategy<Value = ZoneConfig> {
 }
 
 /// Most steps hit something: writes go to the write pointer, or near it.
-pub(super) fn step(zones: &Zones, (kind, zone, a, b): (u8, u32, u32, u32)) -> Step {
+pub(super) fn step(zones: &Zones, (kind, zone, a, b): (u8, u32, u32, u32)) -> ZoneOp {
     let n = zones.config().zones;
     let zone = zone % (n + 1);
     let wp = zones.get(zone).map_or(0, |z| z.wp);
     let start = zones.start(zone);
     let which = if a % 5 == 0 { Selection::All } else { Selection::One(zone) };
     match kind % 17 {
-        0..=4 => Step::Write(start + u64::from(wp), b % 12),
-        5 => Step::Write(start + u64::from((wp + a % 6).saturating_sub(a % 3)), b % 12),
-        6..=8 => Step::Append(start + u64::from(a % 16 / 15), b % 12),
-        9 => Step::Read(start + u64::from(a % 50), b % 60),
-        10..=12 => Step::Manage(ACTIONS[b as usize % 5], which),
-        13 => Step::OpenZrwa(zone),
-        14 => Step::FlushZrwa(start + u64::from(wp + a % 8)),
-        15 => Step::Extend(zone),
-        _ => Step::Degrade(zone, b % 2 == 0),
+        0..=4 => ZoneOp::Write(start + u64::from(wp), b % 12),
+        5 => ZoneOp::Write(start + u64::from((wp + a % 6).saturating_sub(a % 3)), b % 12),
+        6..=8 => ZoneOp::Append(start + u64::from(a % 16 / 15), b % 12),
+        9 => ZoneOp::Read(start + u64::from(a % 50), b % 60),
+        10..=12 => ZoneOp::Manage(ACTIONS[b as usize % 5], which),
+        13 => ZoneOp::OpenZrwa(zone),
+        14 => ZoneOp::FlushZrwa(start + u64::from(wp + a % 8)),
+        15 => ZoneOp::Extend(zone),
+        _ => ZoneOp::Degrade(zone, b % 2 == 0),
     }
 }
 
-fn same(zones: &Zones, model: &Model) {
+fn same(zones: &Zones, model: &ZonesModel) {
     assert!(zones.iter().eq(model.zones.iter().map(|z| z.0)), "{zones:?}\n{model:?}");
 }
 
 proptest! {
     #[test]
     fn the_machine_is_its_model(config in config(), steps in proptest::collection::vec((any::<u8>(), any::<u32>(), any::<u32>(), any::<u32>()), 0..200)) {
-        let (mut zones, mut model) = (Zones::new(config).unwrap(), Model::new(config));
+        let (mut zones, mut model) = (Zones::new(config).unwrap(), ZonesModel::new(config));
         for raw in steps {
             let step = step(&zones, raw);
             prop_assert_eq!(apply(&mut zones, step), model.apply(step), "{:?}", step);
@@ -90,14 +90,14 @@ proptest! {
             let step = step(&zones, raw);
             let expected = apply(&mut zones, step);
             let (got, done) = match step {
-                Step::Write(start, blocks) => split(drive.write(now, start, blocks).map(|p| (p.start, p.done))),
-                Step::Append(start, blocks) => split(drive.append(now, start, blocks).map(|p| (p.start, p.done))),
-                Step::Read(start, blocks) => split(drive.read(now, start, blocks).map(|t| (0, t))),
-                Step::Manage(action, which) => split(drive.manage(now, action, which).map(|t| (0, t))),
-                Step::OpenZrwa(zone) => split(drive.open_with_zrwa(now, zone).map(|t| (0, t))),
-                Step::FlushZrwa(last) => split(drive.flush_zrwa(now, last).map(|t| (0, t))),
-                Step::Extend(zone) => split(drive.set_extension(now, zone).map(|t| (0, t))),
-                Step::Degrade(zone, offline) => split(drive.degrade(zone, offline).map(|()| (0, now))),
+                ZoneOp::Write(start, blocks) => split(drive.write(now, start, blocks).map(|p| (p.start, p.done))),
+                ZoneOp::Append(start, blocks) => split(drive.append(now, start, blocks).map(|p| (p.start, p.done))),
+                ZoneOp::Read(start, blocks) => split(drive.read(now, start, blocks).map(|t| (0, t))),
+                ZoneOp::Manage(action, which) => split(drive.manage(now, action, which).map(|t| (0, t))),
+                ZoneOp::OpenZrwa(zone) => split(drive.open_with_zrwa(now, zone).map(|t| (0, t))),
+                ZoneOp::FlushZrwa(last) => split(drive.flush_zrwa(now, last).map(|t| (0, t))),
+                ZoneOp::Extend(zone) => split(drive.set_extension(now, zone).map(|t| (0, t))),
+                ZoneOp::Degrade(zone, offline) => split(drive.degrade(zone, offline).map(|()| (0, now))),
             };
             prop_assert_eq!(got, expected, "{:?}", step);
             prop_assert!(done.is_none_or(|done| done >= now), "{:?} is done before it begins", step);
@@ -124,7 +124,7 @@ proptest! {
             let mut own = BTreeSet::new();
             for unit in 0..units {
                 let (place, part) = stripe.place(zone, unit);
-                let Place { plane, block, page } = place;
+                let PageAddress { plane, block, page } = place;
                 prop_assert!(plane < shape.planes() && block < shape.blocks_per_plane() && page < 3);
                 prop_assert!(seen.insert(shape.unit(place, part).0), "no two units in one place");
                 own.insert((plane, block));
@@ -144,26 +144,26 @@ fn split(answer: Result<(u64, Nanos), ZoneError>) -> (Result<u64, ZoneError>, Op
 /// Every reachable state of small namespaces, and every step from each: the machine does what its model does. How many
 /// states there are.
 fn explore(config: ZoneConfig) -> usize {
-    let mut steps = vec![Step::FlushZrwa(config.blocks()), Step::Read(0, config.size + 1)];
+    let mut steps = vec![ZoneOp::FlushZrwa(config.blocks()), ZoneOp::Read(0, config.size + 1)];
     for zone in 0..config.zones {
         let start = u64::from(zone * config.size);
         for at in 0..config.size {
-            steps.extend((1..=config.capacity).map(|n| Step::Write(start + u64::from(at), n)));
-            steps.push(Step::FlushZrwa(start + u64::from(at)));
+            steps.extend((1..=config.capacity).map(|n| ZoneOp::Write(start + u64::from(at), n)));
+            steps.push(ZoneOp::FlushZrwa(start + u64::from(at)));
         }
-        steps.extend((0..=config.capacity).map(|n| Step::Append(start, n)));
-        steps.push(Step::Read(start, 1));
-        steps.extend([Step::OpenZrwa(zone), Step::Extend(zone)]);
-        steps.extend([Step::Degrade(zone, false), Step::Degrade(zone, true)]);
-        steps.extend(ACTIONS.map(|action| Step::Manage(action, Selection::One(zone))));
+        steps.extend((0..=config.capacity).map(|n| ZoneOp::Append(start, n)));
+        steps.push(ZoneOp::Read(start, 1));
+        steps.extend([ZoneOp::OpenZrwa(zone), ZoneOp::Extend(zone)]);
+        steps.extend([ZoneOp::Degrade(zone, false), ZoneOp::Degrade(zone, true)]);
+        steps.extend(ACTIONS.map(|action| ZoneOp::Manage(action, Selection::One(zone))));
     }
-    steps.extend(ACTIONS.map(|action| Step::Manage(action, Selection::All)));
+    steps.extend(ACTIONS.map(|action| ZoneOp::Manage(action, Selection::All)));
     let key = |zones: &Zones| {
         let all = zones.iter().map(|Zone { state, wp, zrwa, extended }| (state as u8, wp, zrwa, extended));
         let all: Vec<(u8, u32, bool, bool)> = all.collect();
         (all, zones.implicit.iter().copied().collect::<Vec<u32>>())
     };
-    let first = (Zones::new(config).unwrap(), Model::new(config));
+    let first = (Zones::new(config).unwrap(), ZonesModel::new(config));
     let mut seen = BTreeSet::from([key(&first.0)]);
     let mut todo = vec![first];
     while let Some((zones, model)) = todo.pop() {

@@ -31,7 +31,7 @@ impl Got {
 
 /// One bound of an SLA.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Bound {
+pub enum SlaBound {
     /// So many commands a second at least.
     Iops(u64),
     /// So many bytes a second at least.
@@ -49,36 +49,36 @@ const LEAST: f64 = 1.0 / 16.0;
 /// The room of a sated tenant's rate: more than any margin asks for.
 const SATED: f64 = 1.25;
 
-impl Bound {
+impl SlaBound {
     /// The bounds of an SLA: rates first, as they are written.
-    pub fn of(sla: &Sla) -> impl Iterator<Item = Bound> + use<> {
-        let rates = [sla.rates.iops.map(Bound::Iops), sla.rates.bandwidth.map(Bound::Bandwidth)];
-        let times = [sla.p50.map(Bound::P50), sla.p99.map(Bound::P99), sla.p999.map(Bound::P999)];
+    pub fn of(sla: &Sla) -> impl Iterator<Item = SlaBound> + use<> {
+        let rates = [sla.rates.iops.map(SlaBound::Iops), sla.rates.bandwidth.map(SlaBound::Bandwidth)];
+        let times = [sla.p50.map(SlaBound::P50), sla.p99.map(SlaBound::P99), sla.p999.map(SlaBound::P999)];
         rates.into_iter().chain(times).flatten()
     }
 
     /// As files and JSON name it.
     pub const fn name(&self) -> &'static str {
         match self {
-            Bound::Iops(_) => "iops",
-            Bound::Bandwidth(_) => "bandwidth",
-            Bound::P50(_) => "p50",
-            Bound::P99(_) => "p99",
-            Bound::P999(_) => "p999",
+            SlaBound::Iops(_) => "iops",
+            SlaBound::Bandwidth(_) => "bandwidth",
+            SlaBound::P50(_) => "p50",
+            SlaBound::P99(_) => "p99",
+            SlaBound::P999(_) => "p999",
         }
     }
 
     /// Whether it bounds a time rather than a rate.
     pub const fn is_time(&self) -> bool {
-        matches!(self, Bound::P50(_) | Bound::P99(_) | Bound::P999(_))
+        matches!(self, SlaBound::P50(_) | SlaBound::P99(_) | SlaBound::P999(_))
     }
 
     /// The bound: commands a second, bytes a second or nanoseconds.
     pub fn value(&self) -> f64 {
         match self {
-            Bound::Iops(n) => *n as f64,
-            Bound::Bandwidth(bytes) => bytes.get() as f64,
-            Bound::P50(t) | Bound::P99(t) | Bound::P999(t) => t.get() as f64,
+            SlaBound::Iops(n) => *n as f64,
+            SlaBound::Bandwidth(bytes) => bytes.get() as f64,
+            SlaBound::P50(t) | SlaBound::P99(t) | SlaBound::P999(t) => t.get() as f64,
         }
     }
 
@@ -86,11 +86,11 @@ impl Bound {
     pub fn figure(&self, got: &Got) -> Option<f64> {
         let latency = got.latency.as_ref();
         match self {
-            Bound::Iops(_) => Some(got.iops),
-            Bound::Bandwidth(_) => Some(got.bandwidth),
-            Bound::P50(_) => latency.map(|l| l.p50 as f64),
-            Bound::P99(_) => latency.map(|l| l.p99 as f64),
-            Bound::P999(_) => latency.map(|l| l.p999 as f64),
+            SlaBound::Iops(_) => Some(got.iops),
+            SlaBound::Bandwidth(_) => Some(got.bandwidth),
+            SlaBound::P50(_) => latency.map(|l| l.p50 as f64),
+            SlaBound::P99(_) => latency.map(|l| l.p99 as f64),
+            SlaBound::P999(_) => latency.map(|l| l.p999 as f64),
         }
     }
 
@@ -104,12 +104,12 @@ impl Bound {
     }
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for SlaBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Bound::Iops(n) => write!(f, "{n} IOPS"),
-            Bound::Bandwidth(bytes) => write!(f, "bandwidth of {bytes}/s"),
-            Bound::P50(t) | Bound::P99(t) | Bound::P999(t) => write!(f, "{} of {t}", self.name()),
+            SlaBound::Iops(n) => write!(f, "{n} IOPS"),
+            SlaBound::Bandwidth(bytes) => write!(f, "bandwidth of {bytes}/s"),
+            SlaBound::P50(t) | SlaBound::P99(t) | SlaBound::P999(t) => write!(f, "{} of {t}", self.name()),
         }
     }
 }
@@ -120,7 +120,7 @@ pub struct Unmet {
     /// The tenant's place.
     pub tenant: usize,
     /// Which of its bounds.
-    pub bound: Bound,
+    pub bound: SlaBound,
     /// What stands against it, in the bound's unit; `None`: a latency that grows without bound.
     pub got: Option<f64>,
 }
@@ -135,15 +135,15 @@ impl Unmet {
 
 /// The tenant's least room over its bounds; `None` without any.
 pub fn room(sla: &Sla, got: &Got) -> Option<f64> {
-    Bound::of(sla).map(|bound| bound.room(got)).reduce(f64::min)
+    SlaBound::of(sla).map(|bound| bound.room(got)).reduce(f64::min)
 }
 
 /// Every bound that has less room than `least`, in the tenants' order.
 pub fn unmet<'a>(slas: impl Iterator<Item = &'a Sla>, got: &[Got], least: f64) -> Vec<Unmet> {
     let of = |(tenant, (sla, got)): (usize, (&Sla, &Got))| {
-        let (got, missed) = (*got, move |bound: &Bound, got: &Got| bound.room(got) < least);
-        let one = move |bound: Bound| Unmet { tenant, bound, got: bound.figure(&got) };
-        Bound::of(sla).filter(|bound| missed(bound, &got)).map(one).collect::<Vec<_>>()
+        let (got, missed) = (*got, move |bound: &SlaBound, got: &Got| bound.room(got) < least);
+        let one = move |bound: SlaBound| Unmet { tenant, bound, got: bound.figure(&got) };
+        SlaBound::of(sla).filter(|bound| missed(bound, &got)).map(one).collect::<Vec<_>>()
     };
     slas.zip(got).enumerate().flat_map(of).collect()
 }

@@ -20,17 +20,17 @@ mod shares;
 mod tests;
 mod verdict;
 
-pub use bound::{Bound, Got, Unmet, room, unmet};
+pub use bound::{Got, SlaBound, Unmet, room, unmet};
 pub use shares::{QUANTUM, Shares};
-pub use verdict::{FLOORS, Overfull, Standing, Verdict, floors, verdict};
+pub use verdict::{BoundStatus, FLOORS, Overfull, Verdict, floors, verdict};
 
 use crate::latency::sketch;
-use crate::{Drive, Expected, Margin, Setting, Tenant, forecast};
+use crate::{DriveModel, Expected, Margin, PlanTenant, Setting, forecast};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::convert::Infallible;
 use search::{Search, Tried};
-use shares::Parts;
+use shares::ShareFractions;
 use verdict::of_figures;
 use weir_units::Sla;
 use weir_workload::Latency;
@@ -39,7 +39,7 @@ use weir_workload::Latency;
 #[derive(Clone, Debug, PartialEq)]
 pub struct TenantPlan {
     /// Its class and what it asks for. The planner chooses its weight.
-    pub tenant: Tenant,
+    pub tenant: PlanTenant,
     /// What it is to get.
     pub sla: Sla,
 }
@@ -86,16 +86,16 @@ pub trait Judge {
 
 /// The model as a judge.
 #[derive(Clone, Debug)]
-pub struct Model<'a> {
-    drive: &'a Drive,
+pub struct ModelJudge<'a> {
+    drive: &'a DriveModel,
     setting: Setting,
-    tenants: Vec<Tenant>,
+    tenants: Vec<PlanTenant>,
 }
 
-impl<'a> Model<'a> {
+impl<'a> ModelJudge<'a> {
     /// Of a drive and its tenants; mechanism and cost are the setting's.
-    pub fn new(drive: &'a Drive, setting: &Setting, plans: &[TenantPlan]) -> Self {
-        Model { drive, setting: *setting, tenants: plans.iter().map(|p| p.tenant.clone()).collect() }
+    pub fn new(drive: &'a DriveModel, setting: &Setting, plans: &[TenantPlan]) -> Self {
+        ModelJudge { drive, setting: *setting, tenants: plans.iter().map(|p| p.tenant.clone()).collect() }
     }
 
     /// What every tenant gets under these shares.
@@ -108,7 +108,11 @@ impl<'a> Model<'a> {
         self.ask(shares, sketch)
     }
 
-    fn ask(&mut self, shares: &Shares, of: impl FnOnce(&Drive, &Setting, &[Tenant]) -> Vec<Expected>) -> Vec<Got> {
+    fn ask(
+        &mut self,
+        shares: &Shares,
+        of: impl FnOnce(&DriveModel, &Setting, &[PlanTenant]) -> Vec<Expected>,
+    ) -> Vec<Got> {
         let setting = Setting { arbiter: shares.settings(&self.setting.arbiter), ..self.setting };
         self.tenants.iter_mut().zip(&shares.tenants).for_each(|(tenant, weight)| tenant.weight = *weight);
         let expected = of(self.drive, &setting, &self.tenants);
@@ -116,7 +120,7 @@ impl<'a> Model<'a> {
     }
 }
 
-impl Judge for Model<'_> {
+impl Judge for ModelJudge<'_> {
     type Error = Infallible;
 
     fn judge(&mut self, shares: &Shares) -> Result<Vec<Got>, Infallible> {
@@ -126,7 +130,7 @@ impl Judge for Model<'_> {
 
 /// What the planner found.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct PlannedShares {
     /// The smallest shares that were confirmed; where none were, those under which whoever misses most misses least.
     pub shares: Shares,
     /// What the model says that everybody gets.
@@ -141,7 +145,7 @@ pub struct Answer {
     pub is_spent: bool,
 }
 
-impl Answer {
+impl PlannedShares {
     /// Whether every promise is kept.
     pub fn is_feasible(&self) -> bool {
         self.unmet.is_empty()
@@ -172,11 +176,11 @@ const AMPLE: f64 = 1.5;
 /// # Errors
 /// The judge's own.
 pub fn plan<J: Judge>(
-    drive: &Drive,
+    drive: &DriveModel,
     setting: &Setting,
     plans: &[TenantPlan],
     judge: &mut J,
-) -> Result<Answer, J::Error> {
+) -> Result<PlannedShares, J::Error> {
     search_for(drive, setting, plans, judge, false)
 }
 
@@ -185,23 +189,23 @@ pub fn plan<J: Judge>(
 /// # Errors
 /// The judge's own.
 pub fn plan_fully<J: Judge>(
-    drive: &Drive,
+    drive: &DriveModel,
     setting: &Setting,
     plans: &[TenantPlan],
     judge: &mut J,
-) -> Result<Answer, J::Error> {
+) -> Result<PlannedShares, J::Error> {
     search_for(drive, setting, plans, judge, true)
 }
 
 fn search_for<J: Judge>(
-    drive: &Drive,
+    drive: &DriveModel,
     setting: &Setting,
     plans: &[TenantPlan],
     judge: &mut J,
     fully: bool,
-) -> Result<Answer, J::Error> {
+) -> Result<PlannedShares, J::Error> {
     let search = Search::new(plans, setting.arbiter.mechanism);
-    let mut model = Model::new(drive, setting, plans);
+    let mut model = ModelJudge::new(drive, setting, plans);
     let goes_on = drive.is_fixed() || judge.is_cheap();
     let mut run = Run { search: &search, judge, tries: 0, best: None, goes_on, gave_up: false };
     let own = Shares::of(&setting.arbiter, vec![1; plans.len()]);
@@ -216,7 +220,7 @@ fn search_for<J: Judge>(
         (None, best) => best.map(|(tried, got)| (tried.shares, got)).expect("the judge was asked"),
     };
     let missed = unmet(plans.iter().map(|p| &p.sla), &judged, 1.0);
-    Ok(Answer { predicted: model.expect(&shares), shares, judged, unmet: missed, tries, is_spent })
+    Ok(PlannedShares { predicted: model.expect(&shares), shares, judged, unmet: missed, tries, is_spent })
 }
 
 /// One search and what it has seen.
@@ -260,7 +264,7 @@ impl<J: Judge> Run<'_, J> {
     }
 
     /// The model proposes and is corrected; at last the judge itself is followed.
-    fn look(&mut self, model: &mut Model<'_>) -> Result<Found, J::Error> {
+    fn look(&mut self, model: &mut ModelJudge<'_>) -> Result<Found, J::Error> {
         let search = self.search;
         let mut off = vec![1.0; search.even().tenants.len()];
         let mut parts = search.even();
@@ -293,7 +297,7 @@ impl<J: Judge> Run<'_, J> {
     }
 
     /// Balances by what the judge says.
-    fn follow(&mut self, parts: Parts) -> Result<Found, J::Error> {
+    fn follow(&mut self, parts: ShareFractions) -> Result<Found, J::Error> {
         let search = self.search;
         if !self.goes_on && self.best.as_ref().is_some_and(|(best, _)| best.least() < HOPELESS) {
             self.gave_up = true;
@@ -373,7 +377,7 @@ impl<J: Judge> Run<'_, J> {
     }
 
     /// Tries the smallest roundings of a balance that the judge has confirmed, a few of them.
-    fn shrink(&mut self, balance: &Parts) -> Result<Found, J::Error> {
+    fn shrink(&mut self, balance: &ShareFractions) -> Result<Found, J::Error> {
         for sum in [6, 12, 24] {
             let shares = self.search.rounded(balance, sum);
             let (tried, got) = self.opinion(shares)?;
@@ -386,22 +390,22 @@ impl<J: Judge> Run<'_, J> {
 }
 
 /// What the model says, times what it was off by when a judge said it too.
-fn correct(search: &Search<'_>, model: &mut Model<'_>, shares: &Shares, off: &[f64]) -> Vec<Option<f64>> {
+fn correct(search: &Search<'_>, model: &mut ModelJudge<'_>, shares: &Shares, off: &[f64]) -> Vec<Option<f64>> {
     let rooms = search.rooms(&model.sketch(shares));
     rooms.into_iter().zip(off).map(|(room, off)| room.map(|room| room * off)).collect()
 }
 
 /// The smallest shares under which the model alone is certain of every promise, and its verdict then; or its verdict under the
 /// best there are. Takes tens of milliseconds.
-pub fn propose(drive: &Drive, setting: &Setting, plans: &[TenantPlan]) -> (Shares, Verdict) {
-    let mut judge = Careful(Model::new(drive, setting, plans));
-    let Ok(Answer { shares, predicted, .. }) = plan(drive, setting, plans, &mut judge);
+pub fn propose(drive: &DriveModel, setting: &Setting, plans: &[TenantPlan]) -> (Shares, Verdict) {
+    let mut judge = Careful(ModelJudge::new(drive, setting, plans));
+    let Ok(PlannedShares { shares, predicted, .. }) = plan(drive, setting, plans, &mut judge);
     let verdict = of_figures(drive, plans, predicted);
     (shares, verdict)
 }
 
 /// The model as a judge that counts on its own errors.
-struct Careful<'a>(Model<'a>);
+struct Careful<'a>(ModelJudge<'a>);
 
 impl Judge for Careful<'_> {
     type Error = Infallible;

@@ -6,7 +6,7 @@
 
 use super::TenantPlan;
 use super::bound::{Got, room};
-use super::shares::{Parts, QUANTUM, Shares, apportion};
+use super::shares::{QUANTUM, ShareFractions, Shares, apportion};
 use alloc::vec;
 use alloc::vec::Vec;
 use weir_arbiter::Mechanism;
@@ -78,8 +78,8 @@ impl<'a> Search<'a> {
     }
 
     /// Where to begin without knowing anything.
-    pub fn even(&self) -> Parts {
-        Parts::even(&self.classes)
+    pub fn even(&self) -> ShareFractions {
+        ShareFractions::even(&self.classes)
     }
 
     /// Every tenant's room.
@@ -88,12 +88,12 @@ impl<'a> Search<'a> {
     }
 
     /// Parts as small numbers: classes' sum to `sum` of what a command costs, tenants' to twice their number.
-    pub fn rounded(&self, parts: &Parts, sum: u32) -> Shares {
+    pub fn rounded(&self, parts: &ShareFractions, sum: u32) -> Shares {
         Shares { classes: parts.whole(sum).map(|n| n * self.unit()), tenants: self.tenants(parts, 4) }
     }
 
     /// Parts as numbers that are fine enough to stand for them.
-    fn fine(&self, parts: &Parts) -> Shares {
+    fn fine(&self, parts: &ShareFractions) -> Shares {
         let classes = parts.whole(FINE).map(|n| n * self.unit());
         Shares { classes, tenants: self.tenants(parts, TENANT_STEPS) }
     }
@@ -104,7 +104,7 @@ impl<'a> Search<'a> {
     }
 
     /// Tenants' weights by their parts, `steps` for each tenant of a class, in lowest terms.
-    fn tenants(&self, parts: &Parts, steps: u32) -> Vec<u16> {
+    fn tenants(&self, parts: &ShareFractions, steps: u32) -> Vec<u16> {
         let mut weights = vec![1; self.classes.len()];
         for class in Class::WEIGHTED.into_iter().filter(|c| self.weighs(*c)) {
             let own: Vec<usize> = (0..weights.len()).filter(|i| self.classes[*i] == class).collect();
@@ -119,12 +119,12 @@ impl<'a> Search<'a> {
     /// Moves shares until all have the same room or `steps` are done; the best that was seen, and the parts behind it.
     pub fn balance<E>(
         &self,
-        mut parts: Parts,
+        mut parts: ShareFractions,
         steps: u32,
         enough: f64,
         mut judge: impl FnMut(&Shares) -> Result<Vec<Option<f64>>, E>,
-    ) -> Result<(Parts, Tried), E> {
-        let mut best: Option<(Parts, Tried)> = None;
+    ) -> Result<(ShareFractions, Tried), E> {
+        let mut best: Option<(ShareFractions, Tried)> = None;
         for _ in 0..steps.max(1) {
             let shares = self.fine(&parts);
             let tried = Tried { rooms: judge(&shares)?, shares };
@@ -140,7 +140,7 @@ impl<'a> Search<'a> {
     }
 
     /// One move towards the balance; false where it is there.
-    fn step(&self, parts: &mut Parts, rooms: &[Option<f64>]) -> bool {
+    fn step(&self, parts: &mut ShareFractions, rooms: &[Option<f64>]) -> bool {
         let of_class = |class: Class| {
             let own = rooms.iter().zip(&self.classes).filter(|(_, c)| **c == class);
             own.filter_map(|(room, _)| *room).reduce(f64::min).unwrap_or(GENEROUS)
@@ -229,7 +229,7 @@ impl<'a> Search<'a> {
     /// where only the balance itself does, or not even that.
     pub fn smallest<E>(
         &self,
-        parts: &Parts,
+        parts: &ShareFractions,
         least: f64,
         mut judge: impl FnMut(&Shares) -> Result<Vec<Option<f64>>, E>,
     ) -> Result<Option<Tried>, E> {
@@ -264,7 +264,7 @@ impl<'a> Search<'a> {
     /// Each class's smallest weights of tenants, the other classes' as fine as they are in the balance.
     fn smallest_tenants<E>(
         &self,
-        parts: &Parts,
+        parts: &ShareFractions,
         least: f64,
         ask: &mut impl FnMut(Shares) -> Result<Tried, E>,
     ) -> Result<Vec<u16>, E> {
@@ -287,7 +287,7 @@ impl<'a> Search<'a> {
 }
 
 /// Whole numbers that sum to `sum` on both sides of the balance, in the places `used`.
-fn near(parts: &Parts, sum: u32, used: &[usize]) -> Vec<[u32; 3]> {
+fn near(parts: &ShareFractions, sum: u32, used: &[usize]) -> Vec<[u32; 3]> {
     let whole = parts.whole(sum);
     let mut all = alloc::vec![whole];
     for from in used {

@@ -1,7 +1,7 @@
 //! Weights of classes and tenants: what the planner chooses.
 
 use alloc::vec::Vec;
-use weir_arbiter::{Mechanism, Quanta, Settings, Weights};
+use weir_arbiter::{ArbiterSettings, Mechanism, Quanta, Weights};
 use weir_units::Class;
 
 /// The least quantum, and the step of quanta, in bytes: what the smallest command costs.
@@ -18,7 +18,7 @@ pub struct Shares {
 
 impl Shares {
     /// As the settings have them, with these weights of tenants.
-    pub fn of(settings: &Settings, tenants: Vec<u16>) -> Shares {
+    pub fn of(settings: &ArbiterSettings, tenants: Vec<u16>) -> Shares {
         let (w, q) = (settings.weights, settings.quanta);
         let classes = match settings.mechanism {
             Mechanism::Drr => [q.high, q.medium, q.low],
@@ -28,13 +28,13 @@ impl Shares {
     }
 
     /// The settings with these shares of classes.
-    pub fn settings(&self, settings: &Settings) -> Settings {
+    pub fn settings(&self, settings: &ArbiterSettings) -> ArbiterSettings {
         let [high, medium, low] = self.classes;
         match settings.mechanism {
-            Mechanism::Drr => Settings { quanta: Quanta { high, medium, low }, ..*settings },
+            Mechanism::Drr => ArbiterSettings { quanta: Quanta { high, medium, low }, ..*settings },
             _ => {
                 let [high, medium, low] = self.classes.map(|w| w.clamp(1, 256) as u16);
-                Settings { weights: Weights { high, medium, low }, ..*settings }
+                ArbiterSettings { weights: Weights { high, medium, low }, ..*settings }
             }
         }
     }
@@ -42,19 +42,21 @@ impl Shares {
 
 /// Shares as parts of a whole, before they are rounded to numbers that an arbiter takes.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Parts {
+pub(super) struct ShareFractions {
     /// High, medium and low, 0 where nobody is; they sum to 1.
     pub classes: [f64; 3],
     /// Each tenant's part of its class.
     pub tenants: Vec<f64>,
 }
 
-impl Parts {
+impl ShareFractions {
     /// Everybody alike: classes by their number of tenants.
-    pub fn even(classes: &[Class]) -> Parts {
+    pub fn even(classes: &[Class]) -> ShareFractions {
         let of = |class: Class| classes.iter().filter(|c| **c == class).count() as f64;
-        let mut parts =
-            Parts { classes: Class::WEIGHTED.map(of), tenants: classes.iter().map(|c| 1.0 / of(*c)).collect() };
+        let mut parts = ShareFractions {
+            classes: Class::WEIGHTED.map(of),
+            tenants: classes.iter().map(|c| 1.0 / of(*c)).collect(),
+        };
         parts.normalise(classes);
         parts
     }
@@ -137,7 +139,7 @@ mod tests {
 
     #[test]
     fn even_parts() {
-        let parts = Parts::even(&[Class::High, Class::High, Class::Low, Class::Urgent]);
+        let parts = ShareFractions::even(&[Class::High, Class::High, Class::Low, Class::Urgent]);
         assert_eq!(parts.tenants, vec![0.5, 0.5, 1.0, 1.0]);
         assert!((parts.classes[0] - 2.0 / 3.0).abs() < 1e-12 && parts.classes[1] == 0.0);
         assert_eq!(parts.whole(6), [4, 1, 2]);

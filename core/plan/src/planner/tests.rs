@@ -9,13 +9,13 @@ use weir_workload::{Job, Latency};
 /// Commands a second of the drive: 16 slots of 100 µs.
 const CAPACITY: f64 = 160_000.0;
 
-fn drive() -> Drive {
-    Drive::fixed(Nanos::from_micros(100), 16, 64 << 20)
+fn drive() -> DriveModel {
+    DriveModel::fixed(Nanos::from_micros(100), 16, 64 << 20)
 }
 
 fn plan_of(name: &str, class: Class, job: &str, sla: Sla) -> TenantPlan {
     let demand = crate::Demand::of(&Job::parse(job, &Job::default()).unwrap());
-    TenantPlan { tenant: Tenant::new(name, class, demand), sla }
+    TenantPlan { tenant: PlanTenant::new(name, class, demand), sla }
 }
 
 fn iops(iops: f64) -> Sla {
@@ -67,7 +67,7 @@ impl Judge for Ideal {
     }
 }
 
-fn ask(plans: &[TenantPlan], mechanism: Mechanism, judge: &mut Ideal) -> Answer {
+fn ask(plans: &[TenantPlan], mechanism: Mechanism, judge: &mut Ideal) -> PlannedShares {
     let Ok(answer) = plan(&drive(), &Setting::new(mechanism), plans, judge);
     answer
 }
@@ -122,7 +122,7 @@ fn what_does_not_fit_says_what_is_missed_and_by_how_much() {
     assert!(!answer.is_feasible());
     // The best that can be done is to give everybody the same part of what was promised: 1/1.2.
     let first = answer.unmet[0];
-    assert_eq!((first.tenant, first.bound), (0, Bound::Iops(96_000)));
+    assert_eq!((first.tenant, first.bound), (0, SlaBound::Iops(96_000)));
     assert!((first.by() - (1.0 - 1.0 / 1.2)).abs() < 0.03, "{first:?}");
 }
 
@@ -154,7 +154,7 @@ fn a_rate_is_kept_by_giving_all_that_is_asked_for() {
     assert!(room(&iops(1000.0), &Got { sated: false, ..got }).unwrap() < 1.0);
     let sla = Sla { p99: Some(Nanos(1000)), ..iops(1000.0) };
     let missed = unmet([sla].iter(), &[got], 1.0);
-    assert_eq!(missed, [Unmet { tenant: 0, bound: Bound::P99(Nanos(1000)), got: None }]);
+    assert_eq!(missed, [Unmet { tenant: 0, bound: SlaBound::P99(Nanos(1000)), got: None }]);
     assert_eq!(missed[0].by(), f64::INFINITY);
     assert_eq!(room(&Sla::default(), &got), None);
 }
@@ -166,7 +166,7 @@ fn the_model_alone_is_certain_beyond_its_error_only() {
     assert!(verdict(&drive(), &setting, &three([0.5, 0.25, 0.13])).is_kept());
     let close = verdict(&drive(), &setting, &three([0.5, 0.28, 0.13]));
     assert_eq!((close.unmet.len(), close.unmet[0].tenant), (1, 1), "28 % is within the model's error: {close:?}");
-    assert_eq!(close.standing(1, &close.unmet[0].bound), Standing::Close);
+    assert_eq!(close.standing(1, &close.unmet[0].bound), BoundStatus::Close);
     assert!(!close.is_kept() && !close.is_missed());
     assert!(verdict(&drive(), &setting, &three([0.5, 0.30, 0.13])).is_missed());
     let (shares, found) = propose(&drive(), &setting, &three([0.4, 0.35, 0.15]));
@@ -229,14 +229,14 @@ impl Judge for Costly {
     }
 }
 
-fn measured() -> Drive {
+fn measured() -> DriveModel {
     let test = |depth: u32| {
         let ns = 1e5 * f64::from(depth.max(16)) / 16.0;
         let latency = Latency { mean: ns, p50: ns as u64, p99: ns as u64, p999: ns as u64, max: ns as u64 };
         crate::calibrate::Test { depth, iops: f64::from(depth) / ns * 1e9, latency, ..Default::default() }
     };
-    let point = crate::calibrate::Point::new(4096, 100, [1, 16, 64].map(test).to_vec()).unwrap();
-    Drive::measured(vec![point], 64, 64 << 20).unwrap()
+    let point = crate::calibrate::LoadCurve::new(4096, 100, [1, 16, 64].map(test).to_vec()).unwrap();
+    DriveModel::measured(vec![point], 64, 64 << 20).unwrap()
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! The model's verdict: one function, which `weir plan` asks of a calibrated drive and a node asks before it admits somebody. The same
 //! drive, setting and tenants give the same answer to both.
 
-use super::bound::{Bound, Got, Unmet, unmet};
-use super::{Model, Shares, TenantPlan};
-use crate::{Drive, Margin, Setting};
+use super::bound::{Got, SlaBound, Unmet, unmet};
+use super::{ModelJudge, Shares, TenantPlan};
+use crate::{DriveModel, Margin, Setting};
 use alloc::vec::Vec;
 
 /// Floors may hold this part of the drive: what is left is for rounds and for whoever has none.
@@ -11,19 +11,19 @@ pub const FLOORS: f64 = 0.9;
 
 impl Margin {
     /// Of a bound's kind.
-    pub fn of_bound(&self, bound: &Bound) -> f64 {
+    pub fn of_bound(&self, bound: &SlaBound) -> f64 {
         match bound {
-            Bound::Iops(_) | Bound::Bandwidth(_) => self.rate,
-            Bound::P50(_) => self.p50,
-            Bound::P99(_) => self.p99,
-            Bound::P999(_) => self.p999,
+            SlaBound::Iops(_) | SlaBound::Bandwidth(_) => self.rate,
+            SlaBound::P50(_) => self.p50,
+            SlaBound::P99(_) => self.p99,
+            SlaBound::P999(_) => self.p999,
         }
     }
 }
 
 /// What a figure with an error says of a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum BoundStatus {
     /// Kept, by more than the error.
     Kept,
     /// Nearer than the error: it cannot be promised, and need not be missed.
@@ -62,7 +62,7 @@ impl Verdict {
 
     /// Whether some promise is certainly missed.
     pub fn is_missed(&self) -> bool {
-        let missed = |u: &Unmet| self.standing(u.tenant, &u.bound) == Standing::Missed;
+        let missed = |u: &Unmet| self.standing(u.tenant, &u.bound) == BoundStatus::Missed;
         !self.floors.is_empty() || self.unmet.iter().any(missed)
     }
 
@@ -72,35 +72,35 @@ impl Verdict {
     }
 
     /// How a tenant's bound stands.
-    pub fn standing(&self, tenant: usize, bound: &Bound) -> Standing {
+    pub fn standing(&self, tenant: usize, bound: &SlaBound) -> BoundStatus {
         let (room, margin) = (bound.room(&self.got[tenant]), 1.0 + self.got[tenant].margin.of_bound(bound));
         match room {
-            room if room >= margin => Standing::Kept,
-            room if room * margin < 1.0 => Standing::Missed,
-            _ => Standing::Close,
+            room if room >= margin => BoundStatus::Kept,
+            room if room * margin < 1.0 => BoundStatus::Missed,
+            _ => BoundStatus::Close,
         }
     }
 }
 
 /// What the model says under the setting's own shares and the tenants' own weights. Takes a few milliseconds.
-pub fn verdict(drive: &Drive, setting: &Setting, plans: &[TenantPlan]) -> Verdict {
+pub fn verdict(drive: &DriveModel, setting: &Setting, plans: &[TenantPlan]) -> Verdict {
     let shares = Shares::of(&setting.arbiter, plans.iter().map(|p| p.tenant.weight).collect());
-    let got = Model::new(drive, setting, plans).expect(&shares);
+    let got = ModelJudge::new(drive, setting, plans).expect(&shares);
     of_figures(drive, plans, got)
 }
 
 /// The same of figures that the model gave before.
-pub(super) fn of_figures(drive: &Drive, plans: &[TenantPlan], got: Vec<Got>) -> Verdict {
+pub(super) fn of_figures(drive: &DriveModel, plans: &[TenantPlan], got: Vec<Got>) -> Verdict {
     let unmet = unmet(plans.iter().map(|p| &p.sla), &got, f64::INFINITY);
     let mut verdict = Verdict { got, unmet, floors: floors(drive, plans) };
-    let kept = |u: &Unmet| verdict.standing(u.tenant, &u.bound) == Standing::Kept;
+    let kept = |u: &Unmet| verdict.standing(u.tenant, &u.bound) == BoundStatus::Kept;
     let unmet = verdict.unmet.iter().filter(|u| !kept(u)).copied().collect();
     verdict.unmet = unmet;
     verdict
 }
 
 /// The floors that do not fit beside those before them, whatever the shares.
-pub fn floors(drive: &Drive, plans: &[TenantPlan]) -> Vec<Overfull> {
+pub fn floors(drive: &DriveModel, plans: &[TenantPlan]) -> Vec<Overfull> {
     let mut sum = 0.0;
     let held = |plan: &TenantPlan| {
         let (floor, demand) = (&plan.tenant.floor, &plan.tenant.demand);

@@ -1,16 +1,16 @@
 //! Drives that come in any order, and drives that must not.
 
 use crate::block::{Address, LAYOUT, encode, payload, place};
-use crate::model::{Drive, World, crc32c, create, delete, failure, join, setup, uuid};
-use crate::record::{Header, Known, Member, Phase, Record};
+use crate::model::{ModelDrive, ModelWorld, crc32c, create, delete, failure, join, setup, uuid};
+use crate::record::{EntryHeader, Known, Member, Phase, Record};
 use crate::volume::VolumeId;
-use crate::{Effect, Error, Event, Fault, Pool, Request, STRIPE};
+use crate::{Pool, PoolEffect, PoolError, PoolEvent, PoolOpenError, PoolRequest, STRIPE};
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 
-fn pool_of(sizes: &[u64], seed: u64) -> World {
-    let mut world = World::open(sizes.iter().map(|mib| Drive::new(*mib)).collect(), seed).unwrap();
+fn pool_of(sizes: &[u64], seed: u64) -> ModelWorld {
+    let mut world = ModelWorld::open(sizes.iter().map(|mib| ModelDrive::new(*mib)).collect(), seed).unwrap();
     world.request(&create("a", 3)).unwrap();
     world.request(&create("b", sizes.iter().map(|s| *s as u32 - 2).sum::<u32>() - 4)).unwrap();
     world.scribble("a");
@@ -18,11 +18,11 @@ fn pool_of(sizes: &[u64], seed: u64) -> World {
     world
 }
 
-fn refused(drives: Vec<Drive>) -> Fault {
+fn refused(drives: Vec<ModelDrive>) -> PoolOpenError {
     let before: Vec<_> = drives.iter().map(|d| d.now.clone()).collect();
-    let mut world = World::opening(drives, 99);
+    let mut world = ModelWorld::opening(drives, 99);
     let fault = match world.finish() {
-        Err(Error::Fault(fault)) => fault,
+        Err(PoolError::Fault(fault)) => fault,
         other => panic!("{other:?}"),
     };
     assert!(world.drives.iter().map(|d| d.now.clone()).eq(before), "nothing was written: {fault}");
@@ -35,7 +35,7 @@ fn any_order_will_do() {
     let seen = world.seen();
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let drives = order.iter().map(|i| world.drives[*i].clone()).collect();
-        let mut again = World::open(drives, 2).unwrap();
+        let mut again = ModelWorld::open(drives, 2).unwrap();
         assert_eq!(again.seen(), seen, "{order:?}");
         again.request(&delete("b")).unwrap();
         again.request(&create("c", 11)).unwrap();
@@ -49,25 +49,28 @@ fn who_does_not_belong_is_named() {
     let [one, two] = [0, 1].map(|i| world.drives[i].clone());
     let other = pool_of(&[8, 6], 2).drives;
     let fault = refused(vec![one.clone(), other[1].clone()]);
-    assert!(matches!(&fault, Fault::Stranger(drive, pool, _) if drive == "d1" && pool == "p"), "{fault}");
+    assert!(matches!(&fault, PoolOpenError::Stranger(drive, pool, _) if drive == "d1" && pool == "p"), "{fault}");
     let mut foreign = setup(&other, 3);
     foreign.name = "q".into();
-    let Effect::Read { .. } = Pool::new(foreign).apply(Event::Open) else { panic!("it reads") };
-    assert_eq!(refused(vec![one.clone(), two.clone(), one.clone()]), Fault::Duplicate("d0".into(), "d2".into()));
-    assert!(matches!(refused(vec![two.clone()]), Fault::Missing(1, 0, _, bytes, None) if bytes == 8 << 20));
-    let fault = refused(vec![Drive::new(6), one.clone()]);
+    let PoolEffect::Read { .. } = Pool::new(foreign).apply(PoolEvent::Open) else { panic!("it reads") };
+    assert_eq!(
+        refused(vec![one.clone(), two.clone(), one.clone()]),
+        PoolOpenError::Duplicate("d0".into(), "d2".into())
+    );
+    assert!(matches!(refused(vec![two.clone()]), PoolOpenError::Missing(1, 0, _, bytes, None) if bytes == 8 << 20));
+    let fault = refused(vec![ModelDrive::new(6), one.clone()]);
     assert!(fault.to_string().contains("drive 1 (") && fault.to_string().contains("drive d0 is empty"), "{fault}");
-    let spare = World::open(vec![one.clone(), two.clone(), Drive::new(9)], 9).unwrap();
+    let spare = ModelWorld::open(vec![one.clone(), two.clone(), ModelDrive::new(9)], 9).unwrap();
     assert_eq!((spare.pool.spares(), spare.seen()), (vec![2], world.seen()), "an empty one too many is left alone");
-    assert_eq!(spare.drives[2].now, Drive::new(9).now);
-    let short = Drive { bytes: 7 << 20, ..one.clone() };
-    assert_eq!(refused(vec![two.clone(), short]), Fault::Truncated("d1".into(), 8 << 20, 7 << 20));
-    let mut full = Drive::new(8);
+    assert_eq!(spare.drives[2].now, ModelDrive::new(9).now);
+    let short = ModelDrive { bytes: 7 << 20, ..one.clone() };
+    assert_eq!(refused(vec![two.clone(), short]), PoolOpenError::Truncated("d1".into(), 8 << 20, 7 << 20));
+    let mut full = ModelDrive::new(8);
     full.now.blocks.insert(3, vec![7; crate::BLOCK]);
-    assert_eq!(refused(vec![full.clone()]), Fault::Foreign("d0".into()));
-    assert_eq!(refused(vec![one, two, full]), Fault::Foreign("d2".into()));
-    assert!(matches!(refused(vec![Drive::new(2)]), Fault::Small(..)));
-    assert!(matches!(refused(vec![]), Fault::Setup(_)));
+    assert_eq!(refused(vec![full.clone()]), PoolOpenError::Foreign("d0".into()));
+    assert_eq!(refused(vec![one, two, full]), PoolOpenError::Foreign("d2".into()));
+    assert!(matches!(refused(vec![ModelDrive::new(2)]), PoolOpenError::Small(..)));
+    assert!(matches!(refused(vec![]), PoolOpenError::Setup(_)));
 }
 
 #[test]
@@ -75,7 +78,7 @@ fn a_larger_drive_is_the_same() {
     let world = pool_of(&[8, 6], 1);
     let (mut drives, seen) = (world.drives.clone(), world.seen());
     drives[0].bytes += 5 << 20;
-    assert_eq!(World::open(drives, 2).unwrap().seen(), seen);
+    assert_eq!(ModelWorld::open(drives, 2).unwrap().seen(), seen);
 }
 
 #[test]
@@ -83,16 +86,16 @@ fn an_old_copy_of_a_drive_is_noticed() {
     let mut world = pool_of(&[8, 6], 1);
     let old = world.drives.clone();
     // After openings that it was not at.
-    let later = World::open(World::open(world.drives.clone(), 2).unwrap().drives, 3).unwrap().drives;
-    assert_eq!(refused(vec![old[0].clone(), later[1].clone()]), Fault::Stale("d0".into()));
-    assert_eq!(refused(vec![later[0].clone(), old[1].clone()]), Fault::Stale("d1".into()));
+    let later = ModelWorld::open(ModelWorld::open(world.drives.clone(), 2).unwrap().drives, 3).unwrap().drives;
+    assert_eq!(refused(vec![old[0].clone(), later[1].clone()]), PoolOpenError::Stale("d0".into()));
+    assert_eq!(refused(vec![later[0].clone(), old[1].clone()]), PoolOpenError::Stale("d1".into()));
     // After a change of both, by what home says of the other.
     world.request(&delete("b")).unwrap();
     world.request(&create("c", 7)).unwrap();
     let home = world.segments("c")[0].drive;
     let mut drives = world.drives.clone();
     drives[1 - home] = old[1 - home].clone();
-    assert!(matches!(refused(drives), Fault::Stale(_)));
+    assert!(matches!(refused(drives), PoolOpenError::Stale(_)));
 }
 
 #[test]
@@ -100,7 +103,7 @@ fn one_copy_will_do_and_none_will_not() {
     let world = pool_of(&[8, 6], 1);
     let seen = world.seen();
     let copy = |at: &u64, copy: u64| *at / (STRIPE / crate::BLOCK) as u64 % 2 == copy;
-    let damage = |drive: &mut Drive, which: u64, how: u8| {
+    let damage = |drive: &mut ModelDrive, which: u64, how: u8| {
         for (at, block) in drive.now.blocks.iter_mut().filter(|(at, _)| copy(at, which)) {
             match how {
                 0 => block.fill(0),
@@ -115,17 +118,17 @@ fn one_copy_will_do_and_none_will_not() {
             let mut drives = world.drives.clone();
             damage(&mut drives[(bad / 2) as usize], bad % 2, how);
             damage(&mut drives[(1 - bad / 2) as usize], 1 - bad % 2, how);
-            let again = World::open(drives, 2).unwrap();
+            let again = ModelWorld::open(drives, 2).unwrap();
             assert_eq!(again.seen(), seen, "{how} {bad}");
             // And the bad ones are good again.
             let mut drives = again.drives;
             damage(&mut drives[0], 1 - bad % 2, how);
-            assert_eq!(World::open(drives, 3).unwrap().seen(), seen);
+            assert_eq!(ModelWorld::open(drives, 3).unwrap().seen(), seen);
         }
         let mut drives = world.drives.clone();
         damage(&mut drives[1], 0, how);
         damage(&mut drives[1], 1, 1);
-        assert_eq!(refused(drives), Fault::Damaged("d1".into()));
+        assert_eq!(refused(drives), PoolOpenError::Damaged("d1".into()));
     }
 }
 
@@ -139,7 +142,7 @@ fn no_single_block_matters() {
         for at in world.drives[drive].now.blocks.keys() {
             let mut drives = world.drives.clone();
             drives[drive].now.blocks.get_mut(at).unwrap()[77] ^= 1;
-            assert_eq!(World::open(drives, 2).unwrap().seen(), seen, "drive {drive} block {at}");
+            assert_eq!(ModelWorld::open(drives, 2).unwrap().seen(), seen, "drive {drive} block {at}");
         }
     }
 }
@@ -148,10 +151,10 @@ fn no_single_block_matters() {
 fn what_cannot_be_read_is_damaged() {
     let world = pool_of(&[8], 1);
     let read = |fails: fn(u64) -> bool| {
-        let mut again = World::opening(world.drives.clone(), 2);
+        let mut again = ModelWorld::opening(world.drives.clone(), 2);
         loop {
             match again.next.clone() {
-                Some(Effect::Read { offset, .. }) if fails(offset) => {
+                Some(PoolEffect::Read { offset, .. }) if fails(offset) => {
                     again.next = Some(again.pool.apply(crate::model::failure()));
                 }
                 _ => {
@@ -165,7 +168,7 @@ fn what_cannot_be_read_is_damaged() {
     assert_eq!(read(|offset| offset == 0), Ok(world.seen()));
     assert_eq!(read(|offset| offset == STRIPE as u64), Ok(world.seen()));
     let all = read(|_| true).unwrap_err();
-    assert_eq!(all, Error::Fault(Fault::Unreadable("d0".into(), "Write Fault".into())));
+    assert_eq!(all, PoolError::Fault(PoolOpenError::Unreadable("d0".into(), "Write Fault".into())));
 }
 
 /// Who may not join, and what is then: as before.
@@ -173,25 +176,25 @@ fn what_cannot_be_read_is_damaged() {
 fn who_may_not_join_is_told_why() {
     let mut world = pool_of(&[8, 6], 1);
     let seen = world.seen();
-    let mut full = Drive::new(8);
+    let mut full = ModelDrive::new(8);
     full.now.blocks.insert(3, vec![7; crate::BLOCK]);
     let other = pool_of(&[8], 2).drives;
     let mut twin = world.drives[0].clone();
     twin.bytes += 1 << 20;
-    world.drives.extend([full, other[0].clone(), twin, Drive::new(2)]);
+    world.drives.extend([full, other[0].clone(), twin, ModelDrive::new(2)]);
     let before: Vec<_> = world.drives.iter().map(|d| d.now.clone()).collect();
     let mut told = |place: usize| {
         let request = join(&world, place, 50 + place as u64);
         match world.request(&request) {
-            Err(Error::Fault(fault)) => fault,
+            Err(PoolError::Fault(fault)) => fault,
             other => panic!("{place}: {other:?}"),
         }
     };
-    assert_eq!(told(2), Fault::Foreign("d2".into()));
-    assert!(matches!(told(3), Fault::Stranger(drive, _, _) if drive == "d3"));
-    assert_eq!(told(4), Fault::Duplicate("d0".into(), "d4".into()));
-    assert!(matches!(told(5), Fault::Small(..)));
-    assert!(matches!(told(1), Fault::Setup(_)));
+    assert_eq!(told(2), PoolOpenError::Foreign("d2".into()));
+    assert!(matches!(told(3), PoolOpenError::Stranger(drive, _, _) if drive == "d3"));
+    assert_eq!(told(4), PoolOpenError::Duplicate("d0".into(), "d4".into()));
+    assert!(matches!(told(5), PoolOpenError::Small(..)));
+    assert!(matches!(told(1), PoolOpenError::Setup(_)));
     assert!(world.drives.iter().map(|d| d.now.clone()).eq(before), "nothing was written");
     world.request(&delete("a")).unwrap();
     assert_eq!(world.seen().len() + 1, seen.len(), "and the pool goes on");
@@ -201,21 +204,21 @@ fn who_may_not_join_is_told_why() {
 #[test]
 fn drives_that_have_joined_need_not_be_named() {
     let mut world = pool_of(&[8, 6], 1);
-    world.drives.push(Drive::new(7));
+    world.drives.push(ModelDrive::new(7));
     let request = join(&world, 2, 60);
     world.request(&request).unwrap();
     world.request(&create("c", 5)).unwrap();
     world.scribble("c");
-    let mut full = Drive::new(8);
+    let mut full = ModelDrive::new(8);
     full.now.blocks.insert(3, vec![7; crate::BLOCK]);
     let mut drives = world.drives.clone();
-    drives.extend([full, pool_of(&[8], 2).drives[0].clone(), Drive::new(1), Drive::new(9)]);
+    drives.extend([full, pool_of(&[8], 2).drives[0].clone(), ModelDrive::new(1), ModelDrive::new(9)]);
     let mut setup = setup(&drives, 4);
     setup.drives.iter_mut().skip(2).for_each(|d| d.named = false);
     let mut pool = Pool::new(setup);
-    let next = Some(pool.apply(Event::Open));
+    let next = Some(pool.apply(PoolEvent::Open));
     let before: Vec<_> = drives[3..].iter().map(|d| d.now.clone()).collect();
-    let mut again = World { pool, drives, next };
+    let mut again = ModelWorld { pool, drives, next };
     again.finish().unwrap();
     assert_eq!((again.seen(), again.pool.spares()), (world.seen(), vec![]));
     assert!(again.drives[3..].iter().map(|d| d.now.clone()).eq(before), "nothing was written to them");
@@ -224,28 +227,28 @@ fn drives_that_have_joined_need_not_be_named() {
 /// The only drive that is named has left: the pool is where it was, and none is made on that drive.
 #[test]
 fn no_second_pool_is_made_beside_the_first() {
-    let mut world = World::open(vec![Drive::new(8)], 1).unwrap();
-    world.drives.push(Drive::new(6));
+    let mut world = ModelWorld::open(vec![ModelDrive::new(8)], 1).unwrap();
+    world.drives.push(ModelDrive::new(6));
     let joins = join(&world, 1, 60);
     world.request(&joins).unwrap();
-    world.request(&Request::Leave { drive: 0 }).unwrap();
+    world.request(&PoolRequest::Leave { drive: 0 }).unwrap();
     world.request(&create("a", 2)).unwrap();
     world.scribble("a");
     let before: Vec<_> = world.drives.iter().map(|d| d.now.clone()).collect();
-    let open = |drives: &[Drive], name: &str, named: [bool; 2]| {
+    let open = |drives: &[ModelDrive], name: &str, named: [bool; 2]| {
         let mut setup = setup(drives, 5);
         setup.name = name.into();
         setup.drives.iter_mut().zip(named).for_each(|(d, named)| d.named = named);
         let mut pool = Pool::new(setup);
-        let next = Some(pool.apply(Event::Open));
-        let mut world = World { pool, drives: drives.to_vec(), next };
+        let next = Some(pool.apply(PoolEvent::Open));
+        let mut world = ModelWorld { pool, drives: drives.to_vec(), next };
         world.finish().map(|_| world)
     };
     // A drive that has left, and one that is empty.
-    for first in [world.drives[0].clone(), Drive::new(8)] {
+    for first in [world.drives[0].clone(), ModelDrive::new(8)] {
         let drives = [first, world.drives[1].clone()];
         match open(&drives, "p", [true, false]) {
-            Err(Error::Fault(why @ Fault::Elsewhere(..))) => {
+            Err(PoolError::Fault(why @ PoolOpenError::Elsewhere(..))) => {
                 assert!(why.to_string().contains("name d1 in the pool's drives"), "{why}");
             }
             other => panic!("{:?}", other.map(|w| w.seen())),
@@ -255,18 +258,22 @@ fn no_second_pool_is_made_beside_the_first() {
     let again = open(&world.drives, "p", [true, true]).unwrap();
     assert_eq!((again.seen(), again.pool.spares()), (world.seen(), vec![0]));
     // A pool of another name is another pool.
-    let other = open(&[Drive::new(8), world.drives[1].clone()], "q", [true, false]).unwrap();
+    let other = open(&[ModelDrive::new(8), world.drives[1].clone()], "q", [true, false]).unwrap();
     assert_eq!((other.seen().len(), other.pool.name()), (0, "q"));
 }
 
 /// Carries out a request whose write, flush or unmapping of that number fails; `None`: it has not so many.
-fn failing(world: &World, request: &Request, at: usize) -> Option<(World, Result<crate::Answer, Error>)> {
+fn failing(
+    world: &ModelWorld,
+    request: &PoolRequest,
+    at: usize,
+) -> Option<(ModelWorld, Result<crate::PoolAnswer, PoolError>)> {
     let (mut world, mut left) = (world.clone(), at);
     world.begin(request);
     loop {
         match (&world.next, left) {
-            (Some(Effect::Finished(_)), _) => return None,
-            (Some(Effect::Read { .. }), _) => {}
+            (Some(PoolEffect::Finished(_)), _) => return None,
+            (Some(PoolEffect::Read { .. }), _) => {}
             (_, 0) => break,
             _ => left -= 1,
         }
@@ -278,15 +285,26 @@ fn failing(world: &World, request: &Request, at: usize) -> Option<(World, Result
 }
 
 /// A drive on which somebody has written what looks like a pool's metadata: so many entries, of an area of so many chunks.
-fn forged(entries: u32, area: u32, opens: u64) -> Drive {
-    let mut drive = Drive::new(4096);
+fn forged(entries: u32, area: u32, opens: u64) -> ModelDrive {
+    let mut drive = ModelDrive::new(4096);
     let member = Member { uuid: uuid(5), chunks: 4096 };
     for entry in 0..entries {
         let record = match entry {
             0 => {
                 let (pool, name, members) = (uuid(6), "p".into(), vec![member]);
                 let (phase, needs, known) = (Phase::Open, 0, vec![Known::default()]);
-                Record::Header(Header { opens, phase, needs, counter: 1, pool, name, drive: 0, area, members, known })
+                Record::Header(EntryHeader {
+                    opens,
+                    phase,
+                    needs,
+                    counter: 1,
+                    pool,
+                    name,
+                    drive: 0,
+                    area,
+                    members,
+                    known,
+                })
             }
             _ => Record::Drop(VolumeId(1)),
         };
@@ -303,9 +321,9 @@ fn forged(entries: u32, area: u32, opens: u64) -> Drive {
 fn what_is_read_of_a_drive_is_bounded_whatever_it_says() {
     // The metadata of 4 GiB have 2 MiB; looked at are 16.
     let drive = forged(6000, 4095, 1);
-    let (mut world, mut read) = (World::opening(vec![drive], 1), 0);
+    let (mut world, mut read) = (ModelWorld::opening(vec![drive], 1), 0);
     let outcome = loop {
-        read += u64::from(matches!(world.next, Some(Effect::Read { .. }))) * STRIPE as u64;
+        read += u64::from(matches!(world.next, Some(PoolEffect::Read { .. }))) * STRIPE as u64;
         if let Some(outcome) = world.step() {
             break outcome;
         }
@@ -314,18 +332,18 @@ fn what_is_read_of_a_drive_is_bounded_whatever_it_says() {
     for drive in [forged(1, u32::MAX, 1), forged(1, 0, 1), forged(1, 2, u64::MAX), forged(1, 2, 1 << 63)] {
         refused(vec![drive]);
     }
-    assert!(World::open(vec![forged(1, 2, 1)], 1).is_ok(), "what is sound is taken");
+    assert!(ModelWorld::open(vec![forged(1, 2, 1)], 1).is_ok(), "what is sound is taken");
 }
 
 /// A drive that cannot be written does not take the pool along: one that joins stays outside, one that leaves has left.
 #[test]
 fn a_drive_that_fails_as_it_comes_or_goes() {
     let mut world = pool_of(&[8, 6], 1);
-    world.drives.push(Drive::new(7));
+    world.drives.push(ModelDrive::new(7));
     let joins = join(&world, 2, 60);
     let mut joined = world.clone();
     joined.request(&joins).unwrap();
-    let leaves = Request::Leave { drive: 2 };
+    let leaves = PoolRequest::Leave { drive: 2 };
     // Back again: what is left on it says that it was the pool's.
     let mut back = joined.clone();
     back.request(&leaves).unwrap();
@@ -337,14 +355,14 @@ fn a_drive_that_fails_as_it_comes_or_goes() {
                 (Ok(_), None) if request == &joins => {
                     // It has joined, and none of it is free before it could be emptied.
                     assert!(matches!(after.pool.room(2), (room, 0, emptying) if room == emptying && room > 0), "{at}");
-                    let again = World::open(after.drives.clone(), 7).unwrap();
+                    let again = ModelWorld::open(after.drives.clone(), 7).unwrap();
                     assert!(matches!(again.pool.room(2), (room, free, 0) if room == free && room > 0), "{at}");
                     late += 1;
                     continue;
                 }
                 (Ok(_), None) => left += 1,
-                (Err(Error::NotWritten(drive, _)), None) if drive == "d2" => outside += 1,
-                (Err(Error::Broken(_)), Some(_)) => broken += 1,
+                (Err(PoolError::NotWritten(drive, _)), None) if drive == "d2" => outside += 1,
+                (Err(PoolError::Broken(_)), Some(_)) => broken += 1,
                 other => panic!("{at}: {other:?}"),
             }
             if after.pool.fault().is_none() {
@@ -354,7 +372,7 @@ fn a_drive_that_fails_as_it_comes_or_goes() {
                 after.request(&join(&after, 2, 70)).unwrap();
                 assert!(after.pool.drive(2).is_some(), "{at}");
             }
-            let again = World::open(after.drives.clone(), 7).unwrap();
+            let again = ModelWorld::open(after.drives.clone(), 7).unwrap();
             let seen = if after.pool.fault().is_none() { after.seen() } else { world.seen() };
             assert_eq!(again.seen(), seen, "{at}");
         }

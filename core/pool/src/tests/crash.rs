@@ -1,8 +1,8 @@
 //! A crash after every effect of every operation, with everything that may have become of what was not flushed: what is found is the
 //! old state or the new one, and nobody sees what was somebody else's.
 
-use crate::model::{Drive, World, create, delete, join, rename, resize};
-use crate::{Effect, Error, Request};
+use crate::model::{ModelDrive, ModelWorld, create, delete, join, rename, resize};
+use crate::{PoolEffect, PoolError, PoolRequest};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec;
@@ -12,7 +12,7 @@ pub(super) type Seen = BTreeMap<String, (String, Vec<u64>)>;
 
 /// Calls `f` with the drives as a crash may leave them now: whatever is not durable is lost, kept, or torn in halves, in all
 /// combinations where these are few; where they are many, all lost, all kept, each alone lost, kept or torn, and a cut at each place.
-pub(super) fn for_each_crash(drives: &[Drive], mut f: impl FnMut(Vec<Drive>)) {
+pub(super) fn for_each_crash(drives: &[ModelDrive], mut f: impl FnMut(Vec<ModelDrive>)) {
     let pending: usize = drives.iter().map(|d| d.pending.len()).sum();
     let mut with = |fate: &dyn Fn(usize) -> u8| {
         let mut before = 0;
@@ -40,11 +40,11 @@ pub(super) fn for_each_crash(drives: &[Drive], mut f: impl FnMut(Vec<Drive>)) {
 }
 
 /// Opens what a crash left, crashing that as well at every effect if `again`, and compares.
-pub(super) fn reopen(drives: Vec<Drive>, again: bool, allowed: &[Seen], seed: &mut u64, what: &str) {
+pub(super) fn reopen(drives: Vec<ModelDrive>, again: bool, allowed: &[Seen], seed: &mut u64, what: &str) {
     *seed += 1;
-    let mut world = World::opening(drives, *seed);
+    let mut world = ModelWorld::opening(drives, *seed);
     loop {
-        if again && !matches!(world.next, Some(Effect::Read { .. })) {
+        if again && !matches!(world.next, Some(PoolEffect::Read { .. })) {
             for_each_crash(&world.drives.clone(), |drives| reopen(drives, false, allowed, seed, what));
         }
         match world.step() {
@@ -69,7 +69,7 @@ pub(super) fn reopen(drives: Vec<Drive>, again: bool, allowed: &[Seen], seed: &m
 
 /// The old state and the new one, with everything that a change in its course may leave: a volume's words are its own, or zero where they
 /// are new or on their way out.
-fn crash_everywhere(world: &World, request: &Request, again: bool, seed: &mut u64) -> World {
+fn crash_everywhere(world: &ModelWorld, request: &PoolRequest, again: bool, seed: &mut u64) -> ModelWorld {
     let before = world.seen();
     let mut after = world.clone();
     after.request(request).unwrap();
@@ -92,14 +92,14 @@ fn crash_everywhere(world: &World, request: &Request, again: bool, seed: &mut u6
     after
 }
 
-pub(super) fn kind(effect: &Effect) -> String {
+pub(super) fn kind(effect: &PoolEffect) -> String {
     match effect {
-        Effect::Write { drive, offset, bytes } => alloc::format!("write {drive} {offset} {}", bytes.len()),
+        PoolEffect::Write { drive, offset, bytes } => alloc::format!("write {drive} {offset} {}", bytes.len()),
         other => alloc::format!("{other:?}"),
     }
 }
 
-pub(super) fn script() -> Vec<Request> {
+pub(super) fn script() -> Vec<PoolRequest> {
     vec![
         create("a", 2),
         create("b", 5),
@@ -115,9 +115,9 @@ pub(super) fn script() -> Vec<Request> {
     ]
 }
 
-fn run(sizes: &[u64], script: &[Request], again: bool, fill: bool) {
+fn run(sizes: &[u64], script: &[PoolRequest], again: bool, fill: bool) {
     let mut seed = 10;
-    let mut world = World::open(sizes.iter().map(|mib| Drive::new(*mib)).collect(), 1).unwrap();
+    let mut world = ModelWorld::open(sizes.iter().map(|mib| ModelDrive::new(*mib)).collect(), 1).unwrap();
     for request in script {
         if fill {
             // The next entry finds the copy full.
@@ -155,13 +155,13 @@ fn when_the_copies_are_full() {
 /// The making of a pool: it is made, or it can be.
 fn making(sizes: &[u64], again: bool) {
     let (mut seed, nothing) = (10, [Seen::new()]);
-    let mut old: Vec<Drive> = sizes.iter().map(|mib| Drive::new(*mib)).collect();
+    let mut old: Vec<ModelDrive> = sizes.iter().map(|mib| ModelDrive::new(*mib)).collect();
     // What was on the drives behind the metadata before.
     for drive in &mut old {
         drive.now.chunks.extend([(2, 7), (3, 8)]);
         drive.durable = drive.now.clone();
     }
-    let mut world = World::opening(old, 1);
+    let mut world = ModelWorld::opening(old, 1);
     loop {
         for_each_crash(&world.drives.clone(), |drives| reopen(drives, again, &nothing, &mut seed, "making"));
         if world.step().is_some() {
@@ -186,12 +186,12 @@ fn coming_and_going(again: bool, fill: bool) {
     // Crashes within crashes are many: then there are few drives.
     let sizes: &[u64] = if again { &[5] } else { &[6, 5] };
     let new = sizes.len();
-    let mut world = World::open(sizes.iter().map(|mib| Drive::new(*mib)).collect(), 1).unwrap();
+    let mut world = ModelWorld::open(sizes.iter().map(|mib| ModelDrive::new(*mib)).collect(), 1).unwrap();
     for (name, chunks) in [("a", 3), ("b", 4)] {
         world.request(&create(name, if again { 1 } else { chunks })).unwrap();
         world.scribble(name);
     }
-    let mut third = Drive::new(5);
+    let mut third = ModelDrive::new(5);
     // What was on it before, behind where the metadata will be.
     third.now.chunks.extend([(2, 7), (4, 8)]);
     third.durable = third.now.clone();
@@ -206,32 +206,32 @@ fn coming_and_going(again: bool, fill: bool) {
         world = crash_everywhere(&world, &create("c", 3), false, &mut seed);
         world.scribble("c");
         let used = world.segments("c").iter().map(|s| s.drive).next().unwrap();
-        let refused = world.clone().request(&Request::Leave { drive: used });
+        let refused = world.clone().request(&PoolRequest::Leave { drive: used });
         // "a" or "b" may lie there as well.
         let named = alloc::format!("d{used}");
-        assert!(matches!(&refused, Err(Error::InUse(drive, 1.., _)) if *drive == named), "{refused:?}");
+        assert!(matches!(&refused, Err(PoolError::InUse(drive, 1.., _)) if *drive == named), "{refused:?}");
         world = crash_everywhere(&world, &delete("c"), false, &mut seed);
         // Opened in another order, and the drive has the number that it had.
         let turned = world.drives.iter().rev().cloned().collect();
-        assert_eq!(World::open(turned, 7 + turn).unwrap().seen(), world.seen());
-        world = crash_everywhere(&world, &Request::Leave { drive: new }, again, &mut seed);
+        assert_eq!(ModelWorld::open(turned, 7 + turn).unwrap().seen(), world.seen());
+        world = crash_everywhere(&world, &PoolRequest::Leave { drive: new }, again, &mut seed);
         assert_eq!((world.pool.room(new), world.pool.drive(new)), ((0, 0, 0), None));
         assert_eq!(world.pool.spares(), [new]);
         // It is not needed any more.
-        let without = World::open(world.drives[..new].to_vec(), 8 + turn).unwrap();
+        let without = ModelWorld::open(world.drives[..new].to_vec(), 8 + turn).unwrap();
         assert_eq!(without.seen(), world.seen());
     }
-    assert!(matches!(world.request(&Request::Leave { drive: new }), Err(Error::NoMember(_))));
+    assert!(matches!(world.request(&PoolRequest::Leave { drive: new }), Err(PoolError::NoMember(_))));
     if again {
         return;
     }
     for name in ["a", "b"] {
         world.request(&delete(name)).unwrap();
     }
-    world.request(&Request::Leave { drive: 0 }).unwrap();
-    assert!(matches!(world.request(&Request::Leave { drive: 1 }), Err(Error::Last(_))));
+    world.request(&PoolRequest::Leave { drive: 0 }).unwrap();
+    assert!(matches!(world.request(&PoolRequest::Leave { drive: 1 }), Err(PoolError::Last(_))));
     world.request(&create("d", 3)).unwrap();
-    assert_eq!(World::open(world.drives.clone(), 9).unwrap().seen(), world.seen());
+    assert_eq!(ModelWorld::open(world.drives.clone(), 9).unwrap().seen(), world.seen());
 }
 
 #[test]

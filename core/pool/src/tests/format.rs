@@ -1,9 +1,9 @@
 //! The layout on the drives: golden bytes of versions 1 and 2 (`docs/reference/formats.md`).
 
 use crate::block::{Address, LAYOUT, OLDEST, decode, encode, payload, place};
-use crate::extent::{Extent, Run};
+use crate::extent::{ChunkRun, Extent};
 use crate::model::{crc32c, uuid};
-use crate::record::{Header, Home, Known, Member, Phase, Reach, Record};
+use crate::record::{EntryHeader, Home, Known, LogEnd, Member, Phase, Record};
 use crate::volume::VolumeId;
 use crate::{BLOCK, STRIPE, Uuid};
 use alloc::vec;
@@ -12,9 +12,9 @@ use proptest::prelude::*;
 
 /// What the oldest layout can say.
 fn oldest() -> Vec<Record> {
-    let extents = vec![Extent { logical: 3, run: Run { start: 0x0102_0304, len: 5 } }];
+    let extents = vec![Extent { logical: 3, run: ChunkRun { start: 0x0102_0304, len: 5 } }];
     vec![
-        Record::Header(Header {
+        Record::Header(EntryHeader {
             opens: 1,
             phase: Phase::Opening,
             needs: 0,
@@ -41,7 +41,7 @@ fn oldest() -> Vec<Record> {
         },
         Record::Part { id: VolumeId(5), version: 5, extents, home: None },
         Record::Drop(VolumeId(2)),
-        Record::Dirty(vec![Run { start: 10, len: 1 }]),
+        Record::Dirty(vec![ChunkRun { start: 10, len: 1 }]),
     ]
 }
 
@@ -50,15 +50,15 @@ fn records() -> Vec<Record> {
     let mut records = oldest();
     if let Record::Header(header) = &mut records[0] {
         (header.phase, header.needs) = (Phase::Closed, 0x0504_0302);
-        header.known[0] = Known { state: 6, reach: Reach { generation: 0x0908, entry: 0x0b0a } };
+        header.known[0] = Known { state: 6, reach: LogEnd { generation: 0x0908, entry: 0x0b0a } };
     }
     if let Record::Part { home: Some(home), .. } = &mut records[1] {
         home.copies = 2;
     }
     records.extend([
-        Record::State(Phase::Open, vec![(0x0d0c, Reach { generation: 0x0f0e, entry: 0x11 })]),
-        Record::Stale { id: VolumeId(0x12), drive: 0x13, runs: vec![Run { start: 0x14, len: 0x15 }] },
-        Record::References(vec![(Run { start: 0x16, len: 0x17 }, 0x18)]),
+        Record::State(Phase::Open, vec![(0x0d0c, LogEnd { generation: 0x0f0e, entry: 0x11 })]),
+        Record::Stale { id: VolumeId(0x12), drive: 0x13, runs: vec![ChunkRun { start: 0x14, len: 0x15 }] },
+        Record::References(vec![(ChunkRun { start: 0x16, len: 0x17 }, 0x18)]),
     ]);
     records
 }
@@ -80,9 +80,9 @@ fn golden_bytes() {
         assert_eq!(block[64..64 + bytes.len()], bytes);
         assert_eq!(block[BLOCK - 4..], crc32c(&block[..BLOCK - 4]).to_le_bytes());
         let found = decode(&block, 1, 16, crc32c);
-        assert!(matches!(found, crate::block::Found::Whole(b) if (b.generation, b.layout) == (9, layout)));
+        assert!(matches!(found, crate::block::BlockContents::Whole(b) if (b.generation, b.layout) == (9, layout)));
         for (copy, number) in [(0, 16), (1, 17)] {
-            assert!(matches!(decode(&block, copy, number, crc32c), crate::block::Found::Nothing));
+            assert!(matches!(decode(&block, copy, number, crc32c), crate::block::BlockContents::Nothing));
         }
     };
     golden(oldest(), OLDEST, GOLDEN_1, HEAD_1);
@@ -234,7 +234,9 @@ fn entries_of_several_blocks() {
     assert_eq!(blocks.len(), 3 * BLOCK);
     let mut read = Vec::new();
     for (i, block) in blocks.chunks(BLOCK).enumerate() {
-        let crate::block::Found::Whole(b) = decode(block, 0, 30 + i as u32, crc32c) else { panic!("block {i}") };
+        let crate::block::BlockContents::Whole(b) = decode(block, 0, 30 + i as u32, crc32c) else {
+            panic!("block {i}")
+        };
         assert_eq!((b.part, b.parts, b.entry, b.sum), (i as u32, 3, 3, crc32c(&bytes)));
         read.extend_from_slice(b.payload);
     }

@@ -3,9 +3,9 @@
 
 use super::crash::for_each_crash;
 use crate::drive::{Scan, scan};
-use crate::model::{Drive, World, crc32c, create, delete, failure, join, rename, resize};
+use crate::model::{ModelDrive, ModelWorld, crc32c, create, delete, failure, join, rename, resize};
 use crate::record::Phase;
-use crate::{Effect, Error, Fault, Request, STRIPE};
+use crate::{PoolEffect, PoolError, PoolOpenError, PoolRequest, STRIPE};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,15 +13,15 @@ use alloc::vec::Vec;
 /// The drives at some time, and what anybody saw of the pool then.
 struct Moment {
     what: String,
-    drives: Vec<Drive>,
+    drives: Vec<ModelDrive>,
     seen: super::crash::Seen,
 }
 
 /// What is asked of a pool of this many drives, with everything that it can be asked in it.
 fn history(sizes: &[u64]) -> Vec<Moment> {
-    let mut world = World::open(sizes.iter().map(|mib| Drive::new(*mib)).collect(), 1).unwrap();
+    let mut world = ModelWorld::open(sizes.iter().map(|mib| ModelDrive::new(*mib)).collect(), 1).unwrap();
     let mut moments = Vec::new();
-    let mut note = |world: &World, what: &str| {
+    let mut note = |world: &ModelWorld, what: &str| {
         let drives = world.drives.iter().map(|d| d.crash(|_| 1)).collect();
         moments.push(Moment { what: what.into(), drives, seen: world.seen() });
     };
@@ -40,7 +40,7 @@ fn history(sizes: &[u64]) -> Vec<Moment> {
             note(&world, &alloc::format!("{request:?}"));
         }
         if turn == 1 {
-            world.drives.push(Drive::new(5));
+            world.drives.push(ModelDrive::new(5));
             let joins = join(&world, last, 70);
             world.request(&joins).unwrap();
             note(&world, "joined");
@@ -49,38 +49,38 @@ fn history(sizes: &[u64]) -> Vec<Moment> {
             note(&world, "f");
             world.request(&delete("f")).unwrap();
             note(&world, "no f");
-            world.request(&Request::Leave { drive: last }).unwrap();
+            world.request(&PoolRequest::Leave { drive: last }).unwrap();
             note(&world, "left");
             world.drives.truncate(last);
-            world = World::open(world.drives, 60).unwrap();
+            world = ModelWorld::open(world.drives, 60).unwrap();
             note(&world, "opened without it");
         }
         // Sometimes it is closed before, sometimes it is killed.
         if turn != 1 {
-            world.request(&Request::Close).unwrap();
+            world.request(&PoolRequest::Close).unwrap();
             note(&world, "closed");
         }
-        world = World::open(world.drives, turn as u64 + 2).unwrap();
+        world = ModelWorld::open(world.drives, turn as u64 + 2).unwrap();
         note(&world, "opened");
     }
     moments
 }
 
 /// Opens drives of two times: refused by the name of the older one, or nothing is lost.
-fn mixed(drives: Vec<Drive>, old: usize, seen: &super::crash::Seen, what: &str) -> bool {
+fn mixed(drives: Vec<ModelDrive>, old: usize, seen: &super::crash::Seen, what: &str) -> bool {
     let before: Vec<_> = drives.iter().map(|d| d.now.clone()).collect();
-    let mut world = World::opening(drives, 99);
+    let mut world = ModelWorld::opening(drives, 99);
     match world.finish() {
         Ok(_) => {
             assert_eq!(&world.seen(), seen, "{what}: taken, and something is lost");
             false
         }
-        Err(Error::Fault(fault)) => {
+        Err(PoolError::Fault(fault)) => {
             let name = alloc::format!("d{old}");
             let named = match &fault {
-                Fault::Stale(drive) => *drive == name,
+                PoolOpenError::Stale(drive) => *drive == name,
                 // It was not one of the pool's yet, or not any more: the one that is is not there.
-                Fault::Missing(1, number, ..) => usize::from(*number) == old,
+                PoolOpenError::Missing(1, number, ..) => usize::from(*number) == old,
                 _ => false,
             };
             assert!(named, "{what}: {fault}");
@@ -92,7 +92,7 @@ fn mixed(drives: Vec<Drive>, old: usize, seen: &super::crash::Seen, what: &str) 
 }
 
 /// What a drive says of volumes.
-fn says(drive: &Drive) -> (u64, Vec<u8>) {
+fn says(drive: &ModelDrive) -> (u64, Vec<u8>) {
     let reach = [0u8, 1].map(|copy| {
         let block = |i: u64| {
             let at = i / 16 * 32 + u64::from(copy) * 16 + i % 16;
@@ -147,16 +147,16 @@ fn every_single_older_drive_is_refused_by_name() {
 /// A drive that has joined is told from what it was before, in both of its lives, and so are those that were there before it.
 #[test]
 fn a_drive_that_has_joined_is_no_exception() {
-    let mut world = World::open(vec![Drive::new(8), Drive::new(6)], 1).unwrap();
+    let mut world = ModelWorld::open(vec![ModelDrive::new(8), ModelDrive::new(6)], 1).unwrap();
     let before = world.drives.clone();
-    world.drives.push(Drive::new(5));
+    world.drives.push(ModelDrive::new(5));
     for turn in 0..2 {
         let request = join(&world, 2, 40 + turn);
         world.request(&request).unwrap();
         let joined = world.drives.clone();
         world.request(&create("c", 3)).unwrap();
         world.scribble("c");
-        world = World::open(world.drives, 50 + turn).unwrap();
+        world = ModelWorld::open(world.drives, 50 + turn).unwrap();
         let mut now = world.drives.clone();
         for old in 0..3 {
             let mut drives = now.clone();
@@ -170,7 +170,7 @@ fn a_drive_that_has_joined_is_no_exception() {
         }
         now.truncate(2);
         world.request(&delete("c")).unwrap();
-        world.request(&Request::Leave { drive: 2 }).unwrap();
+        world.request(&PoolRequest::Leave { drive: 2 }).unwrap();
         let left = world.drives.clone();
         for old in 0..2 {
             let mut drives = left.clone();
@@ -189,7 +189,7 @@ fn a_drive_that_has_joined_is_no_exception() {
 fn a_whole_set_of_one_time_is_taken() {
     for sizes in [&[8, 6][..], &[7, 6, 5]] {
         for (at, moment) in history(sizes).into_iter().enumerate() {
-            let again = World::open(moment.drives, 90);
+            let again = ModelWorld::open(moment.drives, 90);
             assert_eq!(again.map(|w| w.seen()).unwrap(), moment.seen, "{at} {:?}", moment.what);
         }
     }
@@ -197,23 +197,23 @@ fn a_whole_set_of_one_time_is_taken() {
 
 #[test]
 fn a_clean_end_is_told_from_a_crash() {
-    let clean = |drives: Vec<Drive>| {
-        let mut world = World::opening(drives, 9);
+    let clean = |drives: Vec<ModelDrive>| {
+        let mut world = ModelWorld::opening(drives, 9);
         match world.finish() {
-            Ok(crate::Answer::Open { clean, .. }) => clean,
+            Ok(crate::PoolAnswer::Open { clean, .. }) => clean,
             other => panic!("{other:?}"),
         }
     };
-    let mut world = World::open(vec![Drive::new(8), Drive::new(6)], 1).unwrap();
+    let mut world = ModelWorld::open(vec![ModelDrive::new(8), ModelDrive::new(6)], 1).unwrap();
     world.request(&create("a", 2)).unwrap();
     assert!(!clean(world.drives.clone()));
-    world.begin(&Request::Close);
+    world.begin(&PoolRequest::Close);
     let mut crashes = 0;
     while world.step().is_none() {
         for_each_crash(&world.drives.clone(), |drives| crashes += u32::from(!clean(drives)));
     }
     assert!(crashes > 4 && clean(world.drives.clone()));
-    assert_eq!(world.request(&create("b", 1)), Err(Error::Busy), "it is the last");
+    assert_eq!(world.request(&create("b", 1)), Err(PoolError::Busy), "it is the last");
 }
 
 /// What a drive was told when an opening was interrupted.
@@ -245,7 +245,7 @@ const CRASH_POINTS: [[Told; 3]; 8] = [
 ];
 
 /// What the drives have been told, read from their metadata.
-fn told(drives: &[Drive], opens: u64) -> [Told; 3] {
+fn told(drives: &[ModelDrive], opens: u64) -> [Told; 3] {
     core::array::from_fn(|i| {
         let copies = [0u8, 1].map(|copy| {
             let from = u64::from(copy) * 16;
@@ -266,7 +266,7 @@ fn told(drives: &[Drive], opens: u64) -> [Told; 3] {
 
 #[test]
 fn every_crash_point_of_an_opening_is_in_the_table_and_taken() {
-    let mut world = World::open(vec![Drive::new(7), Drive::new(6), Drive::new(5)], 1).unwrap();
+    let mut world = ModelWorld::open(vec![ModelDrive::new(7), ModelDrive::new(6), ModelDrive::new(5)], 1).unwrap();
     let ancient = world.drives.clone();
     for (name, chunks) in [("a", 2), ("wide", 7), ("b", 1)] {
         world.request(&create(name, chunks)).unwrap();
@@ -274,7 +274,7 @@ fn every_crash_point_of_an_opening_is_in_the_table_and_taken() {
     }
     let (before, seen) = (world.drives.clone(), world.seen());
     let opens = says(&before[0]).0 + 1;
-    let mut opening = World::opening(before.clone(), 2);
+    let mut opening = ModelWorld::opening(before.clone(), 2);
     let (mut found, mut refused) = (vec![CRASH_POINTS[0]], 0);
     loop {
         let over = opening.step().is_some();
@@ -286,7 +286,7 @@ fn every_crash_point_of_an_opening_is_in_the_table_and_taken() {
         let mut crashes = Vec::new();
         for_each_crash(&opening.drives.clone(), |drives| crashes.push(drives));
         for drives in crashes {
-            let again = World::open(drives.clone(), 3).unwrap_or_else(|why| panic!("{row:?}: {why}"));
+            let again = ModelWorld::open(drives.clone(), 3).unwrap_or_else(|why| panic!("{row:?}: {why}"));
             assert_eq!(again.seen(), seen, "{row:?}");
             // And at each of them an older drive is refused.
             for old in 0..3 {
@@ -307,8 +307,8 @@ fn every_crash_point_of_an_opening_is_in_the_table_and_taken() {
         for old in (0..3).filter(|old| which >> old & 1 != 0) {
             drives[old] = before[old].clone();
         }
-        match World::open(drives, 4) {
-            Err(Error::Fault(Fault::Stale(drive))) => {
+        match ModelWorld::open(drives, 4) {
+            Err(PoolError::Fault(PoolOpenError::Stale(drive))) => {
                 assert!(
                     (0..3).any(|old| which >> old & 1 != 0 && drive == alloc::format!("d{old}")),
                     "{which:b}: {drive}"
@@ -322,14 +322,14 @@ fn every_crash_point_of_an_opening_is_in_the_table_and_taken() {
 /// A drive that fails while the pool is opened does not make the others look old.
 #[test]
 fn an_opening_that_fails_can_be_tried_again() {
-    let world = World::open(vec![Drive::new(8), Drive::new(6)], 1).unwrap();
+    let world = ModelWorld::open(vec![ModelDrive::new(8), ModelDrive::new(6)], 1).unwrap();
     for at in 0.. {
-        let mut opening = World::opening(world.drives.clone(), 2);
+        let mut opening = ModelWorld::opening(world.drives.clone(), 2);
         let mut left = at;
         let failed = loop {
             match (&opening.next, left) {
-                (Some(Effect::Finished(_)), _) => break false,
-                (Some(Effect::Read { .. }), _) => {}
+                (Some(PoolEffect::Finished(_)), _) => break false,
+                (Some(PoolEffect::Read { .. }), _) => {}
                 (_, 0) => break true,
                 _ => left -= 1,
             }
@@ -343,7 +343,7 @@ fn an_opening_that_fails_can_be_tried_again() {
         }
         let _ = opening.pool.apply(failure());
         for_each_crash(&opening.drives.clone(), |drives| {
-            World::open(drives, 3).unwrap_or_else(|why| panic!("{at}: {why}"));
+            ModelWorld::open(drives, 3).unwrap_or_else(|why| panic!("{at}: {why}"));
         });
     }
 }

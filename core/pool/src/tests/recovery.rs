@@ -1,21 +1,25 @@
 //! A pool whose metadata could not be written: nothing is changed, until it has recovered, which it can as soon as its drives work.
 
 use super::crash::{Seen, for_each_crash, reopen, script};
-use crate::model::{Drive, World, create, delete, failure, join, rename, resize};
-use crate::{Answer, Effect, Error, Request};
+use crate::model::{ModelDrive, ModelWorld, create, delete, failure, join, rename, resize};
+use crate::{PoolAnswer, PoolEffect, PoolError, PoolRequest};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
 /// Carries out a request whose write, flush or unmapping of that number fails; `None`: it has not so many.
-fn failing(world: &World, request: &Request, at: usize) -> Option<(World, Result<Answer, Error>)> {
+fn failing(
+    world: &ModelWorld,
+    request: &PoolRequest,
+    at: usize,
+) -> Option<(ModelWorld, Result<PoolAnswer, PoolError>)> {
     let (mut world, mut left) = (world.clone(), at);
     world.begin(request);
     loop {
         match (&world.next, left) {
-            (Some(Effect::Finished(_)), _) => return None,
-            (Some(Effect::Read { .. }), _) => {}
+            (Some(PoolEffect::Finished(_)), _) => return None,
+            (Some(PoolEffect::Read { .. }), _) => {}
             (_, 0) => break,
             _ => left -= 1,
         }
@@ -27,21 +31,21 @@ fn failing(world: &World, request: &Request, at: usize) -> Option<(World, Result
 }
 
 /// A pool that is broken recovers: memory and drives say the same, which is the old state or the new one, and all goes on.
-fn recovers(mut broken: World, allowed: &[Seen], what: &str) -> World {
+fn recovers(mut broken: ModelWorld, allowed: &[Seen], what: &str) -> ModelWorld {
     let why = broken.pool.fault().cloned().expect("it is broken");
     assert_eq!(broken.request(&create("no", 1)), Err(why), "{what}: nothing is changed");
-    let answer = broken.request(&Request::Recover);
-    assert_eq!((answer, broken.pool.fault()), (Ok(Answer::Recovered), None), "{what}");
+    let answer = broken.request(&PoolRequest::Recover);
+    assert_eq!((answer, broken.pool.fault()), (Ok(PoolAnswer::Recovered), None), "{what}");
     broken.pool.check();
     let seen = broken.seen();
     assert!(allowed.contains(&seen), "{what}: {seen:?}");
-    let again = World::open(broken.drives.iter().map(|d| d.crash(|_| 0)).collect(), 77).unwrap();
+    let again = ModelWorld::open(broken.drives.iter().map(|d| d.crash(|_| 0)).collect(), 77).unwrap();
     assert_eq!(again.seen(), seen, "{what}: what memory says is what is on the drives");
     broken
 }
 
-fn everywhere(sizes: &[u64], script: &[Request], crash: bool) {
-    let mut world = World::open(sizes.iter().map(|mib| Drive::new(*mib)).collect(), 1).unwrap();
+fn everywhere(sizes: &[u64], script: &[PoolRequest], crash: bool) {
+    let mut world = ModelWorld::open(sizes.iter().map(|mib| ModelDrive::new(*mib)).collect(), 1).unwrap();
     let (mut seed, mut broken) = (100, 0);
     for request in script {
         let mut after = world.clone();
@@ -57,21 +61,21 @@ fn everywhere(sizes: &[u64], script: &[Request], crash: bool) {
             broken += 1;
             // The drive may have torn what it did not take.
             for_each_crash(&failed.drives.clone(), |drives| {
-                let torn = World { drives, ..failed.clone() };
+                let torn = ModelWorld { drives, ..failed.clone() };
                 let mut on = recovers(torn, &allowed, &what);
                 on.request(&create("z", 1)).unwrap();
                 assert_eq!(on.words("z"), [0], "{what}");
             });
             // It fails again, at each effect of the recovery, and recovers then.
             for again in 0.. {
-                let Some((twice, _)) = failing(&failed, &Request::Recover, again) else { break };
+                let Some((twice, _)) = failing(&failed, &PoolRequest::Recover, again) else { break };
                 if twice.pool.fault().is_some() {
                     recovers(twice, &allowed, &alloc::format!("{what}, then {again}"));
                 }
             }
             if crash {
                 let mut stepped = failed.clone();
-                stepped.begin(&Request::Recover);
+                stepped.begin(&PoolRequest::Recover);
                 while stepped.step().is_none() {
                     for_each_crash(&stepped.drives.clone(), |drives| reopen(drives, false, &allowed, &mut seed, &what));
                 }
@@ -98,13 +102,13 @@ fn and_from_every_crash_in_between() {
 /// Drives that join and leave: whatever has failed, they belong to the pool afterwards or they do not.
 #[test]
 fn with_drives_that_come_and_go() {
-    let mut world = World::open(vec![Drive::new(6), Drive::new(5)], 1).unwrap();
+    let mut world = ModelWorld::open(vec![ModelDrive::new(6), ModelDrive::new(5)], 1).unwrap();
     world.request(&create("a", 3)).unwrap();
     world.scribble("a");
-    world.drives.push(Drive::new(5));
+    world.drives.push(ModelDrive::new(5));
     let seen = world.seen();
     for _ in 0..2 {
-        for request in [join(&world, 2, 30), Request::Leave { drive: 2 }] {
+        for request in [join(&world, 2, 30), PoolRequest::Leave { drive: 2 }] {
             let mut broken = 0;
             for at in 0.. {
                 let Some((failed, _)) = failing(&world, &request, at) else { break };
@@ -114,9 +118,9 @@ fn with_drives_that_come_and_go() {
                 broken += 1;
                 let what = alloc::format!("{request:?}, effect {at}");
                 let mut on = recovers(failed, core::slice::from_ref(&seen), &what);
-                assert_eq!(on.pool.drive(2).is_some(), matches!(request, Request::Join { .. }), "{what}");
+                assert_eq!(on.pool.drive(2).is_some(), matches!(request, PoolRequest::Join { .. }), "{what}");
                 on.request(&create("b", 1)).unwrap();
-                assert_eq!(World::open(on.drives.clone(), 8).unwrap().seen(), on.seen(), "{what}");
+                assert_eq!(ModelWorld::open(on.drives.clone(), 8).unwrap().seen(), on.seen(), "{what}");
             }
             assert!(broken > 4);
             world.request(&request).unwrap();
@@ -127,12 +131,12 @@ fn with_drives_that_come_and_go() {
 /// A drive that stays broken: each try says so, and what there is goes on.
 #[test]
 fn not_before_the_drive_works() {
-    let mut world = World::open(vec![Drive::new(8), Drive::new(8)], 1).unwrap();
+    let mut world = ModelWorld::open(vec![ModelDrive::new(8), ModelDrive::new(8)], 1).unwrap();
     world.request(&create("a", 2)).unwrap();
     let (mut failed, _) = failing(&world, &delete("a"), 0).unwrap();
     for _ in 0..3 {
-        let (again, result) = failing(&failed, &Request::Recover, 1).unwrap();
-        assert!(matches!(result, Err(Error::Broken(_))), "{result:?}");
+        let (again, result) = failing(&failed, &PoolRequest::Recover, 1).unwrap();
+        assert!(matches!(result, Err(PoolError::Broken(_))), "{result:?}");
         assert_eq!(again.seen(), world.seen());
         failed = again;
     }
@@ -140,7 +144,7 @@ fn not_before_the_drive_works() {
     on.request(&delete("a")).unwrap();
     assert!(on.seen().is_empty());
     // Of a pool that is well it asks nothing but to write what is there already.
-    assert_eq!(on.request(&Request::Recover), Ok(Answer::Recovered));
+    assert_eq!(on.request(&PoolRequest::Recover), Ok(PoolAnswer::Recovered));
     on.request(&create("b", 1)).unwrap();
 }
 
@@ -152,7 +156,7 @@ proptest! {
         sizes in proptest::collection::vec(4u64..12, 1..4),
         ops in proptest::collection::vec((0u8..5, 0u32..9, 0usize..14, 0u8..4), 1..24),
     ) {
-        let mut world = World::open(sizes.iter().map(|mib| Drive::new(*mib)).collect(), 1).unwrap();
+        let mut world = ModelWorld::open(sizes.iter().map(|mib| ModelDrive::new(*mib)).collect(), 1).unwrap();
         for (i, (op, chunks, fails, fate)) in ops.into_iter().enumerate() {
             let name = ["a", "b", "c"][(chunks % 3) as usize];
             let request = match op {
@@ -168,7 +172,7 @@ proptest! {
             world = match failing(&world, &request, fails) {
                 Some((failed, _)) if failed.pool.fault().is_some() => {
                     let drives = failed.drives.iter().map(|d| d.crash(|n| (n as u8 + fate) % 4)).collect();
-                    let torn = World { drives, ..failed };
+                    let torn = ModelWorld { drives, ..failed };
                     recovers(torn, &[before, after.seen()], "any")
                 }
                 Some((failed, _)) => failed,
@@ -178,7 +182,7 @@ proptest! {
             let names: Vec<String> = world.seen().into_keys().collect();
             names.iter().for_each(|name| world.scribble(name));
             if fate == 3 {
-                world = World::open(world.drives, i as u64 + 2).unwrap();
+                world = ModelWorld::open(world.drives, i as u64 + 2).unwrap();
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What is asked of a pool that is up, against a naive one.
 
-use crate::model::{Drive, World, create, delete, failure, rename, resize};
-use crate::{Answer, Effect, Error, Event, Request};
+use crate::model::{ModelDrive, ModelWorld, create, delete, failure, rename, resize};
+use crate::{PoolAnswer, PoolEffect, PoolError, PoolEvent, PoolRequest};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -11,9 +11,9 @@ use proptest::prelude::*;
 
 #[test]
 fn volumes_come_change_and_go() {
-    let mut world = World::open(vec![Drive::new(16), Drive::new(8)], 1).unwrap();
+    let mut world = ModelWorld::open(vec![ModelDrive::new(16), ModelDrive::new(8)], 1).unwrap();
     assert_eq!((world.pool.room(0), world.pool.room(1)), ((14, 14, 0), (6, 6, 0)));
-    assert!(matches!(world.request(&create("a", 4)), Ok(Answer::Volume(_))));
+    assert!(matches!(world.request(&create("a", 4)), Ok(PoolAnswer::Volume(_))));
     world.scribble("a");
     // On one drive while there is room, on both when there is not.
     world.request(&create("b", 5)).unwrap();
@@ -27,18 +27,18 @@ fn volumes_come_change_and_go() {
     assert!(world.words("a")[..4].iter().all(|w| *w != 0));
     world.scribble("a");
     world.request(&rename("a", "z")).unwrap();
-    assert_eq!(world.request(&delete("a")), Err(Error::Unknown("a".into())));
+    assert_eq!(world.request(&delete("a")), Err(PoolError::Unknown("a".into())));
     world.request(&delete("z")).unwrap();
     world.request(&create("a", 12)).unwrap();
     assert_eq!(world.words("a"), [0; 12]);
     let before = world.seen();
-    let again = World::open(world.drives, 2).unwrap();
+    let again = ModelWorld::open(world.drives, 2).unwrap();
     assert_eq!(again.seen(), before);
 }
 
 #[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
-    let mut world = World::open(vec![Drive::new(8)], 1).unwrap();
+    let mut world = ModelWorld::open(vec![ModelDrive::new(8)], 1).unwrap();
     world.request(&create("a", 2)).unwrap();
     let before = (world.seen(), world.drives[0].now.clone());
     let long = "x".repeat(65);
@@ -51,7 +51,10 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         (create(&long, 1), "64 characters"),
         (create("../b", 1), "begins with a letter"),
         (create("b c", 1), "begins with a letter"),
-        (Request::Create { name: "b".into(), tenant: "x/y".into(), uuid: crate::Uuid([1; 16]), chunks: 1 }, "\"x/y\""),
+        (
+            PoolRequest::Create { name: "b".into(), tenant: "x/y".into(), uuid: crate::Uuid([1; 16]), chunks: 1 },
+            "\"x/y\"",
+        ),
         (resize("b", 1), "there is no volume \"b\""),
         (resize("a", 7), "5 MiB are wanted and 4 MiB are free"),
         (resize("a", 0), "at least 1 MiB"),
@@ -70,29 +73,29 @@ use alloc::string::ToString;
 
 #[test]
 fn nothing_is_changed_after_a_write_that_failed() {
-    let mut world = World::open(vec![Drive::new(8)], 1).unwrap();
+    let mut world = ModelWorld::open(vec![ModelDrive::new(8)], 1).unwrap();
     world.request(&create("a", 2)).unwrap();
     world.begin(&create("b", 1));
-    assert!(matches!(world.next, Some(Effect::Write { .. })));
-    let Effect::Finished(Err(why)) = world.pool.apply(failure()) else { panic!("it is over") };
+    assert!(matches!(world.next, Some(PoolEffect::Write { .. })));
+    let PoolEffect::Finished(Err(why)) = world.pool.apply(failure()) else { panic!("it is over") };
     assert!(why.to_string().contains("could not be written (Write Fault)"), "{why}");
     assert_eq!(world.request(&create("c", 1)), Err(why.clone()));
     assert_eq!(world.pool.fault(), Some(&why));
     assert_eq!(world.pool.volumes().len(), 1, "what there is goes on");
-    let again = World::open(world.drives, 2).unwrap();
+    let again = ModelWorld::open(world.drives, 2).unwrap();
     assert_eq!(again.pool.volumes().len(), 1);
 }
 
 /// Carries out everything; what is unmapped, or (`flush`) the flush of that, fails.
-fn without_unmapping(world: &mut World, flush: bool) -> Result<Answer, Error> {
+fn without_unmapping(world: &mut ModelWorld, flush: bool) -> Result<PoolAnswer, PoolError> {
     let mut unmapped = false;
     loop {
         let fails = match world.next {
-            Some(Effect::Unmap { .. }) => {
+            Some(PoolEffect::Unmap { .. }) => {
                 unmapped = true;
                 !flush
             }
-            Some(Effect::Flush { .. }) => core::mem::take(&mut unmapped) && flush,
+            Some(PoolEffect::Flush { .. }) => core::mem::take(&mut unmapped) && flush,
             _ => false,
         };
         if fails {
@@ -107,7 +110,7 @@ fn without_unmapping(world: &mut World, flush: bool) -> Result<Answer, Error> {
 #[test]
 fn what_cannot_be_deallocated_stays_unused_and_keeps_nobody_from_starting() {
     for flush in [false, true] {
-        let mut world = World::open(vec![Drive::new(10), Drive::new(10)], 1).unwrap();
+        let mut world = ModelWorld::open(vec![ModelDrive::new(10), ModelDrive::new(10)], 1).unwrap();
         world.request(&create("a", 12)).unwrap();
         world.request(&create("b", 2)).unwrap();
         world.scribble("a");
@@ -116,17 +119,17 @@ fn what_cannot_be_deallocated_stays_unused_and_keeps_nobody_from_starting() {
         without_unmapping(&mut world, flush).unwrap();
         world.begin(&delete("a"));
         without_unmapping(&mut world, flush).unwrap();
-        let emptying = |world: &World| world.pool.room(0).2 + world.pool.room(1).2;
+        let emptying = |world: &ModelWorld| world.pool.room(0).2 + world.pool.room(1).2;
         assert_eq!((world.pool.fault(), emptying(&world)), (None, 12));
         world.request(&create("c", 2)).unwrap();
         assert_eq!(world.words("c"), [0; 2]);
         let none = world.request(&create("d", 1));
-        assert!(matches!(none, Err(Error::Space(1, 0))), "{none:?}");
-        let mut again = World::opening(world.drives, 2);
+        assert!(matches!(none, Err(PoolError::Space(1, 0))), "{none:?}");
+        let mut again = ModelWorld::opening(world.drives, 2);
         without_unmapping(&mut again, flush).unwrap();
         assert_eq!((again.pool.fault(), emptying(&again)), (None, 12));
         assert_eq!(again.words("b").iter().filter(|w| **w != 0).count(), 2);
-        let mut third = World::open(again.drives, 3).unwrap();
+        let mut third = ModelWorld::open(again.drives, 3).unwrap();
         assert_eq!(emptying(&third), 0);
         third.request(&create("d", 12)).unwrap();
         assert_eq!(third.words("d"), [0; 12]);
@@ -135,19 +138,19 @@ fn what_cannot_be_deallocated_stays_unused_and_keeps_nobody_from_starting() {
 
 #[test]
 fn one_thing_at_a_time() {
-    let mut world = World::opening(vec![Drive::new(8)], 1);
-    assert_eq!(world.pool.apply(Event::Request(create("a", 1))), Effect::Finished(Err(Error::Busy)));
+    let mut world = ModelWorld::opening(vec![ModelDrive::new(8)], 1);
+    assert_eq!(world.pool.apply(PoolEvent::Request(create("a", 1))), PoolEffect::Finished(Err(PoolError::Busy)));
     world.finish().unwrap();
-    assert_eq!(world.pool.apply(Event::Open), Effect::Finished(Err(Error::Busy)));
+    assert_eq!(world.pool.apply(PoolEvent::Open), PoolEffect::Finished(Err(PoolError::Busy)));
     world.begin(&create("a", 1));
-    assert_eq!(world.pool.apply(Event::Request(create("b", 1))), Effect::Finished(Err(Error::Busy)));
+    assert_eq!(world.pool.apply(PoolEvent::Request(create("b", 1))), PoolEffect::Finished(Err(PoolError::Busy)));
     world.finish().unwrap();
     assert_eq!(world.pool.volumes().len(), 1);
 }
 
 #[test]
 fn the_log_is_begun_anew_when_it_is_full() {
-    let mut world = World::open(vec![Drive::new(8), Drive::new(8)], 1).unwrap();
+    let mut world = ModelWorld::open(vec![ModelDrive::new(8), ModelDrive::new(8)], 1).unwrap();
     world.request(&create("v", 10)).unwrap();
     for i in 0..600 {
         let (from, to) = if i % 2 == 0 { ("v", "w") } else { ("w", "v") };
@@ -155,29 +158,29 @@ fn the_log_is_begun_anew_when_it_is_full() {
     }
     world.scribble("v");
     let before = world.seen();
-    assert_eq!(World::open(world.drives, 2).unwrap().seen(), before);
+    assert_eq!(ModelWorld::open(world.drives, 2).unwrap().seen(), before);
 }
 
 /// As many volumes as fit, with the longest names.
 #[test]
 fn the_metadata_have_room_for_a_volume_a_chunk() {
-    let mut world = World::open(vec![Drive::new(2050)], 1).unwrap();
+    let mut world = ModelWorld::open(vec![ModelDrive::new(2050)], 1).unwrap();
     let name = |i: u32| format!("{i:064}");
     for i in 0..2048 {
         let tenant = "t".repeat(64);
-        world.begin(&Request::Create { name: name(i), tenant, uuid: crate::Uuid([i as u8; 16]), chunks: 1 });
+        world.begin(&PoolRequest::Create { name: name(i), tenant, uuid: crate::Uuid([i as u8; 16]), chunks: 1 });
         while world.step().is_none() {}
     }
     world.pool.check();
     assert_eq!((world.pool.volumes().len(), world.pool.room(0).1), (2048, 0));
-    let again = World::open(world.drives, 2).unwrap();
+    let again = ModelWorld::open(world.drives, 2).unwrap();
     assert_eq!(again.pool.volumes().len(), 2048);
     assert!(again.pool.volume(&name(2047)).is_some());
 }
 
 #[derive(Clone, Debug)]
 enum Op {
-    Ask(Request),
+    Ask(PoolRequest),
     Reopen,
 }
 
@@ -193,24 +196,24 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// What everybody sees, as a naive pool has it: words by volume, and how much there is in all.
-fn naive(seen: &mut BTreeMap<String, Vec<u64>>, room: usize, request: &Request) -> bool {
+fn naive(seen: &mut BTreeMap<String, Vec<u64>>, room: usize, request: &PoolRequest) -> bool {
     let free = room - seen.values().map(Vec::len).sum::<usize>();
     match request {
-        Request::Create { name, chunks, .. } => {
+        PoolRequest::Create { name, chunks, .. } => {
             let may = !seen.contains_key(name) && *chunks > 0 && *chunks as usize <= free;
             if may {
                 seen.insert(name.clone(), vec![0; *chunks as usize]);
             }
             may
         }
-        Request::Resize { name, chunks } => match seen.get_mut(name) {
+        PoolRequest::Resize { name, chunks } => match seen.get_mut(name) {
             Some(words) if *chunks > 0 && *chunks as usize <= words.len() + free => {
                 words.resize(*chunks as usize, 0);
                 true
             }
             _ => false,
         },
-        Request::Rename { name, to } => {
+        PoolRequest::Rename { name, to } => {
             let may = seen.contains_key(name) && !seen.contains_key(to);
             if may {
                 let words = seen.remove(name).unwrap();
@@ -218,8 +221,8 @@ fn naive(seen: &mut BTreeMap<String, Vec<u64>>, room: usize, request: &Request) 
             }
             may
         }
-        Request::Delete { name } => seen.remove(name).is_some(),
-        Request::Join { .. } | Request::Leave { .. } | Request::Recover | Request::Close => {
+        PoolRequest::Delete { name } => seen.remove(name).is_some(),
+        PoolRequest::Join { .. } | PoolRequest::Leave { .. } | PoolRequest::Recover | PoolRequest::Close => {
             unreachable!("none of the requests here")
         }
     }
@@ -232,9 +235,9 @@ proptest! {
         sizes in proptest::collection::vec(3u64..20, 1..4),
         ops in proptest::collection::vec(op(), 1..40),
     ) {
-        let drives: Vec<Drive> = sizes.iter().map(|mib| Drive::new(*mib)).collect();
+        let drives: Vec<ModelDrive> = sizes.iter().map(|mib| ModelDrive::new(*mib)).collect();
         let room = sizes.iter().map(|mib| *mib as usize - 2).sum();
-        let mut world = World::open(drives, 1).unwrap();
+        let mut world = ModelWorld::open(drives, 1).unwrap();
         let mut oracle: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for (i, op) in ops.into_iter().enumerate() {
             match op {
@@ -249,7 +252,7 @@ proptest! {
                         oracle.insert(name.clone(), world.words(&name));
                     }
                 }
-                Op::Reopen => world = World::open(world.drives, i as u64 + 2).unwrap(),
+                Op::Reopen => world = ModelWorld::open(world.drives, i as u64 + 2).unwrap(),
             }
             prop_assert_eq!(world.pool.volumes().len(), oracle.len());
         }

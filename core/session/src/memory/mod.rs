@@ -11,12 +11,12 @@ pub mod model;
 
 use core::fmt;
 use core::sync::atomic::Ordering;
-use weir_journal::Words;
+use weir_journal::JournalMemory;
 use weir_spec::vfio_user::errno;
 
 /// An access that the memory cannot serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum MemoryFault {
     /// No region, or not one region alone, covers it.
     Unmapped,
     /// It goes beyond its window.
@@ -27,18 +27,18 @@ pub enum Fault {
     Stale,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for MemoryFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Fault::Unmapped => "the address is not in any memory region",
-            Fault::OutOfWindow => "the access goes beyond its window",
-            Fault::Misaligned => "the address is not aligned",
-            Fault::Stale => "the memory region was removed",
+            MemoryFault::Unmapped => "the address is not in any memory region",
+            MemoryFault::OutOfWindow => "the access goes beyond its window",
+            MemoryFault::Misaligned => "the address is not aligned",
+            MemoryFault::Stale => "the memory region was removed",
         })
     }
 }
 
-impl core::error::Error for Fault {}
+impl core::error::Error for MemoryFault {}
 
 /// Why memory could not be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl core::error::Error for MapError {}
 
 /// Words whose bits somebody else clears while we set them: a dirty log.
 pub trait Bits {
-    /// Sets bits of a word, one of [`Words::count`], atomically, after everything that was written before.
+    /// Sets bits of a word, one of [`JournalMemory::count`], atomically, after everything that was written before.
     fn set(&self, at: usize, bits: u64);
 }
 
@@ -90,33 +90,33 @@ pub trait Memory {
     /// A resolved range; see the module.
     type Window: Copy + fmt::Debug;
     /// What a journal of what is in flight lies in, and a dirty log: a memory of its own, beside the guest's.
-    type Words: Words + Bits + Clone;
+    type Words: JournalMemory + Bits + Clone;
 
     /// Resolves `len` bytes at `address`, which must lie in one region.
-    fn window(&self, address: u64, len: usize) -> Result<Self::Window, Fault>;
+    fn window(&self, address: u64, len: usize) -> Result<Self::Window, MemoryFault>;
     /// Loads 16 bits at `at` in the window.
-    fn load16(&self, window: &Self::Window, at: usize, order: Ordering) -> Result<u16, Fault>;
+    fn load16(&self, window: &Self::Window, at: usize, order: Ordering) -> Result<u16, MemoryFault>;
     /// Loads 64 bits at `at` in the window.
-    fn load64(&self, window: &Self::Window, at: usize, order: Ordering) -> Result<u64, Fault>;
+    fn load64(&self, window: &Self::Window, at: usize, order: Ordering) -> Result<u64, MemoryFault>;
     /// Stores 16 bits at `at` in the window.
-    fn store16(&self, window: &Self::Window, at: usize, value: u16, order: Ordering) -> Result<(), Fault>;
+    fn store16(&self, window: &Self::Window, at: usize, value: u16, order: Ordering) -> Result<(), MemoryFault>;
     /// Stores 64 bits at `at` in the window; it must be 4-byte aligned only, and may be seen in two halves.
-    fn store_pair32(&self, window: &Self::Window, at: usize, low: u32, high: u32) -> Result<(), Fault>;
+    fn store_pair32(&self, window: &Self::Window, at: usize, low: u32, high: u32) -> Result<(), MemoryFault>;
     /// Stores 64 bits at `at` in the window.
-    fn store64(&self, window: &Self::Window, at: usize, value: u64, order: Ordering) -> Result<(), Fault>;
+    fn store64(&self, window: &Self::Window, at: usize, value: u64, order: Ordering) -> Result<(), MemoryFault>;
     /// Copies out; the range may span adjacent regions.
-    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault>;
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), MemoryFault>;
     /// Copies in; the range may span adjacent regions.
-    fn write(&self, address: u64, from: &[u8]) -> Result<(), Fault>;
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), MemoryFault>;
     /// Copies 16 bytes, a header or a descriptor of any alignment.
     #[inline]
-    fn read_entry(&self, address: u64) -> Result<[u8; 16], Fault> {
+    fn read_entry(&self, address: u64) -> Result<[u8; 16], MemoryFault> {
         let mut b = [0; 16];
         self.read(address, &mut b)?;
         Ok(b)
     }
     /// Loads 32 bits at `at` in the window: the low or the high half of two 16-bit fields that belong together.
-    fn load32(&self, window: &Self::Window, at: usize, order: Ordering) -> Result<u32, Fault>;
+    fn load32(&self, window: &Self::Window, at: usize, order: Ordering) -> Result<u32, MemoryFault>;
     /// Hints that the bytes are needed soon. Never faults.
     #[inline]
     fn prefetch(&self, _address: u64, _len: usize) {}

@@ -14,7 +14,7 @@ pub const DEPTH_MAX: u32 = 4096;
 
 /// Settings of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct ConnectionSettings {
     /// Header digests are granted to a host that asks.
     pub header_digest: bool,
     /// Data digests are granted to a host that asks.
@@ -40,7 +40,7 @@ pub struct Settings {
     pub close_timeout: Nanos,
 }
 
-impl Default for Settings {
+impl Default for ConnectionSettings {
     fn default() -> Self {
         Self {
             header_digest: true,
@@ -58,7 +58,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl ConnectionSettings {
     /// The nearest settings that the standard permits.
     #[must_use]
     pub fn lawful(mut self) -> Self {

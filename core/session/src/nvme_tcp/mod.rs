@@ -10,8 +10,8 @@
 //! reads fits behind what waits for the socket. A host that does not send, or does not read, has its own commands waiting
 //! here and costs the drive nothing.
 //!
-//! States of a connection: [`State::AwaitsIcReq`] → [`State::Running`] → [`State::Quiescing`] (a C2HTermReq is
-//! on its way; everything received is ignored; buffers stay until their commands are answered) → [`State::Closed`].
+//! States of a connection: [`ConnectionState::AwaitsIcReq`] → [`ConnectionState::Running`] → [`ConnectionState::Quiescing`] (a C2HTermReq is
+//! on its way; everything received is ignored; buffers stay until their commands are answered) → [`ConnectionState::Closed`].
 //!
 //! What is not an error of the connection but of one command (a data digest, an SGL of the wrong kind or length) leaves the
 //! connection standing: whoever reads or writes that command's data gets the status to complete it with.
@@ -34,8 +34,8 @@ mod saved_tests;
 mod tests;
 
 pub use budget::Budget;
-pub use config::{DEPTH_MAX, IN_CAPSULE, MAX_TRANSFER, Settings};
-pub use saved::{Head as SavedHead, RequestRecord, SavedError, VERSION as SAVED_VERSION};
+pub use config::{ConnectionSettings, DEPTH_MAX, IN_CAPSULE, MAX_TRANSFER};
+pub use saved::{Head as SavedHead, RequestRecord, SavedConnectionError, VERSION as SAVED_VERSION};
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -54,7 +54,7 @@ use zerocopy::little_endian::{U16, U32};
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ConnectionState {
     /// Nothing but an ICReq is accepted.
     AwaitsIcReq,
     /// Capsules flow.
@@ -80,7 +80,7 @@ pub enum Closed {
 
 /// A command all of whose data is here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Command {
+pub struct ReadyCommand {
     /// Its place, less than the depth; names it until [`Connection::respond`].
     pub tag: u16,
     /// Its submission queue entry.
@@ -90,8 +90,8 @@ pub struct Command {
 /// The controller's end of one connection.
 #[derive(Debug)]
 pub struct Connection<D> {
-    settings: Settings,
-    state: State,
+    settings: ConnectionSettings,
+    state: ConnectionState,
     deadline: Nanos,
     table: Table,
     rx: Rx,
@@ -115,11 +115,11 @@ pub struct Connection<D> {
 
 impl<D: Digest> Connection<D> {
     /// Accepted at `now`; nothing has been received.
-    pub fn new(now: Nanos, settings: Settings) -> Self {
+    pub fn new(now: Nanos, settings: ConnectionSettings) -> Self {
         let settings = settings.lawful();
         Self {
             settings,
-            state: State::AwaitsIcReq,
+            state: ConnectionState::AwaitsIcReq,
             deadline: now.saturating_add(settings.icreq_timeout),
             table: Table::new(2),
             rx: Rx::new(),
@@ -149,13 +149,13 @@ impl<D: Digest> Connection<D> {
     }
 
     /// Where the connection is in its life.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ConnectionState {
         self.state
     }
 
     /// Whether capsules flow.
     pub fn is_running(&self) -> bool {
-        self.state == State::Running
+        self.state == ConnectionState::Running
     }
 
     /// When [`tick`](Self::tick) is due.
@@ -169,29 +169,31 @@ impl<D: Digest> Connection<D> {
             return;
         }
         match self.state {
-            State::AwaitsIcReq => self.set_state(State::Closed(Closed::Silent)),
-            State::Quiescing(_) => self.set_state(State::Closed(Closed::Lingering)),
-            State::Running | State::Closed(_) => self.deadline = Nanos::NEVER,
+            ConnectionState::AwaitsIcReq => self.set_state(ConnectionState::Closed(Closed::Silent)),
+            ConnectionState::Quiescing(_) => self.set_state(ConnectionState::Closed(Closed::Lingering)),
+            ConnectionState::Running | ConnectionState::Closed(_) => self.deadline = Nanos::NEVER,
         }
     }
 
     /// Gives the connection up: nothing is sent or received any more.
     pub fn close(&mut self) {
-        if !matches!(self.state, State::Closed(_)) {
-            self.set_state(State::Closed(Closed::ByUs));
+        if !matches!(self.state, ConnectionState::Closed(_)) {
+            self.set_state(ConnectionState::Closed(Closed::ByUs));
         }
     }
 
-    fn set_state(&mut self, to: State) {
+    fn set_state(&mut self, to: ConnectionState) {
         debug_assert!(
             matches!(
                 (self.state, to),
-                (State::AwaitsIcReq, _) | (State::Running, State::Quiescing(_)) | (_, State::Closed(_))
+                (ConnectionState::AwaitsIcReq, _)
+                    | (ConnectionState::Running, ConnectionState::Quiescing(_))
+                    | (_, ConnectionState::Closed(_))
             ),
             "from {:?} to {to:?}",
             self.state
         );
-        if !matches!(to, State::Quiescing(_)) {
+        if !matches!(to, ConnectionState::Quiescing(_)) {
             self.deadline = Nanos::NEVER;
         }
         self.state = to;
@@ -211,14 +213,14 @@ impl<D: Digest> Connection<D> {
     }
 
     /// The next eligible command; it is with the drive until [`respond`](Self::respond).
-    pub fn next_command(&mut self) -> Option<Command> {
-        if self.state != State::Running {
+    pub fn next_command(&mut self) -> Option<ReadyCommand> {
+        if self.state != ConnectionState::Running {
             return None;
         }
         let tag = self.ready.pop_front()?;
         let r = self.table.get_mut(tag)?;
         r.stage = Stage::Executing;
-        Some(Command { tag, sqe: r.sqe })
+        Some(ReadyCommand { tag, sqe: r.sqe })
     }
 
     /// Commands that are with the drive or on their way to it.
@@ -257,7 +259,7 @@ impl<D: Digest> Connection<D> {
     /// # Errors
     /// The status to complete the command with: its SGL is of the wrong kind or too short, or there is no such command.
     pub fn write_data(&mut self, tag: u16, offset: u32, from: &[u8]) -> Result<(), Status> {
-        let running = self.state == State::Running;
+        let running = self.state == ConnectionState::Running;
         let r = self.table.get_mut(tag).filter(|r| r.stage == Stage::Executing).ok_or(Status::INTERNAL_ERROR)?;
         if let Some(status) = r.error {
             return Err(status);
@@ -306,7 +308,7 @@ impl<D: Digest> Connection<D> {
     /// Answers a command: by a CapsuleResp, or by SUCCESS in its last C2HData where the standard permits (the host
     /// disabled SQ flow control and loses nothing of the entry). Its buffers are free again.
     pub fn respond(&mut self, tag: u16, cqe: &Cqe, budget: &mut Budget) {
-        if self.state == State::Running {
+        if self.state == ConnectionState::Running {
             self.put_staged(tag, cqe);
         }
         let Some(r) = self.table.get_mut(tag).filter(|r| r.stage == Stage::Executing) else { return };
@@ -318,7 +320,7 @@ impl<D: Digest> Connection<D> {
             budget.put(buffer);
         }
         self.table.put(tag);
-        if self.state != State::Running {
+        if self.state != ConnectionState::Running {
             return;
         }
         if self.tx.is_open(tag) {
@@ -337,7 +339,7 @@ impl<D: Digest> Connection<D> {
 
     /// Bytes for the socket. After some of them were taken, [`sent`](Self::sent).
     pub fn ready(&self) -> &[u8] {
-        if matches!(self.state, State::Closed(_)) { &[] } else { self.tx.ready() }
+        if matches!(self.state, ConnectionState::Closed(_)) { &[] } else { self.tx.ready() }
     }
 
     /// Bytes that wait for the socket or may not go to it yet.
@@ -356,7 +358,11 @@ impl<D: Digest> Connection<D> {
 
     /// Whether the socket should be read: not while a host that floods us does not take what it is sent.
     pub fn wants_input(&self) -> bool {
-        self.stash.is_empty() && matches!(self.state, State::AwaitsIcReq | State::Running | State::Quiescing(_))
+        self.stash.is_empty()
+            && matches!(
+                self.state,
+                ConnectionState::AwaitsIcReq | ConnectionState::Running | ConnectionState::Quiescing(_)
+            )
     }
 
     /// Whether commands wait for the budget: call [`grant`](Self::grant) when it was given something back.
@@ -368,7 +374,7 @@ impl<D: Digest> Connection<D> {
     pub fn grant(&mut self, budget: &mut Budget) -> bool {
         let mut any = false;
         while let Some(&tag) = self.awaits_buffer.front() {
-            if self.state != State::Running || !self.request_transfer(tag, budget) {
+            if self.state != ConnectionState::Running || !self.request_transfer(tag, budget) {
                 break;
             }
             self.awaits_buffer.pop_front();
@@ -526,7 +532,7 @@ impl<D: Digest> Connection<D> {
         self.tx.raw(resp.as_bytes());
         self.rx.framing = Framing { header_digest, data_digest, pda: cpda };
         self.tx.framing = Framing { header_digest, data_digest, pda: req.hpda };
-        self.set_state(State::Running);
+        self.set_state(ConnectionState::Running);
         Ok(())
     }
 
@@ -537,7 +543,7 @@ impl<D: Digest> Connection<D> {
         self.tx.raw(term.as_bytes());
         self.tx.raw(copy);
         self.stash.clear();
-        self.set_state(State::Quiescing(fatal));
+        self.set_state(ConnectionState::Quiescing(fatal));
         self.deadline = now.saturating_add(self.settings.close_timeout);
     }
 
@@ -554,7 +560,7 @@ impl<D: Digest> Connection<D> {
         assert_eq!(held, self.held, "held bytes are those of the buffers");
         let count = |stage| self.table.iter().filter(|r| r.stage == stage).count();
         assert_eq!(count(Stage::Ready), self.ready.len());
-        let lonely = |r: &&request::Request| r.stage == Stage::AwaitsPair && r.partner.is_none();
+        let lonely = |r: &&request::TcpRequest| r.stage == Stage::AwaitsPair && r.partner.is_none();
         assert!(self.table.iter().filter(lonely).count() <= 1, "one first command at the most waits for its second");
         assert_eq!(count(Stage::AwaitsTx), self.awaits_tx.len());
         assert!(count(Stage::AwaitsBuffer) >= self.awaits_buffer.len());

@@ -6,14 +6,14 @@ use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
 use weir_driver::IoKind;
-use weir_driver::nvme_tcp::{self as initiator, Buffers, Completion, Segment, Transfer as Move, command};
+use weir_driver::nvme_tcp::{self as initiator, Buffers, DataTransfer as Move, FinishedCommand, SendSegment, command};
 use weir_spec::nvme::tcp::TableDigest;
 
 const BLOCK: u32 = 512;
 const DEPTH: u16 = 8;
 const DISK: usize = 256 << 10;
 
-type Host = initiator::Connection<TableDigest>;
+type Host = initiator::HostConnection<TableDigest>;
 
 struct Memory(Vec<Vec<u8>>);
 
@@ -67,8 +67,8 @@ struct Pair {
     host: Host,
     memory: Memory,
     disk: Vec<u8>,
-    executing: Vec<Command>,
-    completions: Vec<Completion>,
+    executing: Vec<ReadyCommand>,
+    completions: Vec<FinishedCommand>,
     cuts: Vec<usize>,
     turn: usize,
     steps: usize,
@@ -78,15 +78,15 @@ struct Pair {
 
 impl Pair {
     fn new(case: &Case) -> Self {
-        let settings = Settings {
+        let settings = ConnectionSettings {
             cpda: case.cpda,
             maxh2cdata: 4096,
             c2h_data: 5000,
             tx_limit: 100_000,
             max_transfer: 128 << 10,
-            ..Settings::default()
+            ..ConnectionSettings::default()
         };
-        let host = initiator::Settings {
+        let host = initiator::HostSettings {
             header_digest: case.digests & 1 != 0,
             data_digest: case.digests & 2 != 0,
             hpda: case.hpda,
@@ -172,11 +172,15 @@ impl Pair {
         }
         self.host.receive(rest, &mut self.memory, &mut self.completions);
         assert_eq!(self.host.failure(), None);
-        assert!(matches!(self.target.state(), State::AwaitsIcReq | State::Running), "{:?}", self.target.state());
+        assert!(
+            matches!(self.target.state(), ConnectionState::AwaitsIcReq | ConnectionState::Running),
+            "{:?}",
+            self.target.state()
+        );
         self.budget.check();
     }
 
-    fn execute(&mut self, c: &Command) {
+    fn execute(&mut self, c: &ReadyCommand) {
         let blocks = (DISK / BLOCK as usize) as u64;
         let count = u64::from(c.sqe.blocks());
         let status = if c.sqe.slba() > blocks || count > blocks - c.sqe.slba() {
@@ -216,8 +220,8 @@ fn gather(host: &Host, memory: &mut Memory) -> Vec<u8> {
     let mut out = vec![];
     for s in host.segments() {
         match *s {
-            Segment::Header { start, len } => out.extend(&host.headers()[start..start + len]),
-            Segment::Data { cid, offset, len } => {
+            SendSegment::Header { start, len } => out.extend(&host.headers()[start..start + len]),
+            SendSegment::Data { cid, offset, len } => {
                 out.extend(&memory.buffer(cid)[offset as usize..(offset + len) as usize]);
             }
         }
@@ -360,7 +364,7 @@ proptest! {
                     target.check();
                 }
             }
-            Err(e) => prop_assert!(mend || e == SavedError::Damaged || at % last < 12, "{e}"),
+            Err(e) => prop_assert!(mend || e == SavedConnectionError::Damaged || at % last < 12, "{e}"),
         }
     }
 
@@ -382,7 +386,7 @@ proptest! {
             }
         }
         let mut back = pair.target.ready().to_vec();
-        let sent = pair.host.segments().map(Segment::len).sum();
+        let sent = pair.host.segments().map(SendSegment::len).sum();
         pair.host.sent(sent);
         if !back.is_empty() {
             let at = at % back.len();
@@ -403,7 +407,7 @@ proptest! {
         let mut wire = gather(&pair.host, &mut pair.memory);
         wire[at] ^= flip;
         pair.target.receive(Nanos(0), &wire, &mut pair.budget);
-        prop_assert!(matches!(pair.target.state(), State::Quiescing(f) if f.fes == Fes::HEADER_DIGEST_ERROR));
+        prop_assert!(matches!(pair.target.state(), ConnectionState::Quiescing(f) if f.fes == Fes::HEADER_DIGEST_ERROR));
         prop_assert_eq!(pair.target.next_command(), None);
     }
 }

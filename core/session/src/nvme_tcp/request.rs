@@ -31,7 +31,7 @@ pub(super) enum Stage {
 }
 
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct TcpRequest {
     pub(super) stage: Stage,
     /// Changes with every use, so that a late TTAG is noticed.
     pub(super) generation: u8,
@@ -57,7 +57,7 @@ pub(super) struct Request {
     pub(super) large: Option<Vec<u8>>,
 }
 
-impl Request {
+impl TcpRequest {
     fn new() -> Self {
         Self {
             stage: Stage::Free,
@@ -92,7 +92,7 @@ impl Request {
 
 #[derive(Debug)]
 pub(super) struct Table {
-    requests: Vec<Request>,
+    requests: Vec<TcpRequest>,
     free: Vec<u16>,
 }
 
@@ -108,7 +108,7 @@ impl Table {
         let depth = depth.clamp(1, DEPTH_MAX) as usize;
         let old = self.requests.len();
         if depth > old {
-            self.requests.resize_with(depth, Request::new);
+            self.requests.resize_with(depth, TcpRequest::new);
             self.free.reserve(depth);
             // The list is a stack: the lowest place is used first, and the last one freed next.
             self.free.splice(0..0, (old..depth).rev().map(|i| i as u16));
@@ -123,16 +123,16 @@ impl Table {
         self.requests.len() - self.free.len()
     }
 
-    pub(super) fn get(&self, index: u16) -> Option<&Request> {
+    pub(super) fn get(&self, index: u16) -> Option<&TcpRequest> {
         self.requests.get(usize::from(index)).filter(|r| r.stage != Stage::Free)
     }
 
-    pub(super) fn get_mut(&mut self, index: u16) -> Option<&mut Request> {
+    pub(super) fn get_mut(&mut self, index: u16) -> Option<&mut TcpRequest> {
         self.requests.get_mut(usize::from(index)).filter(|r| r.stage != Stage::Free)
     }
 
     /// A place for a command, or `None` when all are taken.
-    pub(super) fn take(&mut self, sqe: Sqe) -> Option<(u16, &mut Request)> {
+    pub(super) fn take(&mut self, sqe: Sqe) -> Option<(u16, &mut TcpRequest)> {
         let index = self.free.pop()?;
         let r = self.requests.get_mut(usize::from(index))?;
         r.stage = Stage::InCapsule;
@@ -154,21 +154,21 @@ impl Table {
     }
 
     /// A place, taken or not; [`find_free`](Self::find_free) afterwards.
-    pub(super) fn place(&mut self, index: u16) -> Option<&mut Request> {
+    pub(super) fn place(&mut self, index: u16) -> Option<&mut TcpRequest> {
         self.requests.get_mut(usize::from(index))
     }
 
     /// Makes the list of free places anew.
     pub(super) fn find_free(&mut self) {
-        let free = |(_, r): &(usize, &Request)| r.stage == Stage::Free;
+        let free = |(_, r): &(usize, &TcpRequest)| r.stage == Stage::Free;
         self.free = self.requests.iter().enumerate().rev().filter(free).map(|(i, _)| i as u16).collect();
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Request> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut TcpRequest> {
         self.requests.iter_mut()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Request> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &TcpRequest> {
         self.requests.iter()
     }
 
@@ -179,7 +179,7 @@ impl Table {
     }
 
     /// The place that a TTAG names, if an R2T with exactly this TTAG is out.
-    pub(super) fn find_ttag(&mut self, ttag: u16) -> Option<(u16, &mut Request)> {
+    pub(super) fn find_ttag(&mut self, ttag: u16) -> Option<(u16, &mut TcpRequest)> {
         let index = ttag & 0xfff;
         let r = self.requests.get_mut(usize::from(index))?;
         (r.stage == Stage::Transferring && u16::from(r.generation) == ttag >> 12).then_some((index, r))

@@ -1,7 +1,7 @@
 //! What arrives: bytes cut anywhere become PDUs, PDUs become commands and their data.
 
 use super::request::Stage;
-use super::{Budget, Closed, Connection, State, direction};
+use super::{Budget, Closed, Connection, ConnectionState, direction};
 use weir_spec::nvme::opcode::Transfer;
 use weir_spec::nvme::tcp::{
     Body, CapsuleCmd, CommonHeader, DIGEST_LEN, Digest, Fatal, Fes, Framing, H2cData, HEADER_MAX, Header, PduType,
@@ -95,7 +95,7 @@ impl<D: Digest> Connection<D> {
 
     fn consume(&mut self, now: Nanos, bytes: &[u8], budget: &mut Budget) {
         let mut rest = bytes;
-        while !rest.is_empty() && matches!(self.state, State::AwaitsIcReq | State::Running) {
+        while !rest.is_empty() && matches!(self.state, ConnectionState::AwaitsIcReq | ConnectionState::Running) {
             match self.step(rest, budget) {
                 Ok(Step::Used(n)) => rest = rest.get(n..).unwrap_or_default(),
                 Ok(Step::Stalled) => {
@@ -135,7 +135,7 @@ impl<D: Digest> Connection<D> {
     /// [`filled`](Self::filled).
     pub fn direct(&mut self) -> Option<&mut [u8]> {
         const WORTHWHILE: u32 = 16 << 10;
-        let (left, running) = (self.rx.body.data, self.state == State::Running);
+        let (left, running) = (self.rx.body.data, self.state == ConnectionState::Running);
         if self.rx.phase != Phase::Data || left < WORTHWHILE || !running || !self.stash.is_empty() {
             return None;
         }
@@ -262,7 +262,7 @@ impl<D: Digest> Connection<D> {
         let kind = ch.pdu_type();
         let Some(expected) = hlen(kind) else { return Err(Fatal::field(offset::TYPE)) };
         let lawful = match self.state {
-            State::AwaitsIcReq => matches!(kind, PduType::IC_REQ | PduType::H2C_TERM_REQ),
+            ConnectionState::AwaitsIcReq => matches!(kind, PduType::IC_REQ | PduType::H2C_TERM_REQ),
             _ => matches!(kind, PduType::CAPSULE_CMD | PduType::H2C_DATA | PduType::H2C_TERM_REQ),
         };
         if !lawful {
@@ -314,7 +314,7 @@ impl<D: Digest> Connection<D> {
     }
 
     fn terminated(&mut self, pdu: &TermReq) {
-        self.set_state(State::Closed(Closed::ByHost(pdu.fatal())));
+        self.set_state(ConnectionState::Closed(Closed::ByHost(pdu.fatal())));
     }
 
     /// A command capsule's header. False: the table is full of commands whose answers the host has not been sent yet; it

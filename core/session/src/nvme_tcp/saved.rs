@@ -11,7 +11,7 @@
 use super::request::{Stage, Table};
 use super::rx::Phase;
 use super::tx::Tx;
-use super::{Budget, Connection, DEPTH_MAX, MAX_TRANSFER, Settings, State, direction};
+use super::{Budget, Connection, ConnectionSettings, ConnectionState, DEPTH_MAX, MAX_TRANSFER, direction};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
@@ -148,7 +148,7 @@ const _: () = assert!(HEAD == 248 && RECORD == 88);
 
 /// Why bytes are no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SavedError {
+pub enum SavedConnectionError {
     /// They do not begin as such bytes do.
     Foreign,
     /// They are of another release.
@@ -157,19 +157,21 @@ pub enum SavedError {
     Damaged,
 }
 
-impl fmt::Display for SavedError {
+impl fmt::Display for SavedConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SavedError::Foreign => f.write_str("it is not the state of a connection"),
-            SavedError::Version(version) => {
+            SavedConnectionError::Foreign => f.write_str("it is not the state of a connection"),
+            SavedConnectionError::Version(version) => {
                 write!(f, "it has layout {version} and this release reads layout {VERSION}")
             }
-            SavedError::Damaged => f.write_str("it is damaged: its length, its checksum or what it says is wrong"),
+            SavedConnectionError::Damaged => {
+                f.write_str("it is damaged: its length, its checksum or what it says is wrong")
+            }
         }
     }
 }
 
-impl core::error::Error for SavedError {}
+impl core::error::Error for SavedConnectionError {}
 
 fn code(stage: Stage) -> u8 {
     match stage {
@@ -195,13 +197,13 @@ fn stage(code: u8) -> Option<Stage> {
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], SavedError> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(SavedError::Damaged)?;
+    fn take(&mut self, len: usize) -> Result<&'a [u8], SavedConnectionError> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(SavedConnectionError::Damaged)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn list(&mut self, count: U16) -> Result<Vec<u16>, SavedError> {
+    fn list(&mut self, count: U16) -> Result<Vec<u16>, SavedConnectionError> {
         let bytes = self.take(usize::from(count.get()) * 2)?;
         Ok(bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect())
     }
@@ -210,7 +212,7 @@ impl<'a> Rest<'a> {
 impl<D: Digest> Connection<D> {
     /// Commands that are with the drive, by place.
     pub fn executing(&self) -> impl Iterator<Item = u16> + '_ {
-        let executing = |(_, r): &(usize, &super::request::Request)| r.stage == Stage::Executing;
+        let executing = |(_, r): &(usize, &super::request::TcpRequest)| r.stage == Stage::Executing;
         self.table.iter().enumerate().filter(executing).map(|(tag, _)| tag as u16)
     }
 
@@ -240,9 +242,9 @@ impl<D: Digest> Connection<D> {
     /// The connection as bytes. `None` where it is not to be carried on: it ends, or an answer is half written or a read's data half there.
     pub fn save(&self, now: Nanos) -> Option<Vec<u8>> {
         let running = match self.state {
-            State::Running => bit::RUNNING,
-            State::AwaitsIcReq => 0,
-            State::Quiescing(_) | State::Closed(_) => return None,
+            ConnectionState::Running => bit::RUNNING,
+            ConnectionState::AwaitsIcReq => 0,
+            ConnectionState::Quiescing(_) | ConnectionState::Closed(_) => return None,
         };
         if self.table.iter().any(|r| !r.staged.is_empty()) {
             return None;
@@ -347,7 +349,7 @@ impl<D: Digest> Connection<D> {
     ///
     /// # Errors
     /// The bytes are no connection, or of another release. The budget is as before.
-    pub fn restore(now: Nanos, bytes: &[u8], budget: &mut Budget) -> Result<Self, SavedError> {
+    pub fn restore(now: Nanos, bytes: &[u8], budget: &mut Budget) -> Result<Self, SavedConnectionError> {
         let mut connection = Self::read(now, bytes)?;
         // Nothing fails from here on.
         for r in connection.table.iter_mut() {
@@ -362,14 +364,14 @@ impl<D: Digest> Connection<D> {
     }
 
     /// Buffers of the budget hold what has arrived and nothing else, and are not counted.
-    fn read(now: Nanos, bytes: &[u8]) -> Result<Self, SavedError> {
+    fn read(now: Nanos, bytes: &[u8]) -> Result<Self, SavedConnectionError> {
         if !bytes.starts_with(&MAGIC) {
-            return Err(SavedError::Foreign);
+            return Err(SavedConnectionError::Foreign);
         }
-        let damaged = SavedError::Damaged;
+        let damaged = SavedConnectionError::Damaged;
         let version = bytes.get(8..12).and_then(|v| v.first_chunk()).map(|v| u32::from_le_bytes(*v)).ok_or(damaged)?;
         if version != VERSION {
-            return Err(SavedError::Version(version));
+            return Err(SavedConnectionError::Version(version));
         }
         let (body, crc) = bytes.split_last_chunk::<TAIL>().ok_or(damaged)?;
         let (head, rest) = Head::read_from_prefix(body).map_err(|_| damaged)?;
@@ -411,12 +413,12 @@ impl<D: Digest> Connection<D> {
     }
 
     /// The connection that the fixed part describes, without commands.
-    fn begun(now: Nanos, head: &Head) -> Result<Self, SavedError> {
+    fn begun(now: Nanos, head: &Head) -> Result<Self, SavedConnectionError> {
         let bits = head.bits.get();
         let is = |bit: u32| bits & bit != 0;
         let phase = [Phase::Header, Phase::Padding, Phase::Data, Phase::Digest].get(usize::from(head.phase)).copied();
-        let phase = phase.ok_or(SavedError::Damaged)?;
-        let settings = Settings {
+        let phase = phase.ok_or(SavedConnectionError::Damaged)?;
+        let settings = ConnectionSettings {
             header_digest: is(bit::MAY_HEADER_DIGEST),
             data_digest: is(bit::MAY_DATA_DIGEST),
             c2h_success: is(bit::C2H_SUCCESS),
@@ -440,11 +442,11 @@ impl<D: Digest> Connection<D> {
             && usize::from(head.have.get()) <= HEADER_MAX + DIGEST_LEN
             && (phase != Phase::Digest || usize::from(head.have.get()) < DIGEST_LEN);
         if !sane {
-            return Err(SavedError::Damaged);
+            return Err(SavedConnectionError::Damaged);
         }
         let mut connection = Self::new(now, settings);
         connection.table = Table::new(depth);
-        connection.state = if is(bit::RUNNING) { State::Running } else { State::AwaitsIcReq };
+        connection.state = if is(bit::RUNNING) { ConnectionState::Running } else { ConnectionState::AwaitsIcReq };
         connection.deadline = match head.time_left.get() {
             u64::MAX => Nanos::NEVER,
             left => now.saturating_add(Nanos(left)),
@@ -471,8 +473,8 @@ impl<D: Digest> Connection<D> {
         Ok(connection)
     }
 
-    fn put_back(&mut self, record: &RequestRecord, data: &[u8]) -> Result<(), SavedError> {
-        let stage = stage(record.stage).ok_or(SavedError::Damaged)?;
+    fn put_back(&mut self, record: &RequestRecord, data: &[u8]) -> Result<(), SavedConnectionError> {
+        let stage = stage(record.stage).ok_or(SavedConnectionError::Damaged)?;
         let most = self.settings.max_transfer.max(self.settings.in_capsule);
         let toward_host = direction(&record.sqe) == Transfer::ControllerToHost;
         let (length, received, large) = (record.length.get(), record.received.get(), record.flags & 1 != 0);
@@ -482,11 +484,11 @@ impl<D: Digest> Connection<D> {
             && record.reserved.get() <= length.min(self.settings.max_transfer)
             && record.flags & !1 == 0;
         if !sane {
-            return Err(SavedError::Damaged);
+            return Err(SavedConnectionError::Damaged);
         }
         self.promised += record.reserved.get() as usize;
         let connected = self.connected;
-        let r = self.table.place(record.tag.get()).ok_or(SavedError::Damaged)?;
+        let r = self.table.place(record.tag.get()).ok_or(SavedConnectionError::Damaged)?;
         r.stage = stage;
         r.sqe = record.sqe;
         (r.length, r.received, r.moved, r.reserved) = (length, received, record.moved.get(), record.reserved.get());
@@ -495,13 +497,13 @@ impl<D: Digest> Connection<D> {
         if large && connected && !toward_host {
             r.large = Some(data.to_vec());
         } else if large {
-            return Err(SavedError::Damaged);
+            return Err(SavedConnectionError::Damaged);
         } else if !toward_host && stage != Stage::AwaitsBuffer {
             r.small = alloc::vec![0; length as usize];
             r.small.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
         }
         // What has no buffer has received nothing.
-        if r.data().len() == received as usize { Ok(()) } else { Err(SavedError::Damaged) }
+        if r.data().len() == received as usize { Ok(()) } else { Err(SavedConnectionError::Damaged) }
     }
 
     /// Whether what was read agrees with itself: what [`check`](Self::check) asserts, and what the code relies on beside.
@@ -517,12 +519,12 @@ impl<D: Digest> Connection<D> {
         };
         let lonely = self.table.iter().filter(|r| r.stage == Stage::AwaitsPair && r.partner.is_none()).count();
         // Two that become ready together are each other's, and one of them at least is still on its way.
-        let early = |r: &super::request::Request| !matches!(r.stage, Stage::Free | Stage::Ready | Stage::Executing);
+        let early = |r: &super::request::TcpRequest| !matches!(r.stage, Stage::Free | Stage::Ready | Stage::Executing);
         let paired = (0u16..).zip(self.table.iter()).all(|(tag, r)| {
             let Some(p) = r.partner.filter(|_| early(r)) else {
                 return r.partner.is_none_or(|p| usize::from(p) < self.table.len());
             };
-            let waits = |r: &super::request::Request| r.stage == Stage::AwaitsPair;
+            let waits = |r: &super::request::TcpRequest| r.stage == Stage::AwaitsPair;
             let other = self.table.get(p).filter(|_| p != tag);
             other.is_some_and(|o| early(o) && o.partner == Some(tag) && !(waits(r) && waits(o)))
         });
@@ -541,7 +543,7 @@ impl<D: Digest> Connection<D> {
         let capsules = count(Stage::InCapsule) == usize::from(self.rx.phase != Phase::Header && !self.rx.h2c);
         let most = self.settings.tx_limit as usize + self.settings.max_transfer as usize;
         let held_by =
-            |r: &super::request::Request| r.stage == Stage::Transferring && self.connected && r.large.is_none();
+            |r: &super::request::TcpRequest| r.stage == Stage::Transferring && self.connected && r.large.is_none();
         listed(&self.ready, Stage::Ready)
             && listed(&self.awaits_buffer, Stage::AwaitsBuffer)
             && listed(&self.awaits_tx, Stage::AwaitsTx)
@@ -553,6 +555,6 @@ impl<D: Digest> Connection<D> {
             && capsules
             && self.promised <= most
             && !self.table.iter().any(held_by)
-            && (self.state == State::Running || self.table.in_use() == 0)
+            && (self.state == ConnectionState::Running || self.table.in_use() == 0)
     }
 }

@@ -1,6 +1,6 @@
 //! The layout of a saved connection, byte by byte: `docs/reference/formats.md`.
 
-use super::saved::{Head, RequestRecord, SavedError, VERSION};
+use super::saved::{Head, RequestRecord, SavedConnectionError, VERSION};
 use super::*;
 use core::mem::offset_of;
 use std::format;
@@ -13,7 +13,7 @@ type Target = Connection<TableDigest>;
 /// A queue of four with digests, whose host has sent a read and half of a write.
 fn half_way() -> (Target, Budget) {
     // The golden bytes are of a target that splits at 128 KiB.
-    let settings = Settings { c2h_data: 1 << 17, ..Settings::default() };
+    let settings = ConnectionSettings { c2h_data: 1 << 17, ..ConnectionSettings::default() };
     let (mut target, mut budget) = (Target::new(Nanos(5), settings), Budget::new(1 << 20));
     let both = dgst::HEADER | dgst::DATA;
     let req = IcReq { ch: IcReq::CH, pfv: U16::new(0), hpda: 0, dgst: both, maxr2t: U32::new(0), reserved: [0; 112] };
@@ -90,7 +90,9 @@ fn the_golden_bytes_are_read() {
 fn what_is_another_release_or_none_is_told() {
     let (target, mut budget) = half_way();
     let bytes = target.save(Nanos(5)).unwrap();
-    for (at, error) in [(0, SavedError::Foreign), (8, SavedError::Version(3)), (12, SavedError::Damaged)] {
+    for (at, error) in
+        [(0, SavedConnectionError::Foreign), (8, SavedConnectionError::Version(3)), (12, SavedConnectionError::Damaged)]
+    {
         let mut other = bytes.clone();
         other[at] ^= 2;
         assert_eq!(Target::restore(Nanos(5), &other, &mut budget).err(), Some(error));
@@ -131,7 +133,7 @@ fn a_header_is_never_longer_than_it_says() {
                 assert!(usize::from(have) < whole, "{have}");
                 restored.receive(Nanos(5), &[0; 200], &mut Budget::new(1 << 20));
             }
-            Err(e) => assert!(usize::from(have) >= whole && e == SavedError::Damaged, "{have}: {e}"),
+            Err(e) => assert!(usize::from(have) >= whole && e == SavedConnectionError::Damaged, "{have}: {e}"),
         }
     }
 }

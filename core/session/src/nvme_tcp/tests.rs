@@ -20,12 +20,18 @@ struct Bench {
     host_framing: Framing,
 }
 
-fn settings() -> Settings {
-    Settings { max_transfer: MIB, maxh2cdata: 8192, c2h_data: 8192, tx_limit: 64 << 10, ..Settings::default() }
+fn settings() -> ConnectionSettings {
+    ConnectionSettings {
+        max_transfer: MIB,
+        maxh2cdata: 8192,
+        c2h_data: 8192,
+        tx_limit: 64 << 10,
+        ..ConnectionSettings::default()
+    }
 }
 
 impl Bench {
-    fn fresh(s: Settings) -> Self {
+    fn fresh(s: ConnectionSettings) -> Self {
         Self {
             c: Target::new(Nanos(0), s),
             budget: Budget::new(u64::from(MIB)),
@@ -37,7 +43,7 @@ impl Bench {
     }
 
     /// Initialized, with a queue of that depth.
-    fn new(s: Settings, depth: u32, digests: u8, hpda: u8, flow_control: bool) -> Self {
+    fn new(s: ConnectionSettings, depth: u32, digests: u8, hpda: u8, flow_control: bool) -> Self {
         let mut b = Self::fresh(s);
         b.feed(ic_req(hpda, digests).as_bytes());
         let resp = b.take();
@@ -155,7 +161,7 @@ impl Bench {
 
     /// The fatal error that the host was told.
     fn fatal(&mut self) -> Fatal {
-        let State::Quiescing(fatal) = self.c.state() else { panic!("not terminated: {:?}", self.c.state()) };
+        let ConnectionState::Quiescing(fatal) = self.c.state() else { panic!("not terminated: {:?}", self.c.state()) };
         let pdus = self.pdus();
         let Some((Header::C2hTermReq(term), _)) = pdus.last() else { panic!("C2HTermReq last: {pdus:?}") };
         assert_eq!(term.fatal(), fatal);
@@ -230,9 +236,9 @@ fn icreq_hpda_beyond_31_is_refused_and_cpda_follows_hpda() {
     let mut b = Bench::fresh(settings());
     b.feed(ic_req(32, 0).as_bytes());
     assert_eq!(b.fatal(), Fatal::field(offset::PDA));
-    let b = Bench::new(Settings { cpda: 15, ..settings() }, 8, 0, 3, true);
+    let b = Bench::new(ConnectionSettings { cpda: 15, ..settings() }, 8, 0, 3, true);
     assert_eq!(b.framing.pda, 3);
-    let b = Bench::new(Settings { cpda: 2, ..settings() }, 8, 0, 3, true);
+    let b = Bench::new(ConnectionSettings { cpda: 2, ..settings() }, 8, 0, 3, true);
     assert_eq!(b.framing.pda, 2);
 }
 
@@ -240,7 +246,7 @@ fn icreq_hpda_beyond_31_is_refused_and_cpda_follows_hpda() {
 fn icreq_digests_are_granted_one_by_one() {
     for wish in 0..4 {
         for (header_digest, data_digest) in [(true, true), (true, false), (false, true), (false, false)] {
-            let b = Bench::new(Settings { header_digest, data_digest, ..settings() }, 8, wish, 0, true);
+            let b = Bench::new(ConnectionSettings { header_digest, data_digest, ..settings() }, 8, wish, 0, true);
             assert_eq!(b.framing.header_digest, header_digest && wish & 1 != 0);
             assert_eq!(b.framing.data_digest, data_digest && wish & 2 != 0);
         }
@@ -264,15 +270,15 @@ fn icreq_that_does_not_come_closes_the_connection() {
     let deadline = b.c.deadline();
     assert_eq!(deadline, Nanos::from_secs(10));
     b.c.tick(Nanos(deadline.get() - 1));
-    assert_eq!(b.c.state(), State::AwaitsIcReq);
+    assert_eq!(b.c.state(), ConnectionState::AwaitsIcReq);
     b.c.tick(deadline);
-    assert_eq!(b.c.state(), State::Closed(Closed::Silent));
+    assert_eq!(b.c.state(), ConnectionState::Closed(Closed::Silent));
 }
 
 #[test]
 fn maxh2cdata_is_lawful_whatever_was_configured() {
     for (wish, got) in [(0, 4096), (4095, 4096), (8195, 8192), (1 << 20, 1 << 20)] {
-        assert_eq!(Settings { maxh2cdata: wish, ..settings() }.lawful().maxh2cdata, got);
+        assert_eq!(ConnectionSettings { maxh2cdata: wish, ..settings() }.lawful().maxh2cdata, got);
     }
 }
 
@@ -282,7 +288,7 @@ fn maxh2cdata_is_lawful_whatever_was_configured() {
 fn data_starts_where_the_receiver_wants_it() {
     for hpda in [0, 1, 7, 31] {
         for digests in 0..4 {
-            let mut b = Bench::new(Settings { cpda: 31, ..settings() }, 8, digests, hpda, true);
+            let mut b = Bench::new(ConnectionSettings { cpda: 31, ..settings() }, 8, digests, hpda, true);
             let data = pattern(4096);
             let capsule = b.capsule(write_in_capsule(1, 4096), &data);
             assert_eq!(u32::from(capsule[3]) % ((u32::from(hpda) + 1) * 4), 0);
@@ -305,7 +311,7 @@ fn data_starts_where_the_receiver_wants_it() {
 
 #[test]
 fn a_wrong_pdo_is_fatal() {
-    let mut b = Bench::new(Settings { cpda: 1, ..settings() }, 8, 0, 1, true);
+    let mut b = Bench::new(ConnectionSettings { cpda: 1, ..settings() }, 8, 0, 1, true);
     let mut capsule = b.capsule(write_in_capsule(1, 512), &pattern(512));
     assert_eq!(capsule[3], 72);
     capsule[3] = 76;
@@ -463,7 +469,7 @@ fn in_capsule_data_with_another_kind_of_sgl_is_a_status() {
 
 #[test]
 fn admin_and_fabrics_commands_carry_8192_bytes_whatever_ioccsz_says() {
-    let mut b = Bench::new(Settings { in_capsule: 4096, ..settings() }, 8, 0, 0, true);
+    let mut b = Bench::new(ConnectionSettings { in_capsule: 4096, ..settings() }, 8, 0, 0, true);
     let mut connect = Sqe { opcode: AdminOpcode::FABRICS.0, ..Sqe::default() };
     connect.nsid = U32::new(u32::from(FabricsType::CONNECT.0));
     connect.set_sgl(SglDescriptor::new(SglDescriptor::DATA_BLOCK_OFFSET, 0, 8192));
@@ -482,7 +488,7 @@ fn more_than_the_capsule_holds_is_fatal_before_it_is_stored() {
 #[test]
 fn ioccsz_units() {
     assert_eq!((64 + IN_CAPSULE) % 16, 0, "IOCCSZ counts 16 bytes, the entry included");
-    assert_eq!(Settings { in_capsule: 9001, ..settings() }.lawful().in_capsule, 8992);
+    assert_eq!(ConnectionSettings { in_capsule: 9001, ..settings() }.lawful().in_capsule, 8992);
 }
 
 // R2T and H2CData.
@@ -678,7 +684,7 @@ fn termination_quotes_the_header_and_waits_for_the_close() {
     assert!(b.pdus().is_empty());
     assert!(b.c.wants_input(), "the close is to be seen");
     b.c.tick(Nanos::from_secs(30));
-    assert_eq!(b.c.state(), State::Closed(Closed::Lingering));
+    assert_eq!(b.c.state(), ConnectionState::Closed(Closed::Lingering));
     b.c.release(&mut b.budget);
     b.c.check();
     assert_eq!(b.budget.used(), 0);
@@ -689,7 +695,7 @@ fn a_hosts_termination_request_closes() {
     let mut b = Bench::plain(8);
     let term = TermReq::new(PduType::H2C_TERM_REQ, Fatal::field(7), 24);
     b.feed(term.as_bytes());
-    assert_eq!(b.c.state(), State::Closed(Closed::ByHost(Fatal::field(7))));
+    assert_eq!(b.c.state(), ConnectionState::Closed(Closed::ByHost(Fatal::field(7))));
 }
 
 #[test]
@@ -789,7 +795,7 @@ fn an_unfinished_pdu_is_not_given_to_the_socket() {
 fn a_read_is_one_pdu() {
     for digests in 0..4 {
         for flow_control in [false, true] {
-            let defaults = Settings::default();
+            let defaults = ConnectionSettings::default();
             let mut b = Bench::new(defaults, 8, digests, 1, flow_control);
             let longest = defaults.max_transfer;
             for (cid, len) in [(1, longest), (2, 8192), (3, 4096)] {
@@ -994,7 +1000,7 @@ fn a_host_that_never_reads_has_its_commands_held_here() {
     let mut seen = 8;
     while seen < 128 {
         b.pdus();
-        let tags: Vec<Command> = std::iter::from_fn(|| b.c.next_command()).collect();
+        let tags: Vec<ReadyCommand> = std::iter::from_fn(|| b.c.next_command()).collect();
         assert!(!tags.is_empty());
         for c in tags {
             assert_eq!(c.sqe.cid.get(), seen);

@@ -11,7 +11,7 @@
 //! length would not be seen. What queues of I/O commands have done since is their journal's to tell, and so is what messages have
 //! rung since that did nothing else ([`Device::only_rings`](super::Device::only_rings)): a turn with no others needs none.
 
-use super::saved::SavedError;
+use super::saved::SavedClientError;
 use alloc::vec::Vec;
 use weir_spec::nvme::tcp::Digest;
 use zerocopy::little_endian::{U32, U64};
@@ -146,14 +146,14 @@ impl Checkpoint {
     ///
     /// # Errors
     /// One that is whole is of another release, or contradicts itself.
-    pub fn newest<D: Digest>(slots: [&[u8]; 2]) -> Result<Option<(u64, Self)>, SavedError> {
+    pub fn newest<D: Digest>(slots: [&[u8]; 2]) -> Result<Option<(u64, Self)>, SavedClientError> {
         let whole = slots.into_iter().filter_map(whole::<D>).max_by_key(|(head, _)| head.generation.get());
         let Some((head, body)) = whole else { return Ok(None) };
         if head.version.get() != VERSION {
-            return Err(SavedError::Version(head.version.get()));
+            return Err(SavedClientError::Version(head.version.get()));
         }
         let body = body.len().checked_sub(END).map(|end| &body[..end]);
-        Ok(Some((head.generation.get(), body.and_then(Self::read).ok_or(SavedError::Damaged)?)))
+        Ok(Some((head.generation.get(), body.and_then(Self::read).ok_or(SavedClientError::Damaged)?)))
     }
 
     fn read(body: &[u8]) -> Option<Self> {
@@ -237,7 +237,7 @@ mod tests {
         )
     }
 
-    fn newest(file: &[u8]) -> Result<Option<(u64, Checkpoint)>, SavedError> {
+    fn newest(file: &[u8]) -> Result<Option<(u64, Checkpoint)>, SavedClientError> {
         Checkpoint::newest::<TableDigest>([file, file.get(SLOT as usize..).unwrap_or_default()])
     }
 
@@ -298,13 +298,13 @@ mod tests {
         let head = SlotHead::read_from_prefix(&later).unwrap().0;
         let sum = crc::<TableDigest>(&head, &later[HEAD..]);
         later[HEAD - 4..HEAD].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(newest(&later), Err(SavedError::Version(9)));
+        assert_eq!(newest(&later), Err(SavedClientError::Version(9)));
         // Whole, and longer inside than outside.
         let mut false_one = Checkpoint::default().to_bytes::<TableDigest>(2).unwrap();
         false_one[HEAD + 4] = 200;
         let head = SlotHead::read_from_prefix(&false_one).unwrap().0;
         let sum = crc::<TableDigest>(&head, &false_one[HEAD..]);
         false_one[HEAD - 4..HEAD].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(newest(&false_one), Err(SavedError::Damaged));
+        assert_eq!(newest(&false_one), Err(SavedClientError::Damaged));
     }
 }

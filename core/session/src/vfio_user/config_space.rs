@@ -4,7 +4,7 @@
 //!   00h header   40h power management   50h PCI Express   90h MSI-X   100h device serial number
 //! ```
 
-use super::{BAR0, PENDING, Shape, TABLE};
+use super::{BAR0, DeviceShape, PENDING, TABLE};
 use alloc::boxed::Box;
 use weir_spec::pci::{
     CLASS_NVME, CONFIG_SPACE, Command, EXTENDED, bar, capability, express, extended, header, msix, power, status,
@@ -40,7 +40,7 @@ pub(super) struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    pub fn new(shape: &Shape) -> Self {
+    pub fn new(shape: &DeviceShape) -> Self {
         let zeroes = || alloc::vec![0u8; CONFIG_SPACE].into_boxed_slice();
         let mut space = Self { bytes: zeroes(), writable: zeroes(), initial: zeroes() };
         space.put16(header::VENDOR, VENDOR_ID, 0);

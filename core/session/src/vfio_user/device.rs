@@ -2,11 +2,13 @@
 //! regions.
 
 use super::config_space::ConfigSpace;
-use super::dma::{Access, DmaRegion, MAX_REGIONS, PAGE, Regions};
+use super::dma::{DmaAccess, DmaRegion, MAX_REGIONS, PAGE, Regions};
 use super::inbox::{MAX_FDS, Message, ProtocolError};
 use super::msix::Msix;
 use super::requests::{Answered, Requests};
-use super::{BAR0, DOORBELLS, DOORBELLS_END, LEAST_TRANSFER, MAX_TRANSFER, MAX_VECTORS, Port, Shape, Shared, TABLE};
+use super::{
+    BAR0, DOORBELLS, DOORBELLS_END, DeviceShape, LEAST_TRANSFER, MAX_TRANSFER, MAX_VECTORS, Port, Shared, TABLE,
+};
 use alloc::vec::Vec;
 use weir_spec::pci::CONFIG_SPACE;
 use weir_spec::vfio_user::{
@@ -52,7 +54,7 @@ pub enum Action<F> {
     Signal(u16),
     /// The controller is reset as by a function level reset; doorbells that the client has mapped read 0 from now on.
     Reset,
-    /// The client has answered a request of [`Device::requests`].
+    /// The client has answered a request of [`VfioUserDevice::requests`].
     Answered(Answered),
     /// The client must be disconnected.
     Close(ProtocolError),
@@ -63,8 +65,8 @@ type Errno = u32;
 
 /// One client's device.
 #[derive(Debug)]
-pub struct Device {
-    pub(super) shape: Shape,
+pub struct VfioUserDevice {
+    pub(super) shape: DeviceShape,
     pub(super) config: ConfigSpace,
     pub(super) msix: Msix,
     pub(super) regions: Regions,
@@ -79,10 +81,10 @@ pub(super) fn read<T: FromBytes + KnownLayout + Immutable>(payload: &[u8]) -> Re
     T::read_from_prefix(payload).map_err(|_| errno::EINVAL)
 }
 
-impl Device {
+impl VfioUserDevice {
     /// A device that nobody has talked to.
-    pub fn new(shape: Shape) -> Self {
-        let shape = Shape { vectors: shape.vectors.clamp(1, MAX_VECTORS), ..shape };
+    pub fn new(shape: DeviceShape) -> Self {
+        let shape = DeviceShape { vectors: shape.vectors.clamp(1, MAX_VECTORS), ..shape };
         Self {
             config: ConfigSpace::new(&shape),
             msix: Msix::new(shape.vectors),
@@ -95,7 +97,7 @@ impl Device {
     }
 
     /// What it shows.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &DeviceShape {
         &self.shape
     }
 
@@ -122,7 +124,7 @@ impl Device {
 
     /// How many of the `len` bytes at an address are in one of them, and may be read, or written.
     pub fn messaged(&self, address: u64, len: u32, write: bool) -> u32 {
-        self.regions.messaged(address, len, if write { Access::writes } else { Access::reads })
+        self.regions.messaged(address, len, if write { DmaAccess::writes } else { DmaAccess::reads })
     }
 
     /// Since when the client owes an answer to a request.

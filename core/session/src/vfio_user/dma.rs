@@ -10,7 +10,7 @@ pub(super) const PAGE: u64 = 4096;
 
 /// What the device may do with a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum DmaAccess {
     /// Read it.
     Read,
     /// Write it.
@@ -19,14 +19,14 @@ pub enum Access {
     ReadWrite,
 }
 
-impl Access {
+impl DmaAccess {
     /// Whether it may be read.
     pub const fn reads(self) -> bool {
-        !matches!(self, Access::Write)
+        !matches!(self, DmaAccess::Write)
     }
     /// Whether it may be written.
     pub const fn writes(self) -> bool {
-        !matches!(self, Access::Read)
+        !matches!(self, DmaAccess::Read)
     }
 }
 
@@ -40,7 +40,7 @@ pub struct DmaRegion {
     /// Where it starts in its file.
     pub offset: u64,
     /// What the device may do.
-    pub access: Access,
+    pub access: DmaAccess,
     /// It came with a descriptor; else it is reached by messages only.
     pub mapped: bool,
 }
@@ -52,9 +52,9 @@ impl DmaRegion {
     /// EINVAL: it is empty, no whole pages, wraps around, or grants nothing.
     pub(super) fn from_wire(map: &DmaMap) -> Result<Self, u32> {
         let access = match map.flags.get() {
-            f if f == DmaMap::READ => Access::Read,
-            f if f == DmaMap::WRITE => Access::Write,
-            f if f == DmaMap::READ | DmaMap::WRITE => Access::ReadWrite,
+            f if f == DmaMap::READ => DmaAccess::Read,
+            f if f == DmaMap::WRITE => DmaAccess::Write,
+            f if f == DmaMap::READ | DmaMap::WRITE => DmaAccess::ReadWrite,
             _ => return Err(errno::EINVAL),
         };
         let (address, len, offset) = (map.address.get(), map.size.get(), map.offset.get());
@@ -123,7 +123,7 @@ impl Regions {
     }
 
     /// How many of the `len` bytes at an address lie in one region that is reached by messages and grants this.
-    pub fn messaged(&self, address: u64, len: u32, grants: impl Fn(Access) -> bool) -> u32 {
+    pub fn messaged(&self, address: u64, len: u32, grants: impl Fn(DmaAccess) -> bool) -> u32 {
         let region = self.0.range(..=address).next_back().map(|(_, r)| r).filter(|r| !r.mapped && grants(r.access));
         region.map_or(0, |r| (r.address + r.len).saturating_sub(address).min(len.into()) as u32)
     }

@@ -44,13 +44,13 @@ mod saved_tests;
 mod tests;
 
 pub use config_space::{DEVICE_ID, VENDOR_ID};
-pub use device::{Action, Device};
-pub use dma::{Access, DmaRegion, MAX_REGIONS};
+pub use device::{Action, VfioUserDevice};
+pub use dma::{DmaAccess, DmaRegion, MAX_REGIONS};
 pub use inbox::{Inbox, Message, ProtocolError};
 pub use msix::Msix;
-pub use requests::{Answered, Requests, Ticket};
+pub use requests::{Answered, DmaTicket, Requests};
 pub(crate) use saved::gathered;
-pub use saved::{Bell, Client, Late, SavedError, Unsent, VERSION as SAVED_VERSION};
+pub use saved::{Bell, Late, SavedClient, SavedClientError, Unsent, VERSION as SAVED_VERSION};
 
 use crate::memory::MapError;
 
@@ -86,7 +86,7 @@ pub enum Shared {
 
 /// What a device shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct DeviceShape {
     /// MSI-X vectors, 1 to [`MAX_VECTORS`].
     pub vectors: u16,
     /// The client may map the doorbells.

@@ -1,11 +1,11 @@
 //! What a message does, as far as it can be seen without doing it: whether it has to wait for others, and whether it can be heard again.
 
-use super::device::{Device, read};
+use super::device::{VfioUserDevice, read};
 use super::{DOORBELLS, DOORBELLS_END, Message};
 use weir_spec::vfio_user::{Command, Header, RegionAccess, region, small_writes};
 use zerocopy::little_endian::{U32, U64};
 
-impl Device {
+impl VfioUserDevice {
     /// Whether what the message does must wait until every [`Action::Register`](super::Action::Register) before it has had its effect.
     pub fn must_follow<F>(message: &Message<F>) -> bool {
         // A write to configuration space may be a reset, and one to the memory buffer may be what a command waits for.

@@ -12,11 +12,11 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// What the asker calls a request; several may have the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(pub u64);
+pub struct DmaTicket(pub u64);
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Request {
-    pub ticket: Ticket,
+pub(super) struct DmaRequest {
+    pub ticket: DmaTicket,
     pub command: Command,
     pub address: u64,
     pub len: u32,
@@ -27,7 +27,7 @@ pub(super) struct Request {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answered {
     /// Whose request it answers.
-    pub ticket: Ticket,
+    pub ticket: DmaTicket,
     /// DMA_READ or DMA_WRITE.
     pub command: Command,
     /// Of what.
@@ -43,7 +43,7 @@ pub(super) const MOST: usize = 1 << 15;
 #[derive(Debug)]
 pub struct Requests {
     /// By message identifier.
-    pending: BTreeMap<u16, Request>,
+    pending: BTreeMap<u16, DmaRequest>,
     next: u16,
     most: u32,
 }
@@ -56,10 +56,10 @@ impl Default for Requests {
 
 impl Requests {
     /// The ticket of abandoned requests.
-    pub(super) const NOBODY: Ticket = NOBODY;
+    pub(super) const NOBODY: DmaTicket = NOBODY;
 
     /// By message identifier.
-    pub(super) fn all(&self) -> impl Iterator<Item = (u16, &Request)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (u16, &DmaRequest)> {
         self.pending.iter().map(|(id, request)| (*id, request))
     }
 
@@ -74,7 +74,7 @@ impl Requests {
     }
 
     /// One that was made before; `None` where there is one of that identifier.
-    pub(super) fn put_back(&mut self, id: u16, request: Request) -> Option<()> {
+    pub(super) fn put_back(&mut self, id: u16, request: DmaRequest) -> Option<()> {
         self.pending.insert(id, request).is_none().then_some(())
     }
 
@@ -104,7 +104,7 @@ impl Requests {
     }
 
     /// Forgets a ticket's requests; their answers, when they come, are nobody's.
-    pub fn abandon(&mut self, is: impl Fn(Ticket) -> bool) {
+    pub fn abandon(&mut self, is: impl Fn(DmaTicket) -> bool) {
         for request in self.pending.values_mut().filter(|r| is(r.ticket)) {
             request.ticket = NOBODY;
         }
@@ -116,19 +116,19 @@ impl Requests {
     }
 
     /// The message that reads `len` bytes, at most [`most`](Self::most), from `address` on. `None`: the client owes too many answers.
-    pub fn read(&mut self, now: Nanos, ticket: Ticket, address: u64, len: u32) -> Option<Vec<u8>> {
+    pub fn read(&mut self, now: Nanos, ticket: DmaTicket, address: u64, len: u32) -> Option<Vec<u8>> {
         self.message(now, ticket, Command::DMA_READ, (address, len), &[])
     }
 
     /// The message that writes bytes, at most [`most`](Self::most), from `address` on. `None`: the client owes too many answers.
-    pub fn write(&mut self, now: Nanos, ticket: Ticket, address: u64, bytes: &[u8]) -> Option<Vec<u8>> {
+    pub fn write(&mut self, now: Nanos, ticket: DmaTicket, address: u64, bytes: &[u8]) -> Option<Vec<u8>> {
         self.message(now, ticket, Command::DMA_WRITE, (address, bytes.len() as u32), bytes)
     }
 
     fn message(
         &mut self,
         since: Nanos,
-        ticket: Ticket,
+        ticket: DmaTicket,
         command: Command,
         (address, len): (u64, u32),
         data: &[u8],
@@ -141,7 +141,7 @@ impl Requests {
         }
         let id = self.next;
         self.next = id.wrapping_add(1);
-        self.pending.insert(id, Request { ticket, command, address, len, since });
+        self.pending.insert(id, DmaRequest { ticket, command, address, len, since });
         let access = DmaAccess { address: U64::new(address), count: U64::new(len.into()) };
         let mut bytes = Header::command(id, command, size_of::<DmaAccess>() + data.len()).as_bytes().to_vec();
         bytes.extend_from_slice(access.as_bytes());
@@ -171,13 +171,13 @@ impl Requests {
             }
         };
         self.pending.remove(&id);
-        let Request { ticket, command, address, .. } = request;
+        let DmaRequest { ticket, command, address, .. } = request;
         Ok((ticket != NOBODY).then_some(Answered { ticket, command, address, result }))
     }
 }
 
 /// The ticket of abandoned requests.
-const NOBODY: Ticket = Ticket(u64::MAX);
+const NOBODY: DmaTicket = DmaTicket(u64::MAX);
 
 #[cfg(test)]
 mod tests {
@@ -202,9 +202,9 @@ mod tests {
         requests.limit(1000);
         assert_eq!(requests.most(), 1000);
         let out = [
-            requests.read(Nanos(5), Ticket(1), 0x1_0000, 1000),
-            requests.read(Nanos(6), Ticket(1), 0x1_03e8, 500),
-            requests.write(Nanos(4), Ticket(2), 0x5000, &[7; 1000]),
+            requests.read(Nanos(5), DmaTicket(1), 0x1_0000, 1000),
+            requests.read(Nanos(6), DmaTicket(1), 0x1_03e8, 500),
+            requests.write(Nanos(4), DmaTicket(2), 0x5000, &[7; 1000]),
         ]
         .map(Option::unwrap);
         let asked: Vec<_> = out.iter().map(|m| header_of(m)).collect();
@@ -215,16 +215,16 @@ mod tests {
         for (i, data) in [(1, vec![2; 500]), (0, vec![1; 1000])] {
             let (header, payload) = reply(&out[i], &data);
             let answered = requests.answer(&header, &payload).unwrap().unwrap();
-            let (ticket, command, address) = (Ticket(1), Command::DMA_READ, places[i].0);
+            let (ticket, command, address) = (DmaTicket(1), Command::DMA_READ, places[i].0);
             assert_eq!(answered, Answered { ticket, command, address, result: Ok(data) });
             // Twice is once too often.
             assert_eq!(requests.answer(&header, &payload), Err(ProtocolError::UnexpectedReply(header.id.get())));
         }
         let no = Header::error(&header_of(&out[2]).0, 14);
         let failed = requests.answer(&no, &[]).unwrap().unwrap();
-        assert_eq!((failed.ticket, failed.command, failed.result), (Ticket(2), Command::DMA_WRITE, Err(14)));
+        assert_eq!((failed.ticket, failed.command, failed.result), (DmaTicket(2), Command::DMA_WRITE, Err(14)));
         assert!(requests.is_empty() && requests.oldest().is_none());
-        let message = requests.write(Nanos(7), Ticket(3), 0x5000, &[7; 10]).unwrap();
+        let message = requests.write(Nanos(7), DmaTicket(3), 0x5000, &[7; 10]).unwrap();
         let (header, payload) = reply(&message, &[]);
         assert_eq!(requests.answer(&header, &payload).unwrap().unwrap().result, Ok(Vec::new()));
     }
@@ -235,15 +235,15 @@ mod tests {
         let mut requests = Requests::default();
         let mut last = Vec::new();
         for n in 0..MOST as u64 {
-            last = requests.read(Nanos(n), Ticket(n / 1000), 0x1000, 16).unwrap();
+            last = requests.read(Nanos(n), DmaTicket(n / 1000), 0x1000, 16).unwrap();
             requests.abandon(|_| n % 1000 == 999);
         }
-        assert_eq!(requests.read(Nanos(0), Ticket(1), 0x1000, 16), None);
-        assert_eq!(requests.write(Nanos(0), Ticket(1), 0x1000, &[1; 16]), None);
+        assert_eq!(requests.read(Nanos(0), DmaTicket(1), 0x1000, 16), None);
+        assert_eq!(requests.write(Nanos(0), DmaTicket(1), 0x1000, &[1; 16]), None);
         assert_eq!((requests.len(), requests.oldest()), (MOST, Some(Nanos(0))));
         let (header, payload) = reply(&last, &[0; 16]);
         requests.answer(&header, &payload).unwrap();
-        assert!(requests.read(Nanos(0), Ticket(1), 0x1000, 16).is_some());
+        assert!(requests.read(Nanos(0), DmaTicket(1), 0x1000, 16).is_some());
         requests.begin_anew(Nanos(7));
         assert_eq!(requests.oldest(), Some(Nanos(7)));
     }
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn answers_to_something_else_are_none() {
         let mut requests = Requests::default();
-        let message = requests.read(Nanos(0), Ticket(1), 0x1000, 16).unwrap();
+        let message = requests.read(Nanos(0), DmaTicket(1), 0x1000, 16).unwrap();
         let (header, payload) = reply(&message, &[0; 16]);
         let wrong = Err(ProtocolError::UnexpectedReply(header.id.get()));
         assert_eq!(requests.answer(&header, &payload[..31]), wrong);
@@ -263,7 +263,7 @@ mod tests {
         let write = Header { command: Command::DMA_WRITE.0.into(), ..header };
         assert_eq!(requests.answer(&write, &payload), wrong);
         // Who gave up is not told any more, and the client is not wrong to answer.
-        requests.abandon(|t| t == Ticket(1));
+        requests.abandon(|t| t == DmaTicket(1));
         assert_eq!(requests.answer(&header, &payload), Ok(None));
         assert!(requests.is_empty());
     }

@@ -4,14 +4,14 @@
 //!  Head │ configuration space │ a byte of each vector │ MSI-X table │ RegionRecord … │ RequestRecord … │ BellRecord … │ LateRecord …
 //!       │ UnsentRecord, its bytes, … │ the message that is being received │ the one that waits │ CRC32C u32 of all before
 //! ```
-//! `docs/reference/formats.md` has the tables. Descriptors go beside it, in the order that [`Client`] says; the controller itself is the drive's to
+//! `docs/reference/formats.md` has the tables. Descriptors go beside it, in the order that [`SavedClient`] says; the controller itself is the drive's to
 //! carry. Requests whose commands the drive has not seen are abandoned, and made again. Nothing in the bytes is trusted.
 
-use super::device::Device;
-use super::dma::{Access, DmaRegion, MAX_REGIONS, PAGE};
+use super::device::VfioUserDevice;
+use super::dma::{DmaAccess, DmaRegion, MAX_REGIONS, PAGE};
 use super::inbox::{Inbox, MAX_FDS, Message};
-use super::requests::{MOST, Request, Requests, Ticket};
-use super::{DOORBELLS, DOORBELLS_END, LEAST_TRANSFER, MAX_TRANSFER, Shape, Shared};
+use super::requests::{DmaRequest, DmaTicket, MOST, Requests};
+use super::{DOORBELLS, DOORBELLS_END, DeviceShape, LEAST_TRANSFER, MAX_TRANSFER, Shared};
 use alloc::vec::Vec;
 use core::fmt;
 use weir_spec::nvme::Cqe;
@@ -192,7 +192,7 @@ pub struct Bell {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Late {
     /// Its requests.
-    pub ticket: Ticket,
+    pub ticket: DmaTicket,
     /// Where it goes.
     pub address: u64,
     /// What is signalled then.
@@ -206,10 +206,10 @@ pub struct Late {
 }
 
 /// What there is of a client beside its device. Beside the bytes go, in this order, the descriptors of: the DMA regions that have one
-/// ([`Device::mapped`]), by address; the vectors that have one ([`Msix::assigned`](super::Msix::assigned)); the request for the device, if
+/// ([`VfioUserDevice::mapped`]), by address; the vectors that have one ([`Msix::assigned`](super::Msix::assigned)); the request for the device, if
 /// it has one; the message that is being received; the message that waits.
 #[derive(Debug)]
-pub struct Client<F> {
+pub struct SavedClient<F> {
     /// Of the message that is being received, as much as is here.
     pub inbox: Inbox<F>,
     /// A message that is here and waits.
@@ -226,7 +226,7 @@ pub struct Client<F> {
 
 /// Why bytes are no client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SavedError {
+pub enum SavedClientError {
     /// They do not begin as such bytes do.
     Foreign,
     /// They are of another release.
@@ -237,35 +237,37 @@ pub enum SavedError {
     Shape,
 }
 
-impl fmt::Display for SavedError {
+impl fmt::Display for SavedClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SavedError::Foreign => f.write_str("it is not the state of a vfio-user client"),
-            SavedError::Version(version) => {
+            SavedClientError::Foreign => f.write_str("it is not the state of a vfio-user client"),
+            SavedClientError::Version(version) => {
                 write!(f, "it has layout {version} and this release reads layout {VERSION}")
             }
-            SavedError::Damaged => f.write_str("it is damaged: its length, its checksum or what it says is wrong"),
-            SavedError::Shape => {
+            SavedClientError::Damaged => {
+                f.write_str("it is damaged: its length, its checksum or what it says is wrong")
+            }
+            SavedClientError::Shape => {
                 f.write_str("its device has other vectors, doorbells, memory or another number by now")
             }
         }
     }
 }
 
-impl core::error::Error for SavedError {}
+impl core::error::Error for SavedClientError {}
 
 /// Takes the front off.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], SavedError> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(SavedError::Damaged)?;
+    fn take(&mut self, len: usize) -> Result<&'a [u8], SavedClientError> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(SavedClientError::Damaged)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn record<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Result<T, SavedError> {
-        T::read_from_bytes(self.take(size_of::<T>())?).map_err(|_| SavedError::Damaged)
+    fn record<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Result<T, SavedClientError> {
+        T::read_from_bytes(self.take(size_of::<T>())?).map_err(|_| SavedClientError::Damaged)
     }
 }
 
@@ -277,14 +279,14 @@ fn shared(with: Option<Shared>) -> u32 {
     }
 }
 
-impl Device {
+impl VfioUserDevice {
     /// The DMA regions that have a descriptor, by address.
     pub fn mapped(&self) -> impl Iterator<Item = &DmaRegion> {
         self.regions.all().filter(|r| r.mapped)
     }
 
     /// The device and its client as bytes.
-    pub fn save<D: Digest, F>(&self, now: Nanos, client: &Client<F>) -> Vec<u8> {
+    pub fn save<D: Digest, F>(&self, now: Nanos, client: &SavedClient<F>) -> Vec<u8> {
         let (inbox, inbox_fds) = client.inbox.partial();
         let parked = client.parked.as_ref().map(Message::bytes).unwrap_or_default();
         let says = self.client.unwrap_or_default();
@@ -321,10 +323,10 @@ impl Device {
         bytes.extend_from_slice(self.config.bytes());
         self.msix.write_saved(&mut bytes);
         self.regions.all().for_each(|r| bytes.extend_from_slice(RegionRecord::of(r).as_bytes()));
-        let waits = |ticket: Ticket| client.late.iter().any(|late| late.ticket == ticket);
+        let waits = |ticket: DmaTicket| client.late.iter().any(|late| late.ticket == ticket);
         for (id, request) in self.requests.all() {
             let ticket = if waits(request.ticket) { request.ticket } else { Requests::NOBODY };
-            bytes.extend_from_slice(RequestRecord::of(now, id, &Request { ticket, ..*request }).as_bytes());
+            bytes.extend_from_slice(RequestRecord::of(now, id, &DmaRequest { ticket, ..*request }).as_bytes());
         }
         client.bells.iter().for_each(|bell| bytes.extend_from_slice(BellRecord::of(bell).as_bytes()));
         client.late.iter().for_each(|late| bytes.extend_from_slice(LateRecord::of(late).as_bytes()));
@@ -350,16 +352,16 @@ impl Device {
     pub fn restore<D: Digest, F>(
         now: Nanos,
         bytes: &[u8],
-        shape: Shape,
+        shape: DeviceShape,
         mut fds: Vec<F>,
-    ) -> Result<(Self, Client<F>, Vec<F>), SavedError> {
-        let damaged = SavedError::Damaged;
+    ) -> Result<(Self, SavedClient<F>, Vec<F>), SavedClientError> {
+        let damaged = SavedClientError::Damaged;
         if !bytes.starts_with(&MAGIC) {
-            return Err(SavedError::Foreign);
+            return Err(SavedClientError::Foreign);
         }
         let version = bytes.get(8..12).and_then(|v| v.first_chunk()).map(|v| u32::from_le_bytes(*v)).ok_or(damaged)?;
         if version != VERSION {
-            return Err(SavedError::Version(version));
+            return Err(SavedClientError::Version(version));
         }
         let (body, crc) = bytes.split_last_chunk::<4>().ok_or(damaged)?;
         let (head, rest) = Head::read_from_prefix(body).map_err(|_| damaged)?;
@@ -377,7 +379,7 @@ impl Device {
         }
         device.read_requests(now, &head, &mut rest)?;
         let bells = (0..head.bells.get()).map(|_| Ok(rest.record::<BellRecord>()?.bell()));
-        let bells = bells.collect::<Result<_, SavedError>>()?;
+        let bells = bells.collect::<Result<_, SavedClientError>>()?;
         let mut late = Vec::new();
         for _ in 0..head.late.get() {
             late.push(device.read_late(&late, &rest.record()?)?);
@@ -400,25 +402,25 @@ impl Device {
         if parked.is_some() != (head.bits.get() & bit::PARKED != 0) {
             return Err(damaged);
         }
-        Ok((device, Client { inbox, parked, request, unsent, bells, late }, fds))
+        Ok((device, SavedClient { inbox, parked, request, unsent, bells, late }, fds))
     }
 
     /// The device without its requests.
-    fn begun(head: &Head, shape: Shape, rest: &mut Rest<'_>) -> Result<Self, SavedError> {
+    fn begun(head: &Head, shape: DeviceShape, rest: &mut Rest<'_>) -> Result<Self, SavedClientError> {
         let bits = head.bits.get();
         let is = |bit: u32| bits & bit != 0;
         if bits & !bit::ALL != 0 {
-            return Err(SavedError::Damaged);
+            return Err(SavedClientError::Damaged);
         }
         let mut device = Self::new(shape);
-        let shown = Shape {
+        let shown = DeviceShape {
             vectors: head.vectors.get(),
             mapped_doorbells: is(bit::MAPPED_DOORBELLS),
             buffer: head.buffer.get(),
             serial: head.serial.get(),
         };
         if shown != device.shape {
-            return Err(SavedError::Shape);
+            return Err(SavedClientError::Shape);
         }
         let [max_msg_fds, max_data_xfer_size, max_dma_maps, pgsizes] = head.client.map(U64::get);
         let (write_multiple, twin_socket) = (is(bit::WRITE_MULTIPLE), is(bit::TWIN_SOCKET));
@@ -426,7 +428,7 @@ impl Device {
         device.client = is(bit::CLIENT).then_some(says);
         if device.client.is_some() {
             if max_data_xfer_size < LEAST_TRANSFER.into() {
-                return Err(SavedError::Damaged);
+                return Err(SavedClientError::Damaged);
             }
             device.requests.limit(max_data_xfer_size);
         }
@@ -434,43 +436,43 @@ impl Device {
         let vectors = usize::from(device.shape.vectors);
         let flags = rest.take(vectors)?;
         let table = rest.take(vectors * ENTRY)?;
-        device.msix.read_saved(flags, table, is(bit::FUNCTION_MASK)).ok_or(SavedError::Damaged)?;
+        device.msix.read_saved(flags, table, is(bit::FUNCTION_MASK)).ok_or(SavedClientError::Damaged)?;
         if head.regions.get() > MAX_REGIONS {
-            return Err(SavedError::Damaged);
+            return Err(SavedClientError::Damaged);
         }
         for _ in 0..head.regions.get() {
-            let region = rest.record::<RegionRecord>()?.region().ok_or(SavedError::Damaged)?;
-            device.regions.admits(&region).map_err(|_| SavedError::Damaged)?;
+            let region = rest.record::<RegionRecord>()?.region().ok_or(SavedClientError::Damaged)?;
+            device.regions.admits(&region).map_err(|_| SavedClientError::Damaged)?;
             device.regions.insert(region);
         }
         device.messaged = device.regions.any_unmapped();
         Ok(device)
     }
 
-    fn read_requests(&mut self, now: Nanos, head: &Head, rest: &mut Rest<'_>) -> Result<(), SavedError> {
+    fn read_requests(&mut self, now: Nanos, head: &Head, rest: &mut Rest<'_>) -> Result<(), SavedClientError> {
         for _ in 0..head.requests.get() {
             let record = rest.record::<RequestRecord>()?;
             let command = Command(record.command.get());
             let known = matches!(command, Command::DMA_READ | Command::DMA_WRITE);
             if !known || record.len.get() > MAX_TRANSFER {
-                return Err(SavedError::Damaged);
+                return Err(SavedClientError::Damaged);
             }
-            let request = Request {
-                ticket: Ticket(record.ticket.get()),
+            let request = DmaRequest {
+                ticket: DmaTicket(record.ticket.get()),
                 command,
                 address: record.address.get(),
                 len: record.len.get(),
                 since: now.saturating_sub(Nanos(record.age.get())),
             };
-            self.requests.put_back(record.id.get(), request).ok_or(SavedError::Damaged)?;
+            self.requests.put_back(record.id.get(), request).ok_or(SavedClientError::Damaged)?;
         }
         self.requests.go_on_with(head.next.get());
         Ok(())
     }
 
-    fn read_late(&self, before: &[Late], record: &LateRecord) -> Result<Late, SavedError> {
-        let (flags, ticket) = (record.flags.get(), Ticket(record.ticket.get()));
-        let waits = |r: &&Request| r.ticket == ticket && r.command == Command::DMA_WRITE;
+    fn read_late(&self, before: &[Late], record: &LateRecord) -> Result<Late, SavedClientError> {
+        let (flags, ticket) = (record.flags.get(), DmaTicket(record.ticket.get()));
+        let waits = |r: &&DmaRequest| r.ticket == ticket && r.command == Command::DMA_WRITE;
         let asked = self.requests.all().map(|(_, r)| r).filter(waits).count();
         // It waits for just the requests that there are.
         let sane = flags & !3 == 0
@@ -480,34 +482,34 @@ impl Device {
             && ticket != Requests::NOBODY
             && record.vector.get() < self.shape.vectors;
         if !sane {
-            return Err(SavedError::Damaged);
+            return Err(SavedClientError::Damaged);
         }
         Ok(Late {
             ticket,
             address: record.address.get(),
             vector: (flags & 1 != 0).then_some(record.vector.get()),
-            cqe: Cqe::read_from_bytes(&record.cqe).map_err(|_| SavedError::Damaged)?,
+            cqe: Cqe::read_from_bytes(&record.cqe).map_err(|_| SavedClientError::Damaged)?,
             writes: record.writes.get(),
             failed: flags & 2 != 0,
         })
     }
 }
 
-fn read_unsent(rest: &mut Rest<'_>) -> Result<Unsent, SavedError> {
+fn read_unsent(rest: &mut Rest<'_>) -> Result<Unsent, SavedClientError> {
     let record = rest.record::<UnsentRecord>()?;
     let with = match record.with.get() {
         0 => None,
         1 => Some(Shared::Doorbells),
         2 => Some(Shared::Buffer),
-        _ => return Err(SavedError::Damaged),
+        _ => return Err(SavedClientError::Damaged),
     };
     let bytes = rest.take(record.len.get() as usize)?.to_vec();
     let sent = record.sent.get() as usize;
-    if sent < bytes.len() { Ok(Unsent { bytes, sent, with }) } else { Err(SavedError::Damaged) }
+    if sent < bytes.len() { Ok(Unsent { bytes, sent, with }) } else { Err(SavedClientError::Damaged) }
 }
 
 /// An inbox that has received these bytes, and the message that they are if they are a whole one.
-pub(crate) fn gathered<F>(mut bytes: &[u8], fds: Vec<F>) -> Result<(Inbox<F>, Option<Message<F>>), SavedError> {
+pub(crate) fn gathered<F>(mut bytes: &[u8], fds: Vec<F>) -> Result<(Inbox<F>, Option<Message<F>>), SavedClientError> {
     let (mut inbox, mut message) = (Inbox::default(), None);
     let mut fds = Some(fds);
     while !bytes.is_empty() {
@@ -515,13 +517,13 @@ pub(crate) fn gathered<F>(mut bytes: &[u8], fds: Vec<F>) -> Result<(Inbox<F>, Op
         let n = space.len().min(bytes.len());
         space[..n].copy_from_slice(&bytes[..n]);
         bytes = &bytes[n..];
-        message = inbox.advance(n, fds.take().into_iter().flatten()).map_err(|_| SavedError::Damaged)?;
+        message = inbox.advance(n, fds.take().into_iter().flatten()).map_err(|_| SavedClientError::Damaged)?;
         if message.is_some() && !bytes.is_empty() {
-            return Err(SavedError::Damaged);
+            return Err(SavedClientError::Damaged);
         }
     }
     // Descriptors come with a first byte.
-    if fds.is_some_and(|fds| !fds.is_empty()) { Err(SavedError::Damaged) } else { Ok((inbox, message)) }
+    if fds.is_some_and(|fds| !fds.is_empty()) { Err(SavedClientError::Damaged) } else { Ok((inbox, message)) }
 }
 
 impl RegionRecord {
@@ -533,9 +535,9 @@ impl RegionRecord {
 
     fn region(&self) -> Option<DmaRegion> {
         let access = match self.flags.get() & 3 {
-            1 => Access::Read,
-            2 => Access::Write,
-            3 => Access::ReadWrite,
+            1 => DmaAccess::Read,
+            2 => DmaAccess::Write,
+            3 => DmaAccess::ReadWrite,
             _ => return None,
         };
         let (address, len, offset) = (self.address.get(), self.len.get(), self.offset.get());
@@ -546,7 +548,7 @@ impl RegionRecord {
 }
 
 impl RequestRecord {
-    fn of(now: Nanos, id: u16, r: &Request) -> Self {
+    fn of(now: Nanos, id: u16, r: &DmaRequest) -> Self {
         Self {
             ticket: U64::new(r.ticket.0),
             address: U64::new(r.address),

@@ -17,7 +17,8 @@ use weir_units::Nanos;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-const SHAPE: Shape = Shape { vectors: 5, mapped_doorbells: true, buffer: 0x2000, serial: 0x0102_0304_0506_0708 };
+const SHAPE: DeviceShape =
+    DeviceShape { vectors: 5, mapped_doorbells: true, buffer: 0x2000, serial: 0x0102_0304_0506_0708 };
 
 fn map_message(address: u64) -> Vec<u8> {
     let map = DmaMap {
@@ -31,7 +32,7 @@ fn map_message(address: u64) -> Vec<u8> {
 }
 
 /// A device with something of everything, its client, and the descriptors beside them.
-fn half_way() -> (Rig, Client<Fd>, Vec<Fd>) {
+fn half_way() -> (Rig, SavedClient<Fd>, Vec<Fd>) {
     let mut rig = Rig::new(SHAPE);
     rig.write(region::CONFIG, header::COMMAND as u64, &6u16.to_le_bytes()).unwrap();
     rig.write(region::CONFIG, 0x92, &msix::Control(0).with_enable(1).0.to_le_bytes()).unwrap();
@@ -45,9 +46,9 @@ fn half_way() -> (Rig, Client<Fd>, Vec<Fd>) {
     rig.write(region::BAR0, TABLE + 16 + 12, &0u32.to_le_bytes()).unwrap();
     assert!(rig.device.fire(1) && !rig.device.fire(2));
     let requests = rig.device.requests();
-    requests.read(Nanos(3), Ticket(4), 0x40000, 64).unwrap();
-    requests.write(Nanos(4), Ticket(5), 0x40100, &[7; 8]).unwrap();
-    requests.write(Nanos(5), Ticket(5), 0x40200, &[7; 8]).unwrap();
+    requests.read(Nanos(3), DmaTicket(4), 0x40000, 64).unwrap();
+    requests.write(Nanos(4), DmaTicket(5), 0x40100, &[7; 8]).unwrap();
+    requests.write(Nanos(5), DmaTicket(5), 0x40200, &[7; 8]).unwrap();
     let mut inbox = Inbox::default();
     let message = map_message(0x5000);
     inbox.space()[..9].copy_from_slice(&message[..9]);
@@ -61,7 +62,7 @@ fn half_way() -> (Rig, Client<Fd>, Vec<Fd>) {
     assert!(parked.is_some());
     let mut cqe = Cqe::default();
     (cqe.cid, cqe.sqid) = (9.into(), 1.into());
-    let late = Late { ticket: Ticket(5), address: 0x7010, vector: Some(3), cqe, writes: 2, failed: false };
+    let late = Late { ticket: DmaTicket(5), address: 0x7010, vector: Some(3), cqe, writes: 2, failed: false };
     let unsent = vec![
         Unsent { bytes: vec![1; 20], sent: 3, with: None },
         Unsent { bytes: vec![2; 16], sent: 0, with: Some(Shared::Doorbells) },
@@ -72,16 +73,16 @@ fn half_way() -> (Rig, Client<Fd>, Vec<Fd>) {
         Bell { seen: (u32::MAX, 7), there: (true, true), rung: Some(5), told: Some(4) },
         Bell { seen: (0, 0), there: (false, true), rung: Some(0), told: None },
     ];
-    let client = Client { inbox, parked, request: true, unsent, bells, late: vec![late] };
+    let client = SavedClient { inbox, parked, request: true, unsent, bells, late: vec![late] };
     (rig, client, vec![51, 50, 61, 62, 63, 70, 80, 90])
 }
 
-fn save(rig: &Rig, client: &Client<Fd>) -> Vec<u8> {
+fn save(rig: &Rig, client: &SavedClient<Fd>) -> Vec<u8> {
     rig.device.save::<TableDigest, _>(Nanos(10), client)
 }
 
-fn restore(bytes: &[u8], fds: &[Fd]) -> Result<(Device, Client<Fd>, Vec<Fd>), SavedError> {
-    Device::restore::<TableDigest, _>(Nanos(10), bytes, SHAPE, fds.to_vec())
+fn restore(bytes: &[u8], fds: &[Fd]) -> Result<(VfioUserDevice, SavedClient<Fd>, Vec<Fd>), SavedClientError> {
+    VfioUserDevice::restore::<TableDigest, _>(Nanos(10), bytes, SHAPE, fds.to_vec())
 }
 
 #[test]
@@ -117,7 +118,7 @@ fn everything_is_as_it_was() {
     rig.device.message(answer(0, Command::DMA_READ, 0x40000, &[1; 64], 64), &mut rig.board, &mut rig.out);
     assert!(rig.out.is_empty());
     rig.device.message(answer(1, Command::DMA_WRITE, 0x40100, &[], 8), &mut rig.board, &mut rig.out);
-    assert!(matches!(&rig.out[..], [Action::Answered(a)] if a.ticket == Ticket(5)), "{:?}", rig.out);
+    assert!(matches!(&rig.out[..], [Action::Answered(a)] if a.ticket == DmaTicket(5)), "{:?}", rig.out);
     // A masked vector that had fired.
     rig.irqs(IrqSet::DATA_NONE | IrqSet::ACTION_UNMASK, irq::MSIX, 2, 1, &[], vec![]).unwrap();
     assert_eq!(rig.signals(), [2]);
@@ -129,16 +130,18 @@ fn a_device_that_shows_something_else_is_refused() {
     let (rig, client, fds) = half_way();
     let bytes = save(&rig, &client);
     let shapes = [
-        Shape { vectors: 6, ..SHAPE },
-        Shape { mapped_doorbells: false, ..SHAPE },
-        Shape { buffer: 0x1000, ..SHAPE },
-        Shape { serial: 1, ..SHAPE },
+        DeviceShape { vectors: 6, ..SHAPE },
+        DeviceShape { mapped_doorbells: false, ..SHAPE },
+        DeviceShape { buffer: 0x1000, ..SHAPE },
+        DeviceShape { serial: 1, ..SHAPE },
     ];
     for shape in shapes {
-        let restored = Device::restore::<TableDigest, Fd>(Nanos(10), &bytes, shape, fds.clone());
-        assert_eq!(restored.err(), Some(SavedError::Shape));
+        let restored = VfioUserDevice::restore::<TableDigest, Fd>(Nanos(10), &bytes, shape, fds.clone());
+        assert_eq!(restored.err(), Some(SavedClientError::Shape));
     }
-    for (at, error) in [(0, SavedError::Foreign), (8, SavedError::Version(3)), (12, SavedError::Damaged)] {
+    for (at, error) in
+        [(0, SavedClientError::Foreign), (8, SavedClientError::Version(3)), (12, SavedClientError::Damaged)]
+    {
         let mut other = bytes.clone();
         other[at] ^= 2;
         assert_eq!(restore(&other, &fds).err(), Some(error));
@@ -147,7 +150,7 @@ fn a_device_that_shows_something_else_is_refused() {
         assert!(restore(&bytes[..len], &fds).is_err());
     }
     for fds in [&fds[1..], &[&fds[..], &[1]].concat()] {
-        assert_eq!(restore(&bytes, fds).err(), Some(SavedError::Damaged), "too few descriptors, or too many");
+        assert_eq!(restore(&bytes, fds).err(), Some(SavedClientError::Damaged), "too few descriptors, or too many");
     }
 }
 
@@ -229,7 +232,7 @@ fn what_contradicts_itself_is_refused() {
         let mut other = bytes.clone();
         other[*at..*at + with.len()].copy_from_slice(with);
         mend(&mut other);
-        assert_eq!(restore(&other, &fds).err(), Some(SavedError::Damaged), "{at}: {with:x?}");
+        assert_eq!(restore(&other, &fds).err(), Some(SavedClientError::Damaged), "{at}: {with:x?}");
     }
 }
 
@@ -303,7 +306,7 @@ proptest! {
     fn who_moves_says_the_same(messages in prop::collection::vec((0u8..10, any::<u16>(), any::<u32>()), 1..60)) {
         let (mut stays, mut moves) = (Rig::new(SHAPE), Rig::new(SHAPE));
         for (kind, a, b) in messages {
-            let none = Client { inbox: Inbox::default(), parked: None, request: false, unsent: vec![], bells: vec![], late: vec![] };
+            let none = SavedClient { inbox: Inbox::default(), parked: None, request: false, unsent: vec![], bells: vec![], late: vec![] };
             let bytes = save(&moves, &none);
             let fds = vec![0; moves.device.mapped().count() + moves.device.msix().assigned().count()];
             let (device, client, _) = restore(&bytes, &fds).unwrap();

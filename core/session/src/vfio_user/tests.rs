@@ -47,19 +47,19 @@ impl Port<Fd> for Board {
     }
 }
 
-const SHAPE: Shape = Shape { vectors: 9, mapped_doorbells: true, buffer: 0, serial: 0x0102_0304_0506_0708 };
+const SHAPE: DeviceShape = DeviceShape { vectors: 9, mapped_doorbells: true, buffer: 0, serial: 0x0102_0304_0506_0708 };
 
 pub(super) struct Rig {
-    pub(super) device: Device,
+    pub(super) device: VfioUserDevice,
     pub(super) board: Board,
     pub(super) out: Vec<Action<Fd>>,
 }
 
 impl Rig {
     /// A device whose client has said its version.
-    pub(super) fn new(shape: Shape) -> Self {
+    pub(super) fn new(shape: DeviceShape) -> Self {
         let board = Board { buffer: vec![0; shape.buffer as usize], ..Board::default() };
-        let mut rig = Rig { device: Device::new(shape), board, out: Vec::new() };
+        let mut rig = Rig { device: VfioUserDevice::new(shape), board, out: Vec::new() };
         let reply = rig.say(Command::VERSION, &[0, 0, 1, 0], vec![]).expect("a version is answered");
         let (version, text) = Version::read_from_prefix(&reply).unwrap();
         assert_eq!((version.major.get(), version.minor.get()), (0, 1));
@@ -150,7 +150,7 @@ fn a_client_that_takes_next_to_nothing_in_a_message_is_refused() {
     for (most, refused) in [(0u64, true), (511, true), (512, false), (1 << 40, false)] {
         let text = std::format!("{{\"capabilities\":{{\"max_data_xfer_size\":{most}}}}}\0");
         let payload = [&[0, 0, 1, 0], text.as_bytes()].concat();
-        let (mut device, mut out) = (Device::new(SHAPE), Vec::new());
+        let (mut device, mut out) = (VfioUserDevice::new(SHAPE), Vec::new());
         let header = Header::command(7, Command::VERSION, payload.len());
         device.message::<Fd, _>(Message { header, payload, fds: vec![] }, &mut Board::default(), &mut out);
         match &out[..] {
@@ -163,7 +163,7 @@ fn a_client_that_takes_next_to_nothing_in_a_message_is_refused() {
 
 #[test]
 fn nothing_comes_before_the_version() {
-    let fresh = || (Device::new(SHAPE), Board::default(), Vec::<Action<Fd>>::new());
+    let fresh = || (VfioUserDevice::new(SHAPE), Board::default(), Vec::<Action<Fd>>::new());
     for (command, payload) in [
         (Command::DEVICE_GET_INFO, &[16u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0][..]),
         (Command::VERSION, &[1, 0, 0, 0]),
@@ -237,7 +237,7 @@ fn info_of_device_regions_and_interrupts() {
 
 #[test]
 fn a_client_that_gets_no_doorbells_is_told_of_no_mapping() {
-    let mut rig = Rig::new(Shape { mapped_doorbells: false, ..SHAPE });
+    let mut rig = Rig::new(DeviceShape { mapped_doorbells: false, ..SHAPE });
     let ask = RegionInfo { argsz: U32::new(4096), ..RegionInfo::default() };
     let reply = rig.say(Command::DEVICE_GET_REGION_INFO, ask.as_bytes(), vec![]).unwrap();
     let info = RegionInfo::read_from_bytes(&reply).unwrap();
@@ -353,7 +353,7 @@ fn memory_is_mapped_once_and_unmapped_as_it_was_mapped() {
     assert_eq!(rig.map(0x40000, 0x1000, vec![1]), Err(errno::EINVAL));
     rig.board.refuses = None;
     rig.map_as(DmaMap::READ, 0x40000, 0x1000, vec![1]).unwrap();
-    assert_eq!(rig.board.mapped[&0x40000].0.access, Access::Read);
+    assert_eq!(rig.board.mapped[&0x40000].0.access, DmaAccess::Read);
 
     assert_eq!(rig.unmap(0, 0x10000, 0x1000), Err(errno::EINVAL), "a part");
     assert_eq!(rig.unmap(0, 0x11000, 0x1000), Err(errno::ENOENT));
@@ -478,7 +478,7 @@ fn what_makes_no_sense_of_interrupts_is_refused() {
 
 #[test]
 fn the_buffer_is_bar_2() {
-    let mut rig = Rig::new(Shape { buffer: 1 << 20, ..SHAPE });
+    let mut rig = Rig::new(DeviceShape { buffer: 1 << 20, ..SHAPE });
     let ask = RegionInfo { argsz: U32::new(32), index: U32::new(region::BAR2), ..RegionInfo::default() };
     let reply = rig.say(Command::DEVICE_GET_REGION_INFO, ask.as_bytes(), vec![]).unwrap();
     let info = RegionInfo::read_from_bytes(&reply).unwrap();
@@ -558,7 +558,7 @@ proptest! {
         messages in proptest::collection::vec(
             (1u16..20, proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0x10), any::<u8>()], 0..80), 0usize..4), 1..40),
     ) {
-        let mut rig = Rig::new(Shape { buffer: 8192, ..SHAPE });
+        let mut rig = Rig::new(DeviceShape { buffer: 8192, ..SHAPE });
         for (command, payload, fds) in messages {
             let _ = rig.say(Command(command), &payload, (0..fds as u32).collect());
             prop_assert_eq!(rig.board.mapped.len(), rig.device.regions());
@@ -581,7 +581,7 @@ fn what_only_rings_is_told_from_what_does_more() {
     };
     let rings = |command, payload: &[u8]| {
         let header = Header::command(7, command, payload.len());
-        Device::only_rings(&Message::<Fd> { header, payload: payload.to_vec(), fds: vec![] })
+        VfioUserDevice::only_rings(&Message::<Fd> { header, payload: payload.to_vec(), fds: vec![] })
     };
     let write = |region, offset, count: u32| {
         rings(Command::REGION_WRITE, &[access(region, offset, count).as_bytes(), &vec![0; count as usize]].concat())

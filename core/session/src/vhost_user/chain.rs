@@ -1,6 +1,6 @@
 //! A descriptor chain as it was read, once, from the ring.
 
-use crate::memory::{Fault, Memory};
+use crate::memory::{Memory, MemoryFault};
 use core::fmt;
 use weir_spec::virtqueue::flag;
 
@@ -10,7 +10,7 @@ pub const MAX_CHAIN: usize = 256;
 
 /// A piece of guest memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Segment {
+pub struct GuestSegment {
     /// Guest physical address.
     pub address: u64,
     /// Length in bytes, never 0.
@@ -21,7 +21,7 @@ pub struct Segment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// The ring itself cannot be accessed.
-    Ring(Fault),
+    Ring(MemoryFault),
     /// The available index moved by more than the ring's size.
     Index,
     /// A head, a `next` or a buffer identifier is not below the ring's size.
@@ -65,8 +65,8 @@ impl fmt::Display for Violation {
 
 impl core::error::Error for Violation {}
 
-impl From<Fault> for Violation {
-    fn from(fault: Fault) -> Self {
+impl From<MemoryFault> for Violation {
+    fn from(fault: MemoryFault) -> Self {
         Violation::Ring(fault)
     }
 }
@@ -86,7 +86,7 @@ pub struct Chain {
     pub(super) is_proof: bool,
     pub(super) readable: usize,
     pub(super) total: usize,
-    pub(super) segments: [Segment; MAX_CHAIN],
+    pub(super) segments: [GuestSegment; MAX_CHAIN],
 }
 
 impl Default for Chain {
@@ -100,7 +100,7 @@ impl Default for Chain {
             is_proof: false,
             readable: 0,
             total: 0,
-            segments: [Segment { address: 0, len: 0 }; MAX_CHAIN],
+            segments: [GuestSegment { address: 0, len: 0 }; MAX_CHAIN],
         }
     }
 }
@@ -128,7 +128,7 @@ impl Chain {
             }
             self.readable += 1;
         }
-        *slot = Segment { address, len };
+        *slot = GuestSegment { address, len };
         self.total += 1;
         Ok(())
     }

@@ -6,15 +6,15 @@ use super::disk::Disk;
 use super::inbox::{Message, ProtocolError};
 use super::journal::{StartError, closed_at};
 use super::log::{DirtyLog, Logging, RingPlace};
-use super::map::{Map, Region};
-use super::queue::{MAX_QUEUE_SIZE, Queue, QueueState, Taken};
-use super::request::Tag;
-use super::ring::Places;
-use crate::memory::model::Model;
+use super::map::{GuestRegion, Map};
+use super::queue::{DriveCommand, MAX_QUEUE_SIZE, QueueState, Virtqueue};
+use super::request::RequestTag;
+use super::ring::RingAddresses;
+use crate::memory::model::ModelMemory;
 use crate::memory::{MapError, Memory};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
-use weir_journal::{Kind, Recovered, Region as Journal, Shape};
+use weir_journal::{JournalRegion as Journal, JournalShape, QueueKind, RecoveredRing};
 use weir_spec::vhost_user::{
     BackendRequest, ConfigHeader, F_LOG_ALL, F_PROTOCOL_FEATURES, Header, Inflight, LogBase, MAX_CONFIG, Request,
     SingleRegion, VringAddress, VringFd, VringState, config_payload, memory_table, protocol,
@@ -59,7 +59,7 @@ pub enum Action<F> {
     /// The queue has begun.
     Started(u16),
     /// The queue that has begun was in use when its server died or its front end went: its journal was recovered.
-    Recovered(u16, Recovered),
+    Recovered(u16, RecoveredRing),
     /// Why the queue (or, without one, the in-flight region) that the front end wants is not to be had: a refusal follows.
     Unusable(Option<u16>, StartError),
     /// The queue can be polled: it was enabled, or its memory changed.
@@ -85,7 +85,7 @@ struct Vring<M: Memory> {
     stopped: Option<u32>,
     address: Option<VringAddress>,
     enabled: bool,
-    queue: Option<Queue<M>>,
+    queue: Option<Virtqueue<M>>,
 }
 
 impl<M: Memory> Vring<M> {
@@ -101,12 +101,12 @@ type Handled = Result<(), Refused>;
 
 /// One front end's block device. All calls on one device get the same memory.
 #[derive(Debug)]
-pub struct Device<M: Memory> {
+pub struct VhostUserDevice<M: Memory> {
     disk: Disk,
     features: Option<u64>,
     protocol: u64,
     vrings: Vec<Vring<M>>,
-    regions: Vec<Region>,
+    regions: Vec<GuestRegion>,
     draining: Option<u16>,
     channel: bool,
     /// The in-flight region: journals of the queues.
@@ -115,7 +115,7 @@ pub struct Device<M: Memory> {
     log: Option<DirtyLog<M::Words>>,
 }
 
-impl<M: Memory> Device<M> {
+impl<M: Memory> VhostUserDevice<M> {
     /// A device that nobody has talked to.
     pub fn new(disk: Disk) -> Self {
         let count = usize::from(disk.queues.clamp(1, Disk::MAX_QUEUES));
@@ -150,18 +150,18 @@ impl<M: Memory> Device<M> {
     }
 
     /// A started queue.
-    pub fn queue(&self, index: u16) -> Option<&Queue<M>> {
+    pub fn queue(&self, index: u16) -> Option<&Virtqueue<M>> {
         self.vrings.get(usize::from(index))?.queue.as_ref()
     }
 
-    /// Whether an answer waits for requests in flight: no message may be handled until [`Device::settle`] has sent it.
+    /// Whether an answer waits for requests in flight: no message may be handled until [`VhostUserDevice::settle`] has sent it.
     pub fn is_draining(&self) -> bool {
         self.draining.is_some()
     }
 
     /// Whether who serves the front end next can go on with what its queues have in flight.
     pub fn can_pass_on(&self) -> bool {
-        !self.is_draining() && self.vrings.iter().filter_map(|v| v.queue.as_ref()).all(Queue::can_pass_on)
+        !self.is_draining() && self.vrings.iter().filter_map(|v| v.queue.as_ref()).all(Virtqueue::can_pass_on)
     }
 
     /// Whether a queue takes requests.
@@ -172,11 +172,11 @@ impl<M: Memory> Device<M> {
     }
 
     #[inline]
-    fn running(&mut self, index: u16) -> Option<&mut Queue<M>> {
+    fn running(&mut self, index: u16) -> Option<&mut Virtqueue<M>> {
         self.vrings.get_mut(usize::from(index))?.queue.as_mut()
     }
 
-    /// See [`Queue::take`]; a queue that is not enabled yields nothing.
+    /// See [`Virtqueue::take`]; a queue that is not enabled yields nothing.
     ///
     /// # Errors
     /// The ring is malformed.
@@ -186,7 +186,7 @@ impl<M: Memory> Device<M> {
         memory: &M,
         index: u16,
         budget: usize,
-        sink: &mut impl FnMut(Taken),
+        sink: &mut impl FnMut(DriveCommand),
     ) -> Result<bool, Violation> {
         match self.vrings.get_mut(usize::from(index)) {
             Some(Vring { enabled, queue: Some(q), .. }) if *enabled || q.is_draining() => {
@@ -196,22 +196,22 @@ impl<M: Memory> Device<M> {
         }
     }
 
-    /// See [`Queue::has_request`].
+    /// See [`Virtqueue::has_request`].
     #[inline]
     pub fn has_request(&self, memory: &M, index: u16) -> bool {
         let vring = self.vrings.get(usize::from(index)).filter(|v| v.enabled);
         vring.and_then(|v| v.queue.as_ref()).is_some_and(|q| q.has_request(memory))
     }
 
-    /// See [`Queue::complete`].
+    /// See [`Virtqueue::complete`].
     #[inline]
-    pub fn complete(&mut self, memory: &M, tag: Tag, status: RequestStatus) {
+    pub fn complete(&mut self, memory: &M, tag: RequestTag, status: RequestStatus) {
         if let Some(q) = self.running(tag.queue()) {
             q.complete(memory, tag, status);
         }
     }
 
-    /// See [`Queue::publish`].
+    /// See [`Virtqueue::publish`].
     #[inline]
     pub fn publish(&mut self, memory: &M, index: u16) {
         if let Some(q) = self.running(index) {
@@ -219,20 +219,20 @@ impl<M: Memory> Device<M> {
         }
     }
 
-    /// See [`Queue::wants_signal`].
+    /// See [`Virtqueue::wants_signal`].
     #[inline]
     pub fn wants_signal(&mut self, memory: &M, index: u16) -> bool {
         self.running(index).is_some_and(|q| q.wants_signal(memory))
     }
 
-    /// See [`Queue::quiet`].
+    /// See [`Virtqueue::quiet`].
     pub fn quiet(&mut self, memory: &M, index: u16) {
         if let Some(q) = self.running(index) {
             q.quiet(memory);
         }
     }
 
-    /// See [`Queue::listen`]. A queue that is not enabled is left as it is, and polled once it is.
+    /// See [`Virtqueue::listen`]. A queue that is not enabled is left as it is, and polled once it is.
     pub fn listen(&mut self, memory: &M, index: u16) -> bool {
         self.is_served(index) && self.running(index).is_some_and(|q| q.listen(memory))
     }
@@ -401,7 +401,8 @@ impl<M: Memory> Device<M> {
         M: Map<F>,
     {
         let wire = memory_table(payload).ok_or(Refused)?;
-        let regions: Vec<Region> = wire.iter().map(Region::from_wire).collect::<Option<_>>().ok_or(Refused)?;
+        let regions: Vec<GuestRegion> =
+            wire.iter().map(GuestRegion::from_wire).collect::<Option<_>>().ok_or(Refused)?;
         let clash = regions.iter().enumerate().any(|(i, r)| regions[..i].iter().any(|o| r.overlaps(o)));
         if clash || fds.len() != regions.len() {
             return Err(Refused);
@@ -433,7 +434,7 @@ impl<M: Memory> Device<M> {
     {
         let wanted = single_region(payload)?;
         // "Identified by its guest address, user address and size; the mmap offset is ignored."
-        let same = |r: &Region| (r.guest, r.user, r.len) == (wanted.guest, wanted.user, wanted.len);
+        let same = |r: &GuestRegion| (r.guest, r.user, r.len) == (wanted.guest, wanted.user, wanted.len);
         let at = self.regions.iter().position(same).ok_or(Refused)?;
         let region = self.regions.swap_remove(at);
         memory.remove(&region);
@@ -469,9 +470,9 @@ impl<M: Memory> Device<M> {
     }
 
     /// The guest addresses of a vring's parts.
-    fn places(&self, index: usize) -> Option<Places> {
+    fn places(&self, index: usize) -> Option<RingAddresses> {
         let a = self.vrings[index].address?;
-        Some(Places {
+        Some(RingAddresses {
             descriptors: self.to_guest(a.descriptor.get())?,
             driver: self.to_guest(a.available.get())?,
             device: self.to_guest(a.used.get())?,
@@ -576,7 +577,7 @@ impl<M: Memory> Device<M> {
             }
             let journal = self.journal.as_ref();
             let base = (v.base, v.stopped == Some(v.base));
-            let (started, found) = Queue::start(memory, queue, v.size, &places, base, features, most, journal)
+            let (started, found) = Virtqueue::start(memory, queue, v.size, &places, base, features, most, journal)
                 .map_err(|why| {
                     out.push(Action::Unusable(Some(queue), why));
                     Refused
@@ -598,9 +599,10 @@ impl<M: Memory> Device<M> {
     }
 
     /// The queues whose journal the front end asks or offers a region for.
-    fn inflight(&self, payload: &[u8]) -> Result<(Inflight, Shape), Refused> {
+    fn inflight(&self, payload: &[u8]) -> Result<(Inflight, JournalShape), Refused> {
         let wire = Inflight::read_from_bytes(payload).map_err(|_| Refused)?;
-        let shape = Shape { kind: Kind::Virtio, queues: wire.num_queues.get(), size: wire.queue_size.get() };
+        let shape =
+            JournalShape { kind: QueueKind::Virtio, queues: wire.num_queues.get(), size: wire.queue_size.get() };
         let sound = (1..=Disk::MAX_QUEUES).contains(&shape.queues) && (1..=MAX_QUEUE_SIZE).contains(&shape.size);
         if sound && self.disk.journal { Ok((wire, shape)) } else { Err(Refused) }
     }
@@ -748,9 +750,9 @@ fn value(payload: &[u8]) -> Result<u64, Refused> {
     U64::read_from_bytes(payload).map(U64::get).map_err(|_| Refused)
 }
 
-fn single_region(payload: &[u8]) -> Result<Region, Refused> {
+fn single_region(payload: &[u8]) -> Result<GuestRegion, Refused> {
     let wire = SingleRegion::read_from_bytes(payload).map_err(|_| Refused)?;
-    Region::from_wire(&wire.region).ok_or(Refused)
+    GuestRegion::from_wire(&wire.region).ok_or(Refused)
 }
 
 fn reply<F>(request: Request, payload: &[u8], out: &mut Vec<Action<F>>) {
@@ -785,35 +787,35 @@ pub(crate) fn has_reply(request: Request) -> bool {
 }
 
 /// Model memory is shared by handing over the model that has the region.
-impl Map<Rc<Model>> for Model {
-    fn replace(&mut self, regions: Vec<(Region, Rc<Model>)>) -> Result<(), MapError> {
-        let mut new = Model::new();
+impl Map<Rc<ModelMemory>> for ModelMemory {
+    fn replace(&mut self, regions: Vec<(GuestRegion, Rc<ModelMemory>)>) -> Result<(), MapError> {
+        let mut new = ModelMemory::new();
         for (region, from) in regions {
             share(&mut new, &region, &from)?;
         }
         self.take_over(new);
         Ok(())
     }
-    fn add(&mut self, region: Region, from: Rc<Model>) -> Result<(), MapError> {
+    fn add(&mut self, region: GuestRegion, from: Rc<ModelMemory>) -> Result<(), MapError> {
         share(self, &region, &from)
     }
-    fn remove(&mut self, region: &Region) {
-        Model::remove(self, region.guest);
+    fn remove(&mut self, region: &GuestRegion) {
+        ModelMemory::remove(self, region.guest);
     }
-    fn make_words(&mut self, len: u64) -> Result<(Self::Words, Rc<Model>), MapError> {
-        Ok(Model::make_words(self, len))
+    fn make_words(&mut self, len: u64) -> Result<(Self::Words, Rc<ModelMemory>), MapError> {
+        Ok(ModelMemory::make_words(self, len))
     }
-    fn map_words(&mut self, from: Rc<Model>, offset: u64, len: u64) -> Result<Self::Words, MapError> {
+    fn map_words(&mut self, from: Rc<ModelMemory>, offset: u64, len: u64) -> Result<Self::Words, MapError> {
         self.words_of(&from, offset, len).ok_or(MapError::TooShort { need: offset.saturating_add(len), have: 0 })
     }
 }
 
-fn share(to: &mut Model, region: &Region, from: &Model) -> Result<(), MapError> {
+fn share(to: &mut ModelMemory, region: &GuestRegion, from: &ModelMemory) -> Result<(), MapError> {
     let need = region.offset + region.len;
     match to.share(from, region.guest) {
         Some(have) if have == region.len => Ok(()),
         have => {
-            Model::remove(to, region.guest);
+            ModelMemory::remove(to, region.guest);
             Err(MapError::TooShort { need, have: have.unwrap_or(0) })
         }
     }

@@ -2,18 +2,20 @@
 //! when another process served the queue is found again.
 
 use super::chain::{Chain, Violation, unpack};
-use super::ring::{Packed, Places, Ring, Split};
-use crate::memory::{Fault, Memory};
+use super::ring::{Packed, Ring, RingAddresses, Split};
+use crate::memory::{Memory, MemoryFault};
 use alloc::vec::Vec;
 use core::fmt;
-use weir_journal::{Descriptor, Found, InRing, OpenError, Recovered, Region, RingJournal, RingKind, Words};
+use weir_journal::{
+    Descriptor, FoundRing, InRing, JournalMemory, JournalRegion, OpenError, RecoveredRing, RingJournal, RingKind,
+};
 use weir_spec::virtqueue::PackedIndex;
 
 /// Why a queue cannot start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartError {
     /// Its ring cannot be accessed.
-    Ring(Fault),
+    Ring(MemoryFault),
     /// Its journal is not to be used.
     Journal(OpenError),
     /// The front end asks for a region of so many queues, or of that many entries each, and may have at most so many.
@@ -41,8 +43,8 @@ impl fmt::Display for StartError {
 
 impl core::error::Error for StartError {}
 
-impl From<Fault> for StartError {
-    fn from(fault: Fault) -> Self {
+impl From<MemoryFault> for StartError {
+    fn from(fault: MemoryFault) -> Self {
         StartError::Ring(fault)
     }
 }
@@ -82,13 +84,13 @@ impl<M: Memory> Track<M> {
     /// the ring goes on where the journal says.
     pub(super) fn of_split(
         ring: &mut Split<M>,
-        region: &Region<M::Words>,
+        region: &JournalRegion<M::Words>,
         index: u16,
         size: u16,
-    ) -> Result<(Self, Option<Recovered>), OpenError> {
+    ) -> Result<(Self, Option<RecoveredRing>), OpenError> {
         match region.ring(index, RingKind::Split, size)? {
-            Found::Fresh(fresh) => Ok((Self::new(fresh.begin(ring.taken(), ring.used())), None)),
-            Found::Left(left) => {
+            FoundRing::Fresh(fresh) => Ok((Self::new(fresh.begin(ring.taken(), ring.used())), None)),
+            FoundRing::Left(left) => {
                 let published = left.is_published(ring.used())?;
                 let (journal, found) = left.recover(published)?;
                 ring.continue_at(found.last_idx);
@@ -100,19 +102,19 @@ impl<M: Memory> Track<M> {
     /// As [`Track::of_split`]; `base` is what SET_VRING_BASE said, and whether it may mean a new ring. What counts now is returned.
     pub(super) fn of_packed(
         memory: &M,
-        places: &Places,
-        region: &Region<M::Words>,
+        places: &RingAddresses,
+        region: &JournalRegion<M::Words>,
         index: u16,
         size: u16,
         (base, unsure): Base,
-    ) -> Result<(Self, Option<Recovered>, Base), StartError> {
+    ) -> Result<(Self, Option<RecoveredRing>, Base), StartError> {
         match region.ring(index, RingKind::Packed, size)? {
-            Found::Fresh(fresh) => {
+            FoundRing::Fresh(fresh) => {
                 let unsure = unsure && !fresh.surely_stopped_at(base);
                 let journal = if unsure { fresh.begin_unsure() } else { fresh.begin(base as u16, (base >> 16) as u16) };
                 Ok((Self::new(journal), None, (base, unsure)))
             }
-            Found::Left(left) => {
+            FoundRing::Left(left) => {
                 let began = PackedIndex::from_bits(left.began());
                 let published = Packed::is_published(memory, places, size, began)?;
                 let end = PackedIndex::from_bits(left.used());
@@ -133,7 +135,7 @@ impl<M: Memory> Track<M> {
         Self { journal: Some(journal), ..Self::none() }
     }
 
-    fn again(journal: RingJournal<M::Words>, found: &Recovered) -> Self {
+    fn again(journal: RingJournal<M::Words>, found: &RecoveredRing) -> Self {
         let replay = found.heads.iter().rev().copied().collect();
         Self { journal: Some(journal), replay, ..Self::none() }
     }
@@ -244,7 +246,7 @@ fn keep_others<M: Memory>(
 /// Only now it is known where the ring begins. A ring that has gone round and stands at 0 does not begin: to say that it has not, even for a
 /// moment, would leave its successor to what SET_VRING_BASE once said.
 #[cold]
-fn restart_where_it_begins<W: Words>(journal: &mut RingJournal<W>, begins: PackedIndex) {
+fn restart_where_it_begins<W: JournalMemory>(journal: &mut RingJournal<W>, begins: PackedIndex) {
     if journal.used() != begins.bits() {
         journal.restart(begins.bits(), begins.bits());
     } else {
@@ -253,10 +255,15 @@ fn restart_where_it_begins<W: Words>(journal: &mut RingJournal<W>, begins: Packe
 }
 
 /// The base at which a queue was stopped whose server died before the front end had heard of it: what the answer would have been.
-pub(super) fn closed_at<W: Words + Clone>(region: &Region<W>, index: u16, packed: bool, size: u16) -> Option<u32> {
+pub(super) fn closed_at<W: JournalMemory + Clone>(
+    region: &JournalRegion<W>,
+    index: u16,
+    packed: bool,
+    size: u16,
+) -> Option<u32> {
     let kind = if packed { RingKind::Packed } else { RingKind::Split };
     match region.ring(index, kind, size) {
-        Ok(Found::Fresh(fresh)) => fresh.closed(),
-        Ok(Found::Left(_)) | Err(_) => None,
+        Ok(FoundRing::Fresh(fresh)) => fresh.closed(),
+        Ok(FoundRing::Left(_)) | Err(_) => None,
     }
 }

@@ -7,7 +7,7 @@
 //! between. Data and status bytes are marked before the completion that tells of them is published, the used ring after it.
 
 use crate::memory::Bits;
-use weir_journal::Words;
+use weir_journal::JournalMemory;
 use weir_spec::vhost_user::LOG_PAGE;
 use weir_spec::virtqueue::split;
 
@@ -19,7 +19,7 @@ pub(super) struct DirtyLog<W> {
     pages: u64,
 }
 
-impl<W: Words + Bits> DirtyLog<W> {
+impl<W: JournalMemory + Bits> DirtyLog<W> {
     /// A log of `bytes` bytes; `words` holds them all.
     pub(super) fn new(words: W, bytes: u64) -> Self {
         let pages = bytes.min(words.count() as u64 * 8).saturating_mul(8);
@@ -70,7 +70,7 @@ impl RingPlace {
     }
 
     /// Whether all of it has bits.
-    pub(super) fn is_in<W: Words + Bits>(self, log: &DirtyLog<W>) -> bool {
+    pub(super) fn is_in<W: JournalMemory + Bits>(self, log: &DirtyLog<W>) -> bool {
         self.ranges().into_iter().all(|(address, len)| log.holds(address, len))
     }
 }
@@ -85,7 +85,7 @@ pub(super) struct Logging<W> {
     ring: Option<RingPlace>,
 }
 
-impl<W: Words + Bits + Clone> Logging<W> {
+impl<W: JournalMemory + Bits + Clone> Logging<W> {
     /// `None` where there is nothing to log.
     pub(super) fn new(log: Option<&DirtyLog<W>>, data: bool, ring: Option<RingPlace>) -> Option<Self> {
         let log = log.filter(|_| data || ring.is_some())?;

@@ -6,7 +6,7 @@ use weir_spec::vhost_user::MemoryRegion;
 
 /// A range of guest memory and the file it lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Region {
+pub struct GuestRegion {
     /// Guest physical address.
     pub guest: u64,
     /// Length in bytes.
@@ -17,7 +17,7 @@ pub struct Region {
     pub offset: u64,
 }
 
-impl Region {
+impl GuestRegion {
     pub(super) fn from_wire(r: &MemoryRegion) -> Option<Self> {
         let (guest, len, user, offset) =
             (r.guest_address.get(), r.size.get(), r.user_address.get(), r.mmap_offset.get());
@@ -25,7 +25,7 @@ impl Region {
         (len != 0 && fits(guest) && fits(user) && fits(offset)).then_some(Self { guest, len, user, offset })
     }
 
-    pub(super) fn overlaps(&self, other: &Region) -> bool {
+    pub(super) fn overlaps(&self, other: &GuestRegion) -> bool {
         let meet = |a: u64, b: u64| a < b + other.len && b < a + self.len;
         meet(self.guest, other.guest) || meet(self.user, other.user)
     }
@@ -37,14 +37,14 @@ pub trait Map<F>: Memory {
     ///
     /// # Errors
     /// What the system said.
-    fn replace(&mut self, regions: Vec<(Region, F)>) -> Result<(), MapError>;
+    fn replace(&mut self, regions: Vec<(GuestRegion, F)>) -> Result<(), MapError>;
     /// Maps one more.
     ///
     /// # Errors
     /// What the system said.
-    fn add(&mut self, region: Region, fd: F) -> Result<(), MapError>;
+    fn add(&mut self, region: GuestRegion, fd: F) -> Result<(), MapError>;
     /// Unmaps one: windows into it are stale from now on.
-    fn remove(&mut self, region: &Region);
+    fn remove(&mut self, region: &GuestRegion);
     /// Makes memory of `len` bytes for a journal, zeroed, and a descriptor that carries it to the front end.
     ///
     /// # Errors

@@ -34,21 +34,21 @@ mod inbox;
 mod journal;
 mod log;
 mod map;
-mod pool;
 mod queue;
 mod request;
 mod ring;
+mod segments;
 
 #[cfg(test)]
 mod tests;
 
 pub use crate::memory::MapError;
-pub use chain::{Chain, MAX_CHAIN, Segment, Violation};
+pub use chain::{Chain, GuestSegment, MAX_CHAIN, Violation};
 pub(crate) use device::has_reply;
-pub use device::{Action, Device};
+pub use device::{Action, VhostUserDevice};
 pub use disk::Disk;
 pub use inbox::{Inbox, Message, ProtocolError};
 pub use journal::StartError;
-pub use map::{Map, Region};
-pub use queue::{MAX_QUEUE_SIZE, Queue, QueueState, Taken};
-pub use request::{Op, Tag};
+pub use map::{GuestRegion, Map};
+pub use queue::{DriveCommand, MAX_QUEUE_SIZE, QueueState, Virtqueue};
+pub use request::{Op, RequestTag};

@@ -4,21 +4,21 @@ use super::chain::{Chain, Violation};
 use super::disk::Disk;
 use super::journal::{StartError, Track};
 use super::log::Logging;
-use super::pool::{List, Pool};
-use super::request::{Footer, Op, Parsed, Tag, parse};
-use super::ring::{DeviceRing, Packed, Places, Ring, Split, Traits};
-use crate::memory::{Fault, Memory};
+use super::request::{Footer, Op, Parsed, RequestTag, parse};
+use super::ring::{DeviceRing, Packed, Ring, RingAddresses, Split, Traits};
+use super::segments::{SegmentList, SegmentPool};
+use crate::memory::{Memory, MemoryFault};
 use alloc::boxed::Box;
 use alloc::vec;
-use weir_journal::{Recovered, Region};
+use weir_journal::{JournalRegion, RecoveredRing};
 use weir_spec::virtio_blk::RequestStatus;
 use weir_spec::virtqueue::feature;
 
 /// A command for the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct DriveCommand {
     /// To be given back with the completion, and to move its data.
-    pub tag: Tag,
+    pub tag: RequestTag,
     /// What to do.
     pub op: Op,
     /// First byte on the disk, a multiple of the block size.
@@ -44,7 +44,7 @@ pub enum QueueState {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Request {
-    segments: List,
+    segments: SegmentList,
     status_at: u64,
     offset: u64,
     len: u64,
@@ -59,7 +59,7 @@ struct Request {
 }
 
 const IDLE: Request = Request {
-    segments: List::EMPTY,
+    segments: SegmentList::EMPTY,
     status_at: 0,
     offset: 0,
     len: 0,
@@ -73,13 +73,13 @@ const IDLE: Request = Request {
 
 /// A started virtqueue.
 #[derive(Debug)]
-pub struct Queue<M: Memory> {
+pub struct Virtqueue<M: Memory> {
     index: u16,
     state: QueueState,
     ring: Ring<M>,
     features: u64,
     requests: Box<[Request]>,
-    pool: Pool,
+    pool: SegmentPool,
     chain: Box<Chain>,
     in_flight: u32,
     /// Commands given out and not completed, and the most that may be.
@@ -87,14 +87,14 @@ pub struct Queue<M: Memory> {
     limit: u32,
     /// A request of which not all commands have been given out: its head, and which is next.
     partial: Option<(u16, u32)>,
-    /// Used elements wait for [`Queue::publish`].
+    /// Used elements wait for [`Virtqueue::publish`].
     dirty: bool,
     track: Track<M>,
     /// While the guest is copied to another machine.
     logging: Option<Logging<M::Words>>,
 }
 
-impl<M: Memory> Queue<M> {
+impl<M: Memory> Virtqueue<M> {
     /// Starts a queue of `size` entries from `base`, as SET_VRING_BASE gave it and whether its ring is known to have stopped there, or, where the in-flight region has what an
     /// earlier life of the queue left, from there: what was found is returned.
     #[allow(clippy::too_many_arguments)] // what the front end said, one message each
@@ -102,12 +102,12 @@ impl<M: Memory> Queue<M> {
         memory: &M,
         index: u16,
         size: u16,
-        places: &Places,
+        places: &RingAddresses,
         (base, stopped): (u32, bool),
         features: u64,
         most: u32,
-        region: Option<&Region<M::Words>>,
-    ) -> Result<(Self, Option<Recovered>), StartError> {
+        region: Option<&JournalRegion<M::Words>>,
+    ) -> Result<(Self, Option<RecoveredRing>), StartError> {
         let has = |bit| features & bit != 0;
         let traits = Traits { event_idx: has(feature::EVENT_IDX), indirect: has(feature::INDIRECT_DESC) };
         let (ring, track, found) = if has(feature::RING_PACKED) {
@@ -131,7 +131,7 @@ impl<M: Memory> Queue<M> {
             ring,
             features,
             requests: vec![IDLE; usize::from(size)].into_boxed_slice(),
-            pool: Pool::new(size),
+            pool: SegmentPool::new(size),
             chain: Box::default(),
             in_flight: 0,
             commands: 0,
@@ -159,7 +159,7 @@ impl<M: Memory> Queue<M> {
         self.limit
     }
 
-    /// Whether [`Queue::take`] may have something to do: also a queue that takes no more finishes what it has begun.
+    /// Whether [`Virtqueue::take`] may have something to do: also a queue that takes no more finishes what it has begun.
     pub(super) fn is_draining(&self) -> bool {
         self.state == QueueState::Draining
     }
@@ -197,7 +197,7 @@ impl<M: Memory> Queue<M> {
 
     /// Writes into a request's buffers.
     #[inline]
-    fn write(&self, memory: &M, address: u64, from: &[u8]) -> Result<(), Fault> {
+    fn write(&self, memory: &M, address: u64, from: &[u8]) -> Result<(), MemoryFault> {
         let done = memory.write(address, from);
         if let Some(logging) = &self.logging {
             // Also where it failed: some of it may be written.
@@ -207,7 +207,7 @@ impl<M: Memory> Queue<M> {
     }
 
     /// Finds the ring anew after a change of memory or address.
-    pub(super) fn resolve(&mut self, memory: &M, places: &Places) -> Result<(), Violation> {
+    pub(super) fn resolve(&mut self, memory: &M, places: &RingAddresses) -> Result<(), Violation> {
         // What has been completed goes out where the ring still is; a ring that is gone shows below.
         self.publish(memory);
         let r = self.ring.resolve(memory, places).map_err(Violation::from);
@@ -217,7 +217,7 @@ impl<M: Memory> Queue<M> {
 
     /// Its ring is in no memory any more.
     pub(super) fn lost(&mut self) -> Result<(), Violation> {
-        Err(self.fail(Fault::Unmapped.into()))
+        Err(self.fail(MemoryFault::Unmapped.into()))
     }
 
     fn fail(&mut self, violation: Violation) -> Violation {
@@ -239,7 +239,7 @@ impl<M: Memory> Queue<M> {
         memory: &M,
         disk: &Disk,
         budget: usize,
-        sink: &mut impl FnMut(Taken),
+        sink: &mut impl FnMut(DriveCommand),
     ) -> Result<bool, Violation> {
         let mut any = false;
         for _ in 0..budget {
@@ -265,7 +265,7 @@ impl<M: Memory> Queue<M> {
         Ok(any)
     }
 
-    /// Whether the ring has a request that [`Queue::take`] would take, by one load of it; what that reads comes from the other core from
+    /// Whether the ring has a request that [`Virtqueue::take`] would take, by one load of it; what that reads comes from the other core from
     /// here on. A queue that takes none, or goes on with what it has, says no.
     #[inline]
     pub fn has_request(&self, memory: &M) -> bool {
@@ -277,7 +277,7 @@ impl<M: Memory> Queue<M> {
     }
 
     #[inline]
-    fn take_one(&mut self, memory: &M, disk: &Disk, sink: &mut impl FnMut(Taken)) -> Result<bool, Violation> {
+    fn take_one(&mut self, memory: &M, disk: &Disk, sink: &mut impl FnMut(DriveCommand)) -> Result<bool, Violation> {
         let chain = &mut *self.chain;
         let found = match &mut self.ring {
             Ring::Split(r) => next(r, memory, chain)?,
@@ -295,14 +295,14 @@ impl<M: Memory> Queue<M> {
 
     /// Submits the next request that was in flight in an earlier life of the queue: its entry says so already.
     #[cold]
-    fn take_again(&mut self, memory: &M, disk: &Disk, sink: &mut impl FnMut(Taken)) -> Result<bool, Violation> {
+    fn take_again(&mut self, memory: &M, disk: &Disk, sink: &mut impl FnMut(DriveCommand)) -> Result<bool, Violation> {
         self.track.next(memory, &self.ring, &mut self.chain)?;
         self.begin(memory, disk, sink)
     }
 
     /// Begins with the chain at hand.
     #[inline]
-    fn begin(&mut self, memory: &M, disk: &Disk, sink: &mut impl FnMut(Taken)) -> Result<bool, Violation> {
+    fn begin(&mut self, memory: &M, disk: &Disk, sink: &mut impl FnMut(DriveCommand)) -> Result<bool, Violation> {
         let chain = &mut *self.chain;
         let (footer, parsed) = parse(memory, chain, disk, self.features)?;
         match parsed {
@@ -335,13 +335,18 @@ impl<M: Memory> Queue<M> {
 
     /// Gives out a request's commands from `part` on, as many as may be.
     #[inline]
-    fn give_out(&mut self, head: u16, mut part: u32, sink: &mut impl FnMut(Taken)) {
+    fn give_out(&mut self, head: u16, mut part: u32, sink: &mut impl FnMut(DriveCommand)) {
         let Request { op, offset, len, step, .. } = self.requests[usize::from(head)];
         self.partial = None;
         loop {
             let done = u64::from(part) * u64::from(step);
             let n = (len - done).min(u64::from(step));
-            sink(Taken { tag: Tag::new(self.index, part, head), op, offset: offset + done, len: n as u32 });
+            sink(DriveCommand {
+                tag: RequestTag::new(self.index, part, head),
+                op,
+                offset: offset + done,
+                len: n as u32,
+            });
             self.commands += 1;
             part += 1;
             if done + n == len {
@@ -393,7 +398,7 @@ impl<M: Memory> Queue<M> {
     /// A command is done; its request is marked used once all of its commands are. Unknown tags are ignored: they are
     /// of a life of the queue that was reset.
     #[inline]
-    pub fn complete(&mut self, memory: &M, tag: Tag, status: RequestStatus) {
+    pub fn complete(&mut self, memory: &M, tag: RequestTag, status: RequestStatus) {
         let Some(request) = self.requests.get_mut(usize::from(tag.head())) else {
             return;
         };
@@ -417,7 +422,7 @@ impl<M: Memory> Queue<M> {
         }
     }
 
-    /// Makes completions visible to the driver. [`Queue::wants_signal`] says whether it waits for a signal.
+    /// Makes completions visible to the driver. [`Virtqueue::wants_signal`] says whether it waits for a signal.
     #[inline]
     pub fn publish(&mut self, memory: &M) {
         if !self.dirty {
@@ -468,7 +473,7 @@ impl<M: Memory> Queue<M> {
         }
     }
 
-    fn request(&self, tag: Tag) -> Option<&Request> {
+    fn request(&self, tag: RequestTag) -> Option<&Request> {
         self.requests.get(usize::from(tag.head())).filter(|r| r.parts_left != 0)
     }
 
@@ -477,8 +482,8 @@ impl<M: Memory> Queue<M> {
     /// # Errors
     /// The guest's buffer is not (or no longer) in its memory, or is too short.
     #[inline]
-    pub fn read_data(&self, memory: &M, tag: Tag, offset: u32, into: &mut [u8]) -> Result<(), Fault> {
-        let request = self.request(tag).filter(|r| r.op == Op::Write).ok_or(Fault::Unmapped)?;
+    pub fn read_data(&self, memory: &M, tag: RequestTag, offset: u32, into: &mut [u8]) -> Result<(), MemoryFault> {
+        let request = self.request(tag).filter(|r| r.op == Op::Write).ok_or(MemoryFault::Unmapped)?;
         let from = u64::from(tag.part()) * u64::from(request.step) + u64::from(offset);
         if let Some(s) = request.segments.single() {
             if from + into.len() as u64 <= u64::from(s.len) {
@@ -488,16 +493,16 @@ impl<M: Memory> Queue<M> {
         let len = into.len();
         let whole =
             self.pool.cover(&request.segments, from, len, |at, done, n| memory.read(at, &mut into[done..done + n]))?;
-        if whole { Ok(()) } else { Err(Fault::OutOfWindow) }
+        if whole { Ok(()) } else { Err(MemoryFault::OutOfWindow) }
     }
 
     /// Copies bytes read from the drive to the guest, from `offset` within the command.
     ///
     /// # Errors
-    /// As [`Queue::read_data`].
+    /// As [`Virtqueue::read_data`].
     #[inline]
-    pub fn write_data(&self, memory: &M, tag: Tag, offset: u32, from: &[u8]) -> Result<(), Fault> {
-        let request = self.request(tag).filter(|r| r.op == Op::Read).ok_or(Fault::Unmapped)?;
+    pub fn write_data(&self, memory: &M, tag: RequestTag, offset: u32, from: &[u8]) -> Result<(), MemoryFault> {
+        let request = self.request(tag).filter(|r| r.op == Op::Read).ok_or(MemoryFault::Unmapped)?;
         let start = u64::from(tag.part()) * u64::from(request.step) + u64::from(offset);
         if let Some(s) = request.segments.single() {
             if start + from.len() as u64 <= u64::from(s.len) {
@@ -507,12 +512,12 @@ impl<M: Memory> Queue<M> {
         let whole = self
             .pool
             .cover(&request.segments, start, from.len(), |at, done, n| self.write(memory, at, &from[done..done + n]))?;
-        if whole { Ok(()) } else { Err(Fault::OutOfWindow) }
+        if whole { Ok(()) } else { Err(MemoryFault::OutOfWindow) }
     }
 
     /// Hints that a command's guest buffer is needed soon.
     #[inline]
-    pub fn prefetch(&self, memory: &M, tag: Tag) {
+    pub fn prefetch(&self, memory: &M, tag: RequestTag) {
         if let Some(s) = self.request(tag).and_then(|r| r.segments.single()) {
             memory.prefetch(s.address, s.len as usize);
         }

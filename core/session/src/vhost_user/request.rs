@@ -1,6 +1,6 @@
 //! What a chain asks for (Virtio 1.2, 5.2.6).
 
-use super::chain::{Chain, Segment, Violation};
+use super::chain::{Chain, GuestSegment, Violation};
 use super::disk::Disk;
 use crate::memory::Memory;
 use core::ops::Range;
@@ -27,16 +27,16 @@ pub enum Op {
 
 /// A command's place in a device's tables: queue, head and, where a request became several commands, which of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tag(pub u32);
+pub struct RequestTag(pub u32);
 
-impl Tag {
+impl RequestTag {
     const PART_BITS: u32 = 14;
     const HEAD_BITS: u32 = 12;
     /// Most commands that one request may become.
     pub const MAX_PARTS: u32 = 1 << Self::PART_BITS;
 
     pub(super) const fn new(queue: u16, part: u32, head: u16) -> Self {
-        Tag((queue as u32) << (Self::PART_BITS + Self::HEAD_BITS) | part << Self::HEAD_BITS | head as u32)
+        RequestTag((queue as u32) << (Self::PART_BITS + Self::HEAD_BITS) | part << Self::HEAD_BITS | head as u32)
     }
     /// Which queue.
     pub const fn queue(self) -> u16 {
@@ -147,14 +147,14 @@ fn take_header<M: Memory>(memory: &M, chain: &mut Chain) -> Result<(Option<Reque
 fn io(op: Op, header: &RequestHeader, chain: &Chain, data: Range<usize>, disk: &Disk) -> Parsed {
     let len = total(&chain.segments[data.clone()]);
     let sector = header.sector.get();
-    if len == 0 || !disk.holds(sector, len) || len > u64::from(disk.max_transfer) * u64::from(Tag::MAX_PARTS) {
+    if len == 0 || !disk.holds(sector, len) || len > u64::from(disk.max_transfer) * u64::from(RequestTag::MAX_PARTS) {
         return Parsed::Answer(RequestStatus::IOERR);
     }
     Parsed::Io { op, offset: sector * SECTOR, len, data }
 }
 
 #[inline]
-fn total(segments: &[Segment]) -> u64 {
+fn total(segments: &[GuestSegment]) -> u64 {
     segments.iter().map(|s| u64::from(s.len)).sum()
 }
 

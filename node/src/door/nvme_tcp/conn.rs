@@ -4,7 +4,7 @@ use super::limits::Admitted;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use weir_controller::SqHandle;
-use weir_session::nvme_tcp::{Command, Connection, Settings};
+use weir_session::nvme_tcp::{Connection, ConnectionSettings, ReadyCommand};
 use weir_sys::crc::Crc32c;
 use weir_sys::reactor::{Interest, Mode, Reactor, Ready, WatchId};
 use weir_sys::transport::position::Position;
@@ -50,7 +50,13 @@ pub(super) struct Conn {
 
 impl Conn {
     /// A connection that was just accepted.
-    pub fn new(stream: TcpStream, peer: SocketAddr, now: Nanos, settings: Settings, tenant: usize) -> io::Result<Self> {
+    pub fn new(
+        stream: TcpStream,
+        peer: SocketAddr,
+        now: Nanos,
+        settings: ConnectionSettings,
+        tenant: usize,
+    ) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         Ok(Self {
@@ -117,7 +123,7 @@ impl Conn {
 /// A connection on its way to the shard of its drive, with the Connect that says which.
 pub struct Moving {
     pub(super) conn: Conn,
-    pub(super) command: Command,
+    pub(super) command: ReadyCommand,
 }
 
 /// Whether the host of a connection has said something that was not read yet.

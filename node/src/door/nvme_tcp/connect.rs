@@ -5,7 +5,7 @@ use super::{Door, Moving, NOBODY};
 use crate::door::Cx;
 use crate::throttle::throttled;
 use weir_controller::{ConnectError, ConnectRequest, Connected};
-use weir_session::nvme_tcp::Command;
+use weir_session::nvme_tcp::ReadyCommand;
 use weir_spec::nvme::fabrics::{self, ConnectData};
 use weir_spec::nvme::{AdminOpcode, Cqe, FabricsType, Sqe, Status};
 use zerocopy::{FromBytes, little_endian::U16};
@@ -15,7 +15,7 @@ const SUBNQN: u16 = 256;
 
 impl Door {
     /// Answers a command of a connection that is no queue yet; one whose drive is elsewhere is sent there.
-    pub(super) fn connect(&mut self, at: u32, command: Command, cx: &mut Cx) {
+    pub(super) fn connect(&mut self, at: u32, command: ReadyCommand, cx: &mut Cx) {
         let Some(conn) = &self.conns[at as usize] else { return };
         let data = match connect_data(&command.sqe, conn.session.data(command.tag)) {
             Ok(data) => data,
@@ -51,7 +51,7 @@ impl Door {
     fn admit_and_connect(
         &mut self,
         at: u32,
-        command: &Command,
+        command: &ReadyCommand,
         data: &ConnectData,
         drive: u32,
         cx: &mut Cx,
@@ -79,7 +79,7 @@ impl Door {
         Ok(())
     }
 
-    fn refuse(&mut self, at: u32, command: &Command, error: &ConnectError) {
+    fn refuse(&mut self, at: u32, command: &ReadyCommand, error: &ConnectError) {
         self.answer(at, command.tag, &error.cqe(command.sqe.cid.get()));
     }
 
@@ -113,7 +113,7 @@ impl Door {
         self.mark_dirty(at);
     }
 
-    fn depart(&mut self, at: u32, command: Command, shard: u32, cx: &mut Cx) {
+    fn depart(&mut self, at: u32, command: ReadyCommand, shard: u32, cx: &mut Cx) {
         let Some(mut conn) = self.conns[at as usize].take() else { return };
         conn.unwatch(cx.reactor);
         self.unconnected.remove(at);

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weir_controller::{Begun, Tag};
 use weir_session::nvme_tcp::Connection;
 use weir_sys::crc::Crc32c;
-use weir_sys::keep::{self, Keep};
+use weir_sys::keeper_channel::{self, Keep};
 use weir_units::Nanos;
 
 /// Names of connections: `SHARD:PLACE CNTLID QID NQN` follows, or `SHARD:PLACE` where it is no queue yet.
@@ -62,7 +62,7 @@ impl Associations {
     /// They cannot be read.
     pub fn take(keep: &Keep) -> io::Result<Self> {
         let read = |(name, fds): (String, Vec<OwnedFd>)| {
-            let mut contents = fds.into_iter().map(keep::contents);
+            let mut contents = fds.into_iter().map(keeper_channel::contents);
             let (bytes, drive) = (contents.next().transpose()?, contents.next().transpose()?);
             io::Result::Ok((name, bytes.map(|bytes| Saved { bytes, drive })))
         };
@@ -105,9 +105,9 @@ fn go_on(drives: &mut Drives, drive: u32, now: Nanos, saved: &Saved) {
 
 /// Has the keeper hold a drive's associations.
 pub(super) fn hold(name: &str, drive: u32, cx: &mut Cx) -> io::Result<()> {
-    let possessions = keep::sealed("drive", &cx.drives.device(drive).possessions())?;
+    let possessions = keeper_channel::sealed("drive", &cx.drives.device(drive).possessions())?;
     let bytes = cx.drives.get(drive).associations(cx.now);
-    cx.keep.hold(name, &[keep::sealed("associations", &bytes)?.as_fd(), possessions.as_fd()])
+    cx.keep.hold(name, &[keeper_channel::sealed("associations", &bytes)?.as_fd(), possessions.as_fd()])
 }
 
 /// What was held for the doors, by shard. The keeper has let go of it: whatever happens from here on happens once.
@@ -148,7 +148,7 @@ pub fn take(
         };
         let mut fds = fds.into_iter();
         let (Some(socket), Some(session)) = (fds.next(), fds.next()) else { continue };
-        let mut session = keep::contents(session)?;
+        let mut session = keeper_channel::contents(session)?;
         let begun = fds.next().map(begun::contents).unwrap_or_default();
         if is_noted && !rest::is_proved(&socket, &mut session) {
             tracing::info!("a connection was used since it was noted; its host connects again");
@@ -304,7 +304,7 @@ fn carry(at: u32, conn: &mut Conn, cx: &mut Cx) -> io::Result<Option<Option<Queu
         None => (format!("{CONNECTIONS}{}:{at}", cx.shard), Vec::new()),
     };
     let Some(session) = conn.session.save(cx.now) else { return Ok(None) };
-    let state = keep::sealed("connection", &session)?;
+    let state = keeper_channel::sealed("connection", &session)?;
     // A program that does not know the third one begins its commands anew.
     let begun = if begun.is_empty() { None } else { Some(begun::file(&begun)?) };
     let all: Vec<BorrowedFd> =

@@ -30,7 +30,7 @@ use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
 use std::net::TcpListener;
 use unconnected::Unconnected;
 use weir_controller::{DataPointer, Event, Owner, Tag};
-use weir_session::nvme_tcp::{Budget, Settings, State};
+use weir_session::nvme_tcp::{Budget, ConnectionSettings, ConnectionState};
 use weir_spec::nvme::{Cqe, Status};
 use weir_sys::reactor::{Interest, Mode, Ready, WatchId};
 use weir_units::{Bytes, Nanos};
@@ -52,7 +52,7 @@ const LISTENER: u64 = 1 << 32;
 
 /// See the [module](self).
 pub struct Door {
-    settings: Settings,
+    settings: ConnectionSettings,
     tenants: Vec<TenantConfig>,
     /// The first for connections that are nobody's yet, and then one a tenant.
     budgets: Vec<Budget>,
@@ -87,11 +87,11 @@ pub struct Door {
 impl Door {
     /// A door without listeners and connections; `admission` is that of all shards.
     pub fn new(config: &NvmeTcpConfig, tenants: &[TenantConfig], admission: Admission) -> Self {
-        let settings = Settings {
+        let settings = ConnectionSettings {
             header_digest: config.header_digest,
             data_digest: config.data_digest,
             in_capsule: config.in_capsule.get() as u32,
-            ..Settings::default()
+            ..ConnectionSettings::default()
         };
         Self {
             settings,
@@ -405,9 +405,9 @@ impl Door {
     fn look_at_state(&mut self, at: u32, now: Nanos) {
         let Some(conn) = &mut self.conns[at as usize] else { return };
         match conn.session.state() {
-            State::Running if conn.queue.is_none() => self.unconnected.began(at),
-            State::AwaitsIcReq | State::Running => {}
-            State::Quiescing(fatal) => {
+            ConnectionState::Running if conn.queue.is_none() => self.unconnected.began(at),
+            ConnectionState::AwaitsIcReq | ConnectionState::Running => {}
+            ConnectionState::Quiescing(fatal) => {
                 if !conn.told {
                     conn.told = true;
                     throttled!(
@@ -419,7 +419,7 @@ impl Door {
                 }
                 self.mark_dirty(at);
             }
-            State::Closed(why) => {
+            ConnectionState::Closed(why) => {
                 tracing::debug!(peer = %conn.peer, ?why, "connection closed");
                 self.doomed.push(at);
             }

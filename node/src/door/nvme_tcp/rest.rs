@@ -22,7 +22,7 @@ use super::kept;
 use crate::door::Cx;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use weir_sys::keep::{self, Keep};
+use weir_sys::keeper_channel::{self, Keep};
 use weir_sys::transport::position::Position;
 use weir_units::Nanos;
 
@@ -150,7 +150,7 @@ impl Door {
             }
             let (Some(queue), Some(session)) = (conn.queue, conn.session.save(cx.now)) else { continue };
             let Some(name) = kept::name(CONNECTIONS, at, queue, cx) else { continue };
-            let note = keep::sealed("connection", &[&position.bytes()[..], &session].concat())?;
+            let note = keeper_channel::sealed("connection", &[&position.bytes()[..], &session].concat())?;
             cx.keep.hold(&name, &[conn.stream.as_fd(), note.as_fd()])?;
             conn.noted = Some((position, name));
         }

@@ -6,14 +6,14 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use weir_driver::nvme_tcp::{Options, command};
+use weir_driver::nvme_tcp::{ConnectOptions, command};
 use weir_driver::{Done, Io, IoKind, QueuePair, TransportError};
 use weir_spec::nvme::entry::SglDescriptor;
 use weir_spec::nvme::fabrics::{ConnectData, DISCOVERY_NQN};
 use weir_spec::nvme::log::subtype;
 use weir_spec::nvme::tcp::{CapsuleCmd, CommonHeader, Framing, Header, IcReq};
 use weir_spec::nvme::{Sqe, Status};
-use weir_sys::transport::nvme_tcp::{Controller, NvmeTcpQueue, discover, open};
+use weir_sys::transport::nvme_tcp::{NvmeTcpQueue, RemoteController, discover, open};
 use weir_units::Nanos;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
@@ -59,12 +59,12 @@ tenant_buffer = "1MiB"
     Node::start(config).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn connect(at: SocketAddr, options: &Options) -> Result<Vec<NvmeTcpQueue>, TransportError> {
+fn connect(at: SocketAddr, options: &ConnectOptions) -> Result<Vec<NvmeTcpQueue>, TransportError> {
     open("127.0.0.1", at.port(), options, 128 << 10)
 }
 
 fn queue(at: SocketAddr, nqn: &str) -> NvmeTcpQueue {
-    connect(at, &Options::new(nqn, HOST)).unwrap_or_else(|e| panic!("{e}")).remove(0)
+    connect(at, &ConnectOptions::new(nqn, HOST)).unwrap_or_else(|e| panic!("{e}")).remove(0)
 }
 
 fn complete(q: &mut NvmeTcpQueue, ios: &[Io]) -> Vec<Done> {
@@ -113,12 +113,12 @@ fn digests_and_flow_control_are_the_hosts_choice() {
     let node = node("");
     let at = node.listening()[0];
     for bits in 0..8 {
-        let options = Options {
+        let options = ConnectOptions {
             header_digest: bits & 1 != 0,
             data_digest: bits & 2 != 0,
             sq_flow_control: bits & 4 != 0,
             queues: 2,
-            ..Options::new(B, HOST)
+            ..ConnectOptions::new(B, HOST)
         };
         for mut q in connect(at, &options).unwrap_or_else(|e| panic!("{e}")) {
             write_and_read(&mut q, bits);
@@ -170,7 +170,7 @@ fn a_refusal_says_why() {
         (A, "not-an-nqn", "refused Connect: Connect Invalid Parameters, HOSTNQN"),
         (A, "", "refused Connect: Connect Invalid Parameters, HOSTNQN"),
     ] {
-        let e = connect(at, &Options::new(nqn, host)).unwrap_err();
+        let e = connect(at, &ConnectOptions::new(nqn, host)).unwrap_err();
         assert!(matches!(&e, TransportError::Refused(t) if t.contains(why)), "{nqn} {host}: {e}");
     }
     node.stop();
@@ -203,7 +203,7 @@ impl Raw {
     }
 
     fn connect(&mut self, subnqn: &str, qid: u16, cntlid: u16, depth: u16) -> Status {
-        let data = ConnectData::new(subnqn, HOST, Options::new(subnqn, HOST).hostid, cntlid);
+        let data = ConnectData::new(subnqn, HOST, ConnectOptions::new(subnqn, HOST).hostid, cntlid);
         let sqe = command::connect(qid, depth, 0, 0);
         self.send(0, sqe, SglDescriptor::DATA_BLOCK_OFFSET, 1024, data.as_bytes());
         self.status()
@@ -228,15 +228,15 @@ impl Raw {
 }
 
 /// An I/O queue by hand, on a controller that somebody else keeps.
-fn raw_queue(at: SocketAddr, controller: &Controller) -> Raw {
+fn raw_queue(at: SocketAddr, controller: &RemoteController) -> Raw {
     let mut raw = Raw::new(at);
     assert_eq!(raw.connect(A, 2, controller.ready().cntlid, 128), Status::SUCCESS);
     raw
 }
 
-fn controller(at: SocketAddr) -> Controller {
-    let options = Options { queues: 4, kato: Nanos(0), ..Options::new(A, HOST) };
-    Controller::connect("127.0.0.1", at.port(), options).unwrap_or_else(|e| panic!("{e}"))
+fn controller(at: SocketAddr) -> RemoteController {
+    let options = ConnectOptions { queues: 4, kato: Nanos(0), ..ConnectOptions::new(A, HOST) };
+    RemoteController::connect("127.0.0.1", at.port(), options).unwrap_or_else(|e| panic!("{e}"))
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn silent_sockets_make_way_for_new_ones() {
 fn a_keep_alive_timer_is_required_where_it_is_said() {
     let node = node("keep_alive = \"always\"");
     let at = node.listening()[0];
-    let none = Options { kato: Nanos(0), ..Options::new(A, HOST) };
+    let none = ConnectOptions { kato: Nanos(0), ..ConnectOptions::new(A, HOST) };
     let e = connect(at, &none).unwrap_err();
     assert!(matches!(&e, TransportError::Refused(t) if t.contains("Keep Alive Timeout Invalid")), "{e}");
     write_and_read(&mut queue(at, A), 8);

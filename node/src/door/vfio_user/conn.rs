@@ -21,7 +21,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use weir_controller::{ControllerHandle, Event, Subsystem};
-use weir_session::vfio_user::{Action, DOORBELLS, DOORBELLS_END, Device, Inbox, Message, Shape, Shared, Unsent};
+use weir_session::vfio_user::{
+    Action, DOORBELLS, DOORBELLS_END, DeviceShape, Inbox, Message, Shared, Unsent, VfioUserDevice,
+};
 
 use weir_spec::nvme::register;
 use weir_spec::nvme::register::Doorbell;
@@ -64,7 +66,7 @@ pub(super) struct Conn {
     /// A message that must follow register writes which have not had their effect.
     parked: Option<Message<OwnedFd>>,
     wrote: bool,
-    device: Device,
+    device: VfioUserDevice,
     memory: GuestMemory,
     /// What was mapped and is signalled, for who goes on with this client; only where somebody could.
     files: Option<Box<Files>>,
@@ -110,19 +112,25 @@ impl Conn {
         fds::is_hung_up(&self.socket)
     }
 
-    pub(super) fn new(socket: UnixStream, token: u64, shape: Shape, pid: Option<i32>, cx: &mut Cx) -> io::Result<Self> {
+    pub(super) fn new(
+        socket: UnixStream,
+        token: u64,
+        shape: DeviceShape,
+        pid: Option<i32>,
+        cx: &mut Cx,
+    ) -> io::Result<Self> {
         let bells = match shape.mapped_doorbells {
             true => Some(Doorbells::new(DOORBELLS as usize, DOORBELLS_END as usize)?),
             false => None,
         };
         let buffer = (shape.buffer > 0).then(|| Buffer::new(shape.buffer).map(Box::new)).transpose()?;
-        Self::with((socket, token), Device::new(shape), bells, buffer, pid, cx)
+        Self::with((socket, token), VfioUserDevice::new(shape), bells, buffer, pid, cx)
     }
 
     /// A client whose doorbells and memory buffer are there.
     fn with(
         (socket, token): (UnixStream, u64),
-        device: Device,
+        device: VfioUserDevice,
         bells: Option<Doorbells>,
         buffer: Option<Box<Buffer>>,
         pid: Option<i32>,
@@ -224,12 +232,12 @@ impl Conn {
                     }
                 },
             };
-            if self.wrote && Device::must_follow(&message) {
+            if self.wrote && VfioUserDevice::must_follow(&message) {
                 self.parked = Some(message);
                 heard.more = true;
                 return heard;
             }
-            let (header, only_rings) = (&message.header, Device::only_rings(&message));
+            let (header, only_rings) = (&message.header, VfioUserDevice::only_rings(&message));
             tracing::trace!(command = header.command.get(), bytes = message.payload.len(), fds = message.fds.len());
             let (memory, buffer) = (&mut self.memory, self.buffer.as_deref());
             let files = self.files.as_deref_mut();

@@ -15,9 +15,9 @@
 //! together move at most [`MOST`] bytes by messages; more wait in their queues.
 
 use super::reach::Homes;
-use weir_controller::{ControllerHandle, DataPointer, Direction, Piece, Subsystem, Tag, Taken, Walk};
+use weir_controller::{ControllerHandle, DataPiece, DataPointer, Direction, RingCompletion, Subsystem, Tag, Walk};
 use weir_session::memory::Memory;
-use weir_session::vfio_user::{Answered, Bell, Device, Late, Ticket};
+use weir_session::vfio_user::{Answered, Bell, DmaTicket, Late, VfioUserDevice};
 use weir_spec::nvme::{Cqe, Status};
 use weir_spec::vfio_user::Command;
 use weir_units::Nanos;
@@ -48,7 +48,7 @@ struct Part {
 
 /// A command that moves bytes by messages.
 struct Entry {
-    ticket: Ticket,
+    ticket: DmaTicket,
     qid: u16,
     cid: u16,
     data: DataPointer,
@@ -69,7 +69,7 @@ pub(super) struct Completion {
     pub(super) vector: Option<u16>,
     pub(super) cqe: Cqe,
     /// How its queue's journal knows the command, if it does.
-    pub(super) taken: Option<Taken>,
+    pub(super) taken: Option<RingCompletion>,
 }
 
 /// See the [module](self).
@@ -90,7 +90,7 @@ pub(super) struct Looks<'a> {
     pub(super) machine: &'a Subsystem,
     pub(super) controller: ControllerHandle,
     pub(super) homes: Homes<'a>,
-    pub(super) device: &'a mut Device,
+    pub(super) device: &'a mut VfioUserDevice,
 }
 
 impl Gate {
@@ -120,7 +120,7 @@ impl Gate {
     }
 
     /// The completions that wait for answers and that a journal has in flight; from now on only [`late`](Self::late) knows of them.
-    pub(super) fn hand_on(&mut self) -> Vec<(Cqe, Taken)> {
+    pub(super) fn hand_on(&mut self) -> Vec<(Cqe, RingCompletion)> {
         let held = self.entries.iter_mut().filter_map(|e| e.held.as_mut());
         held.filter_map(|held| Some((held.cqe, held.taken.take()?))).collect()
     }
@@ -177,17 +177,17 @@ impl Gate {
     }
 
     /// The queue is gone, and its commands with it.
-    pub(super) fn forget_queue(&mut self, qid: u16, device: &mut Device) {
+    pub(super) fn forget_queue(&mut self, qid: u16, device: &mut VfioUserDevice) {
         if let Some(tail) = self.tails.get_mut(usize::from(qid)) {
             *tail = Tail::default();
         }
-        let gone: Vec<Ticket> = self.entries.iter().filter(|e| e.qid == qid).map(|e| e.ticket).collect();
+        let gone: Vec<DmaTicket> = self.entries.iter().filter(|e| e.qid == qid).map(|e| e.ticket).collect();
         device.requests().abandon(|t| gone.contains(&t));
         self.entries.retain(|e| e.qid != qid);
     }
 
     /// All queues are gone.
-    pub(super) fn forget_all(&mut self, device: &mut Device) {
+    pub(super) fn forget_all(&mut self, device: &mut VfioUserDevice) {
         self.tails.clear();
         self.entries.clear();
         device.requests().abandon(|_| true);
@@ -237,7 +237,7 @@ impl Gate {
         if moving > 0 && moving + u64::from(data.len()) > MOST {
             return false;
         }
-        let ticket = Ticket(self.tickets);
+        let ticket = DmaTicket(self.tickets);
         self.tickets += 1;
         let parts = Vec::new();
         self.entries.push(Entry { ticket, qid, cid, data, direction, parts, writes: 0, failed: false, held: None });
@@ -319,7 +319,7 @@ impl Gate {
     pub(super) fn write(
         &mut self,
         (data, now): (&DataPointer, Nanos),
-        (homes, device): (Homes<'_>, &mut Device),
+        (homes, device): (Homes<'_>, &mut VfioUserDevice),
         (address, bytes): (u64, &[u8]),
     ) -> Result<(), Status> {
         let mut of = self.entries.iter_mut();
@@ -436,7 +436,7 @@ fn walk(data: &DataPointer, direction: Direction, looks: &Looks<'_>, parts: &[Pa
             Ok(())
         })
     }) {
-        let Piece::Memory { mut address, mut len } = piece else { continue };
+        let DataPiece::Memory { mut address, mut len } = piece else { continue };
         while len > 0 {
             let near = homes.prefix(address, len);
             let n = if near > 0 { near } else { device.messaged(address, len, direction == Direction::ToHost) };

@@ -15,8 +15,8 @@ use crate::keeper::SOCKETS;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use weir_controller::{Begun, ClassFrom, ControllerHandle, Error, Subsystem};
-use weir_sys::keep::{self, Keep};
+use weir_controller::{Begun, ClassFrom, ControllerHandle, ManagementError, Subsystem};
+use weir_sys::keeper_channel::{self, Keep};
 use weir_sys::reactor::{Interest, Mode};
 use weir_sys::sched;
 use weir_sys::transport::fds::MAX_FDS;
@@ -60,7 +60,7 @@ fn files(n: usize, path: &str) -> String {
 pub fn resume_functions(machine: &mut Subsystem, now: Nanos, keep: &Keep) {
     let name = format!("{FUNCTIONS}{}", machine.config().subnqn);
     let Some(file) = keep.take_one(&name) else { return };
-    let resumed = keep.let_go(&name).and_then(|()| keep::contents(file)).map_err(|e| e.to_string());
+    let resumed = keep.let_go(&name).and_then(|()| keeper_channel::contents(file)).map_err(|e| e.to_string());
     let resumed = resumed.and_then(|bytes| machine.resume_functions(now, &bytes).map_err(|e| e.to_string()));
     match resumed {
         Ok(0) => {}
@@ -84,7 +84,7 @@ fn found(keep: &Keep, path: &str) -> io::Result<Option<Found>> {
     keep.let_go(&name)?;
     let mut client = client.into_iter();
     let (Some(state), Some(socket)) = (client.next(), client.next()) else { return Ok(None) };
-    let (socket, state) = (UnixStream::from(socket), keep::contents(state)?);
+    let (socket, state) = (UnixStream::from(socket), keeper_channel::contents(state)?);
     Ok(Some(Found { socket, state, shared: client.collect::<Vec<OwnedFd>>(), files: all }))
 }
 
@@ -115,7 +115,8 @@ impl Door {
         for drive in &drives {
             let machine = cx.drives.machine(*drive);
             let (name, bytes) = (format!("{FUNCTIONS}{}", machine.config().subnqn), machine.functions(cx.now));
-            let held = keep::sealed("functions", &bytes).and_then(|file| cx.keep.hold(&name, &[file.as_fd()]));
+            let held =
+                keeper_channel::sealed("functions", &bytes).and_then(|file| cx.keep.hold(&name, &[file.as_fd()]));
             if let Err(e) = held {
                 tracing::error!("{name}: cannot be handed over: {e}");
             }
@@ -166,7 +167,7 @@ impl Door {
         config: &ExportConfig,
         at: u16,
         cx: &mut Cx,
-    ) -> Result<(ControllerHandle, Option<Conn>), Error> {
+    ) -> Result<(ControllerHandle, Option<Conn>), ManagementError> {
         let socket = config.path.display().to_string();
         let now = cx.now;
         resume_functions(cx.drives.get(config.drive), now, cx.keep);
@@ -213,7 +214,7 @@ fn hand_on(conn: &mut Conn, path: &str, cx: &Cx) -> io::Result<()> {
     for (n, some) in left.files().chunks(MAX_FDS).enumerate() {
         cx.keep.hold(&files(n, path), some)?;
     }
-    let state = keep::sealed("vfio-user-client", &left.state)?;
+    let state = keeper_channel::sealed("vfio-user-client", &left.state)?;
     // Last: what is there by this name is whole.
     let all: Vec<BorrowedFd> = std::iter::once(state.as_fd()).chain(left.shared.iter().copied()).collect();
     cx.keep.hold(&format!("{CLIENTS}{path}"), &all)

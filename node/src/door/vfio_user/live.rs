@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use weir_controller::{Begun, ClassFrom, ControllerHandle};
 use weir_session::vfio_user::checkpoint::{Checkpoint, HEAD, length, place};
 use weir_sys::crc::Crc32c;
-use weir_sys::keep::{Introduction, ToKeeper};
+use weir_sys::keeper_channel::{Introduction, ToKeeper};
 
 fn name(config: &ExportConfig) -> String {
     format!("{RELAYS}{}", config.path.display())
@@ -108,7 +108,7 @@ impl Door {
     pub(super) fn export_live(&mut self, config: ExportConfig, at: u16, cx: &mut Cx) -> Result<(), BindError> {
         let socket = config.path.display().to_string();
         holder::keep_door(cx.keep, RELAYS, &config.path, MODE)?;
-        let other = |e: weir_controller::Error| BindError::Io {
+        let other = |e: weir_controller::ManagementError| BindError::Io {
             address: config.path.display().to_string(),
             error: io::Error::other(e.to_string()),
         };
@@ -136,7 +136,7 @@ impl Door {
         (config, begun): (&ExportConfig, &[Begun]),
         at: u16,
         cx: &mut Cx,
-    ) -> Result<(ControllerHandle, Option<Conn>), weir_controller::Error> {
+    ) -> Result<(ControllerHandle, Option<Conn>), weir_controller::ManagementError> {
         let (socket, now) = (config.path.display().to_string(), cx.now);
         resume_functions(cx.drives.get(config.drive), now, cx.keep);
         // What was handed on of its controller is in the checkpoint as well, which stays true until there is another one: whoever dies

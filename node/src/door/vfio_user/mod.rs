@@ -49,8 +49,8 @@ use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use watched::{Watched, decode, encode};
-use weir_controller::{Attach, ClassFrom, ControllerHandle, Model, Owner};
-use weir_session::vfio_user::Shape;
+use weir_controller::{Attach, ClassFrom, ControllerHandle, Owner, TransportModel};
+use weir_session::vfio_user::DeviceShape;
 use weir_sys::memory::doorbells::Sleepers;
 use weir_sys::reactor::{Ready, WAKE_MARGIN, WatchId};
 use weir_sys::sched;
@@ -545,10 +545,10 @@ impl Door {
 }
 
 /// A new controller behind a socket.
-fn attach(config: &ExportConfig, at: u16, cx: &mut Cx) -> Result<ControllerHandle, weir_controller::Error> {
+fn attach(config: &ExportConfig, at: u16, cx: &mut Cx) -> Result<ControllerHandle, weir_controller::ManagementError> {
     let host = config.path.display().to_string();
     let drive = cx.drives.get(config.drive);
-    let attach = Attach { tenant: config.tenant, owner: owner(at), model: Model::Rings, host };
+    let attach = Attach { tenant: config.tenant, owner: owner(at), model: TransportModel::Rings, host };
     drive.attach(cx.now, attach)
 }
 
@@ -573,9 +573,9 @@ fn connect(export: &Export, at: u16, socket: UnixStream, cx: &mut Cx) -> Result<
 }
 
 /// What an export's device shows.
-fn shape(config: &ExportConfig, cx: &Cx) -> Shape {
+fn shape(config: &ExportConfig, cx: &Cx) -> DeviceShape {
     let drive = cx.drives.machine(config.drive).config();
-    Shape {
+    DeviceShape {
         // One for each queue and one for the admin queue.
         vectors: drive.max_io_queues.saturating_add(1),
         mapped_doorbells: config.doorbells != Doorbells::Trap,

@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use weir_controller::{ControllerHandle, MemoryBuffer, Shadow, ShadowPages, Subsystem};
 use weir_session::memory::{MapError, Memory};
-use weir_session::vfio_user::{Access, DmaRegion, Port};
-use weir_session::vhost_user::Region;
+use weir_session::vfio_user::{DmaAccess, DmaRegion, Port};
+use weir_session::vhost_user::GuestRegion;
 use weir_spec::nvme::Status;
 use weir_sys::memory::{GuestMemory, sealed_file};
 
@@ -29,8 +29,8 @@ impl Buffer {
     /// The file of such a buffer.
     pub(super) fn open(file: OwnedFd, len: u64) -> io::Result<Self> {
         let mut memory = GuestMemory::new();
-        let all = Region { guest: 0, len, user: 0, offset: 0 };
-        memory.add_for(all, file.try_clone()?, Access::ReadWrite).map_err(io::Error::other)?;
+        let all = GuestRegion { guest: 0, len, user: 0, offset: 0 };
+        memory.add_for(all, file.try_clone()?, DmaAccess::ReadWrite).map_err(io::Error::other)?;
         Ok(Self { file, memory, at: None })
     }
 }
@@ -154,7 +154,7 @@ pub(super) fn map(
     fd: OwnedFd,
 ) -> Result<(), MapError> {
     let DmaRegion { address, len, offset, access, .. } = *region;
-    let region = Region { guest: address, len, user: address, offset };
+    let region = GuestRegion { guest: address, len, user: address, offset };
     let Some(files) = files else { return memory.add_for(region, fd, access) };
     let again = fd.try_clone().map_err(|e| MapError::System(e.raw_os_error().unwrap_or_default()))?;
     memory.add_for(region, fd, access)?;

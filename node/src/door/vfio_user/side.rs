@@ -3,7 +3,7 @@
 use super::Door;
 use super::conn::Conn;
 use crate::door::index;
-use weir_controller::{DataPointer, Owner, Tag, Taken};
+use weir_controller::{DataPointer, Owner, RingCompletion, Tag};
 use weir_spec::nvme::{Cqe, Status};
 
 impl Door {
@@ -58,7 +58,7 @@ impl Door {
         address: u64,
         vector: Option<u16>,
         cqe: &Cqe,
-        taken: Taken,
+        taken: RingCompletion,
     ) -> Result<(), Status> {
         if self.conn(owner)?.complete(address, vector, cqe, taken)? {
             self.dirty.push(index(owner) as u16);

@@ -5,9 +5,9 @@ use crate::door::Cx;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use weir_controller::{Begun, ControllerHandle, Event, Op, Owner, Request, SqHandle, Tag};
-use weir_journal::Recovered;
-use weir_session::vhost_user::{self as session, Action, Device, Disk, Inbox, Taken};
+use weir_controller::{Begun, BlockRequest, ControllerHandle, Event, Op, Owner, SqHandle, Tag};
+use weir_journal::RecoveredRing;
+use weir_session::vhost_user::{self as session, Action, Disk, DriveCommand, Inbox, VhostUserDevice};
 use weir_spec::nvme::Status;
 use weir_spec::virtio_blk::RequestStatus;
 use weir_sys::memory::{GuestMemory, InflightRegions};
@@ -36,7 +36,7 @@ pub(super) struct Conn {
     socket: UnixStream,
     watch: WatchId,
     inbox: Inbox<OwnedFd>,
-    device: Device<GuestMemory>,
+    device: VhostUserDevice<GuestMemory>,
     memory: GuestMemory,
     channel: Option<OwnedFd>,
     /// For what is signalled once, and to try descriptors.
@@ -61,7 +61,7 @@ pub(super) struct Conn {
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) poll: Vec<u16>,
-    pub(super) recovered: Vec<Recovered>,
+    pub(super) recovered: Vec<RecoveredRing>,
     pub(super) doomed: bool,
 }
 
@@ -75,7 +75,7 @@ impl Conn {
         cx: &mut Cx,
     ) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        let device = Device::new(disk);
+        let device = VhostUserDevice::new(disk);
         Ok(Self {
             watch: cx.reactor.watch(&socket, Interest::READ, Mode::Edge, token),
             socket,
@@ -267,18 +267,24 @@ impl Conn {
         });
     }
 
-    fn started(&mut self, queue: u16, drive: u32, owner: Owner, cx: &mut Cx) -> Result<(), weir_controller::Error> {
+    fn started(
+        &mut self,
+        queue: u16,
+        drive: u32,
+        owner: Owner,
+        cx: &mut Cx,
+    ) -> Result<(), weir_controller::ManagementError> {
         self.follow_peer(drive, cx);
-        let depth = self.device.queue(queue).map_or(1, session::Queue::limit);
+        let depth = self.device.queue(queue).map_or(1, session::Virtqueue::limit);
         let handle = cx.drives.get(drive).add_message_queue(self.controller, depth, self.wish, owner)?;
         self.vrings[usize::from(queue)].handle = Some(handle);
         Ok(())
     }
 
     /// What the process before had begun of a queue is due when it was; its requests are submitted again.
-    fn go_on(&mut self, queue: u16, found: &Recovered, drive: u32, cx: &mut Cx) {
-        let is_its = |begun: &Begun| session::Tag(begun.tag.0).queue() == queue;
-        let again = |begun: &Begun| found.heads.contains(&session::Tag(begun.tag.0).head());
+    fn go_on(&mut self, queue: u16, found: &RecoveredRing, drive: u32, cx: &mut Cx) {
+        let is_its = |begun: &Begun| session::RequestTag(begun.tag.0).queue() == queue;
+        let again = |begun: &Begun| found.heads.contains(&session::RequestTag(begun.tag.0).head());
         let (its, others) = std::mem::take(&mut self.begun).into_iter().partition(is_its);
         self.begun = others;
         if let Some(handle) = self.vrings[usize::from(queue)].handle {
@@ -377,7 +383,7 @@ impl Conn {
     pub(super) fn take(&mut self, queue: u16, config: &ExportConfig, cx: &mut Cx) -> bool {
         let Some(handle) = self.vrings[usize::from(queue)].handle else { return false };
         let (drive, arrivals) = (config.drive, &mut *cx.arrivals);
-        let mut push = |taken: Taken| arrivals.push(Arrival { drive, event: submit(handle, &taken) });
+        let mut push = |taken: DriveCommand| arrivals.push(Arrival { drive, event: submit(handle, &taken) });
         match self.device.take(&self.memory, queue, BATCH, &mut push) {
             Ok(any) => any,
             Err(violation) => {
@@ -404,7 +410,7 @@ impl Conn {
     /// See [`Conn::mark_dirty`].
     #[inline]
     pub(super) fn complete(&mut self, tag: Tag, status: Status) -> bool {
-        let tag = session::Tag(tag.0);
+        let tag = session::RequestTag(tag.0);
         self.device.complete(&self.memory, tag, to_virtio(status));
         self.mark_dirty(tag.queue())
     }
@@ -448,14 +454,14 @@ impl Conn {
 
     #[inline]
     pub(super) fn read_data(&self, tag: Tag, offset: u32, into: &mut [u8]) -> Result<(), Status> {
-        let tag = session::Tag(tag.0);
+        let tag = session::RequestTag(tag.0);
         let queue = self.device.queue(tag.queue()).ok_or(Status::DATA_TRANSFER_ERROR)?;
         queue.read_data(&self.memory, tag, offset, into).map_err(|_| Status::DATA_TRANSFER_ERROR)
     }
 
     #[inline]
     pub(super) fn write_data(&self, tag: Tag, offset: u32, from: &[u8]) -> Result<(), Status> {
-        let tag = session::Tag(tag.0);
+        let tag = session::RequestTag(tag.0);
         let queue = self.device.queue(tag.queue()).ok_or(Status::DATA_TRANSFER_ERROR)?;
         queue.write_data(&self.memory, tag, offset, from).map_err(|_| Status::DATA_TRANSFER_ERROR)
     }
@@ -472,7 +478,7 @@ fn bits(mut all: u64) -> impl Iterator<Item = u16> {
 }
 
 #[inline]
-fn submit(queue: SqHandle, taken: &Taken) -> Event {
+fn submit(queue: SqHandle, taken: &DriveCommand) -> Event {
     let op = match taken.op {
         session::Op::Read => Op::Read,
         session::Op::Write => Op::Write,
@@ -480,7 +486,7 @@ fn submit(queue: SqHandle, taken: &Taken) -> Event {
         session::Op::Discard => Op::Deallocate,
         session::Op::WriteZeroes { unmap } => Op::WriteZeroes { deallocate: unmap },
     };
-    let request = Request { op, nsid: 1, offset: taken.offset, len: taken.len, fua: false };
+    let request = BlockRequest { op, nsid: 1, offset: taken.offset, len: taken.len, fua: false };
     Event::Submit { queue, request, tag: Tag(taken.tag.0) }
 }
 

@@ -6,7 +6,7 @@ use crate::holder::{self, BindError};
 use crate::keeper::{FRONTS, PLAIN_FRONTS};
 use std::os::unix::net::UnixStream;
 use weir_controller::Begun;
-use weir_sys::keep::{Introduction, ToKeeper};
+use weir_sys::keeper_channel::{Introduction, ToKeeper};
 
 /// Names of what a front end has under way at the drive: the keeper's number of it follows.
 const BEGUN: &str = "passing:vhost-user-begun:";

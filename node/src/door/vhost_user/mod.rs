@@ -28,11 +28,11 @@ use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use token::{Watched, decode, encode, owner};
-use weir_controller::{Attach, ClassFrom, DataPointer, Model, Owner, Tag};
-use weir_journal::{Recovered, Step};
+use weir_controller::{Attach, ClassFrom, DataPointer, Owner, Tag, TransportModel};
+use weir_journal::{CrashPoint, RecoveredRing};
 use weir_session::vhost_user::Disk;
 use weir_spec::nvme::{Cqe, Status};
-use weir_sys::keep::{Introduction, ToKeeper};
+use weir_sys::keeper_channel::{Introduction, ToKeeper};
 use weir_sys::memory::InflightRegions;
 use weir_sys::reactor::{Interest, Mode, Ready, WatchId};
 use weir_sys::sched;
@@ -123,12 +123,12 @@ pub struct Recoveries {
     pub rolled_back: u64,
     /// Requests that were done, of which it knew.
     pub closed: u64,
-    /// Queues by the step of the journal's algorithm that was the last one taken, as in [`Step::ALL`].
-    pub steps: [u64; Step::ALL.len()],
+    /// Queues by the step of the journal's algorithm that was the last one taken, as in [`CrashPoint::ALL`].
+    pub steps: [u64; CrashPoint::ALL.len()],
 }
 
 impl Recoveries {
-    fn count(&mut self, found: &Recovered) {
+    fn count(&mut self, found: &RecoveredRing) {
         self.queues += 1;
         self.requests += found.heads.len() as u64;
         self.rolled_back += u64::from(found.rolled_back);
@@ -564,7 +564,7 @@ fn connect(
         None => config.path.display().to_string(),
     };
     let owner = owner(at, export.generation);
-    let attach = Attach { tenant: config.tenant, owner, model: Model::Front, host };
+    let attach = Attach { tenant: config.tenant, owner, model: TransportModel::Front, host };
     let disk = disk(config, cx);
     let machine = cx.drives.get(config.drive);
     let controller = machine.attach(cx.now, attach).map_err(|e| e.to_string())?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use weir_driver::vhost_user::Options;
+use weir_driver::vhost_user::FrontEndOptions;
 use weir_driver::{Done, Io, IoKind, QueuePair};
 use weir_sys::transport::vhost_user::{VhostUserQueue, connect};
 use weir_units::Class;
@@ -70,7 +70,7 @@ impl Drop for Rig {
 }
 
 fn front(path: &Path) -> VhostUserQueue {
-    connect(path, Options::default(), 8, 4096).unwrap_or_else(|e| panic!("{e}")).remove(0)
+    connect(path, FrontEndOptions::default(), 8, 4096).unwrap_or_else(|e| panic!("{e}")).remove(0)
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {

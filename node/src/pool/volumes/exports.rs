@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
-use weir_arbiter::{Mechanism, Settings};
+use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_controller::{self as controller, DiscoveryRecord, NamespaceConfig, Subsystem};
 use weir_pool::{CHUNK, Uuid, VolumeId};
 
@@ -73,7 +73,7 @@ impl Volumes {
                 let place = &self.pools[found.pool];
                 let machine = machine(config, &nqn, &found, (tenant, place));
                 let most = max_controllers.unwrap_or(machine.max_controllers);
-                let machine = (tenant as u16, controller::Config { max_controllers: most, ..machine });
+                let machine = (tenant as u16, controller::SubsystemConfig { max_controllers: most, ..machine });
                 let (id, number) = (found.id, place.number);
                 let first = self.pieces(found.pool, id)?.first().ok_or_else(gone)?.0.shard;
                 let add = move |s: &mut Shard| {
@@ -348,7 +348,12 @@ fn record(nqn: &str, label: &str, at: SocketAddr, port: u16) -> DiscoveryRecord 
 
 /// The machine of a front: it passes on what its hosts ask, in their order; limits and shares are the drives'. Tenants have the places that
 /// they have there.
-fn machine(config: &Config, nqn: &str, found: &Found, (tenant, pool): (usize, &PoolPlace)) -> controller::Config {
+fn machine(
+    config: &Config,
+    nqn: &str,
+    found: &Found,
+    (tenant, pool): (usize, &PoolPlace),
+) -> controller::SubsystemConfig {
     let (block_size, cached) = (pool.block_size, pool.cached.load(Ordering::Relaxed));
     let size = u64::from(found.chunks) * CHUNK;
     let named = config.volumes.iter().find(|v| v.name == found.name);
@@ -357,10 +362,10 @@ fn machine(config: &Config, nqn: &str, found: &Found, (tenant, pool): (usize, &P
         hosts: if i == tenant { vec!["*".into()] } else { Vec::new() },
         ..controller::TenantConfig::new(&t.name, t.class)
     };
-    controller::Config {
+    controller::SubsystemConfig {
         serial: serial(found.uuid),
         model: "Weir volume".into(),
-        arbitration: Settings::new(Mechanism::None),
+        arbitration: ArbiterSettings::new(Mechanism::None),
         slots: SLOTS,
         slot_bytes: u64::MAX,
         namespaces: vec![NamespaceConfig { nsid: 1, start: 0, size, block_size, uuid: found.uuid.0 }],
@@ -372,7 +377,7 @@ fn machine(config: &Config, nqn: &str, found: &Found, (tenant, pool): (usize, &P
         max_io_queues: QUEUES,
         max_controllers: named.map_or(VolumeConfig::MAX_CONTROLLERS, |v| v.max_controllers),
         tenants: config.tenants.iter().enumerate().map(seat).collect(),
-        ..controller::Config::new(nqn)
+        ..controller::SubsystemConfig::new(nqn)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::pool::host::Ask;
 use crate::shard::Shard;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use weir_pool::{Error, Request, SetupDrive};
+use weir_pool::{PoolError, PoolRequest, SetupDrive};
 
 impl Volumes {
     /// Of a drive: its size, and whether it has a volatile write cache.
@@ -67,7 +67,7 @@ impl Volumes {
         };
         let seat = self.at(shard, sit)?.map_err(Refusal::Conflict)?;
         let drive = SetupDrive { name, bytes, named: true };
-        let asked = self.ask(&self.pools[at], Ask::Request(Request::Join { drive, uuid }));
+        let asked = self.ask(&self.pools[at], Ask::Request(PoolRequest::Join { drive, uuid }));
         // What has failed after others have heard of it goes on when the pool recovers.
         let has_joined = self.is_member(at, seat)?;
         let mut devices = devices.write().unwrap_or_else(PoisonError::into_inner);
@@ -94,11 +94,11 @@ impl Volumes {
         self.recover(at, &exports)?;
         let found = self.pools[at].devices().iter().position(|d| *d == (device, true));
         let Some(drive) = found else {
-            return Err(refusal(Error::NoMember(config.devices[device].name.clone())));
+            return Err(refusal(PoolError::NoMember(config.devices[device].name.clone())));
         };
         let place = place(device, self.shards.len());
         self.fronts_must_leave(at, place, &config.devices[device].name)?;
-        let asked = self.ask(&self.pools[at], Ask::Request(Request::Leave { drive }));
+        let asked = self.ask(&self.pools[at], Ask::Request(PoolRequest::Leave { drive }));
         if self.is_member(at, drive)? {
             return asked.map(|_| ());
         }

@@ -10,7 +10,7 @@ use crate::pool::seat::Reach;
 use crate::shard::Shard;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use weir_pool::{Answer, Segment, Setup, SetupDrive, VolumeId};
+use weir_pool::{PoolAnswer, Setup, SetupDrive, VolumeId, VolumeSegment};
 
 impl Volumes {
     /// Opens a pool of these devices.
@@ -45,8 +45,10 @@ impl Volumes {
             cached: Arc::default(),
         };
         match self.ask(&pool, Ask::Open).map_err(text)? {
-            Answer::Open { fresh: true, .. } => tracing::info!(pool = name, "made"),
-            Answer::Open { clean: false, .. } => tracing::info!(pool = name, "found as it was when it was not closed"),
+            PoolAnswer::Open { fresh: true, .. } => tracing::info!(pool = name, "made"),
+            PoolAnswer::Open { clean: false, .. } => {
+                tracing::info!(pool = name, "found as it was when it was not closed")
+            }
             _ => tracing::info!(pool = name, "found"),
         }
         let count = all.len();
@@ -88,10 +90,10 @@ impl Volumes {
     }
 
     /// Where the chunks of a volume lie.
-    pub(super) fn pieces(&self, pool: usize, volume: VolumeId) -> Result<Vec<(Place, Segment)>, Refusal> {
+    pub(super) fn pieces(&self, pool: usize, volume: VolumeId) -> Result<Vec<(Place, VolumeSegment)>, Refusal> {
         let segments = self.call(pool, move |s, number| s.drives.pool(number).segments(volume))?;
         let devices = self.pools[pool].devices();
-        let place = |s: Segment| (place(devices[s.drive].0, self.shards.len()), s);
+        let place = |s: VolumeSegment| (place(devices[s.drive].0, self.shards.len()), s);
         Ok(segments.into_iter().map(place).collect())
     }
 
@@ -108,11 +110,11 @@ impl Volumes {
             }
         }
         if laid.is_ok() {
-            let of = |(place, segment): &(Place, Segment)| {
+            let of = |(place, segment): &(Place, VolumeSegment)| {
                 let reach = reaches.iter().find(|r| r.place == *place).expect("every place has its reach");
                 (*reach, *segment)
             };
-            let pieces: Vec<(Reach, Segment)> = pieces.iter().map(of).collect();
+            let pieces: Vec<(Reach, VolumeSegment)> = pieces.iter().map(of).collect();
             let lay_out = move |s: &mut Shard| {
                 let now = s.reactor.now();
                 s.drives.lay_out(front.drive, &pieces, now)

@@ -5,14 +5,14 @@ use crate::api::Refusal;
 use crate::pool::host::Ask;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use weir_pool::{Answer, CHUNK, Request};
+use weir_pool::{CHUNK, PoolAnswer, PoolRequest};
 
 /// How long a node that ends waits for its drives to take what its pools tell them last.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Volumes {
     /// Changes a pool. One whose metadata could not be written recovers first.
-    pub(super) fn change(&self, pool: usize, request: Request, exports: &[Export]) -> Result<Answer, Refusal> {
+    pub(super) fn change(&self, pool: usize, request: PoolRequest, exports: &[Export]) -> Result<PoolAnswer, Refusal> {
         self.recover(pool, exports)?;
         self.ask(&self.pools[pool], Ask::Request(request))
     }
@@ -26,7 +26,7 @@ impl Volumes {
         if self.fault(pool)?.is_none() {
             return Ok(());
         }
-        self.ask(&self.pools[pool], Ask::Request(Request::Recover))?;
+        self.ask(&self.pools[pool], Ask::Request(PoolRequest::Recover))?;
         tracing::info!(pool = self.pools[pool].name, "its metadata could be written again");
         for Export { volume, front, .. } in exports.iter().filter(|e| e.pool == pool) {
             let found = self.look(pool, Wanted::Numbered(*volume))?.pop().ok_or_else(gone)?;
@@ -52,7 +52,7 @@ impl Volumes {
                 let reply = move |result| {
                     let _ = reply.send(result);
                 };
-                s.drives.ask_pool(number, Ask::Request(Request::Close), Box::new(reply));
+                s.drives.ask_pool(number, Ask::Request(PoolRequest::Close), Box::new(reply));
             });
         }
         for _ in &self.pools {

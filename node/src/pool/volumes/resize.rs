@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::door::Place;
 use crate::pool::host::Ask;
 use crate::shard::Shard;
-use weir_pool::{CHUNK, Error, Request};
+use weir_pool::{CHUNK, PoolError, PoolRequest};
 use weir_units::Bytes;
 
 impl Volumes {
@@ -21,11 +21,11 @@ impl Volumes {
         let front = exports.iter().find(|e| (e.pool, e.volume) == (found.pool, found.id)).map(|e| e.front);
         let (before, after) = (found.chunks, chunks(bytes)?);
         self.must_have_left(&found)?;
-        let request = Ask::Request(Request::Resize { name: name.into(), chunks: after });
+        let request = Ask::Request(PoolRequest::Resize { name: name.into(), chunks: after });
         let pool = &self.pools[found.pool];
         let size = |chunks: u32| u64::from(chunks) * CHUNK;
         if after == 0 {
-            return Err(refusal(Error::Empty));
+            return Err(refusal(PoolError::Empty));
         }
         if after < before && !shrink {
             let (has, end) = (Bytes(size(before)), Bytes(size(after)));
@@ -63,7 +63,7 @@ impl Volumes {
     /// A volume has grown to where its front does not come: it is what it was, nobody has seen more of it.
     #[cold]
     fn shrink_back(&self, found: &Found, why: Refusal) -> Refusal {
-        let request = Request::Resize { name: found.name.clone(), chunks: found.chunks };
+        let request = PoolRequest::Resize { name: found.name.clone(), chunks: found.chunks };
         match self.ask(&self.pools[found.pool], Ask::Request(request)) {
             Ok(_) => why,
             Err(other) => Refusal::Unavailable(format!(

@@ -4,11 +4,11 @@ use super::emulation::{DEPTH, Design, Load, OURS, ROUNDS, SIZES, about_designs, 
 use super::timers::{Submitter, emulated};
 use super::{SharedDrive, Span, job, name, near, simulated};
 use crate::reproduce::datasheets;
-use crate::reproduce::{Chart, Curve, Figure, Live, Row, Scale, Subject, flash_loop};
-use weir_arbiter::{Mechanism, Settings};
+use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject, flash_loop};
+use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_flash::{Flash, FlashOp, Precondition};
 use weir_units::{Class, Nanos};
-use weir_workload::{Point, Rng};
+use weir_workload::{Rng, SeriesPoint};
 
 const LARGE: &str = "\"large I/O performance is better with QEMU than actual hardware\"";
 const SAME: &str = "\"both jobs experience the same I/O throughput\"";
@@ -23,7 +23,7 @@ const JOINS: Nanos = Nanos::from_secs(10);
 const END: Nanos = Nanos::from_secs(20);
 const INTERVAL: Nanos = Nanos::from_millis(500);
 
-pub(in crate::reproduce) fn figure(live: &mut dyn Live) -> Result<Figure, String> {
+pub(in crate::reproduce) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let (mut rows, sizes) = over_sizes(live)?;
     let (more, over_time) = priorities();
     rows.extend(more);
@@ -46,7 +46,7 @@ pub(in crate::reproduce) fn figure(live: &mut dyn Live) -> Result<Figure, String
 }
 
 /// (a)
-fn over_sizes(live: &mut dyn Live) -> Result<(Vec<Row>, Chart), String> {
+fn over_sizes(live: &mut dyn LiveMeasurements) -> Result<(Vec<Row>, Chart), String> {
     let designs = [Design::Timers, Design::Drr];
     let mut curves: Vec<Curve> = designs.iter().map(|d| Curve { name: d.name().into(), points: Vec::new() }).collect();
     for (at, size) in SIZES.into_iter().enumerate() {
@@ -102,7 +102,7 @@ fn p3700() -> Vec<(f64, f64)> {
 struct Run {
     name: &'static str,
     /// High's, and low's.
-    series: [Vec<Point>; 2],
+    series: [Vec<SeriesPoint>; 2],
 }
 
 impl Run {
@@ -127,7 +127,8 @@ fn timers() -> Run {
 }
 
 fn ours(mechanism: Mechanism) -> Run {
-    let drive = SharedDrive { latency: LATENCY, slots: SLOTS, settings: Settings::new(mechanism), profile: None };
+    let drive =
+        SharedDrive { latency: LATENCY, slots: SLOTS, settings: ArbiterSettings::new(mechanism), profile: None };
     let mut jobs = [job("high", Class::High, "4KiB", DEPTH), job("low", Class::Low, "4KiB", DEPTH)];
     jobs[1].start = JOINS;
     let span = Span { ramp: Nanos(0), time: END, series: Some(INTERVAL) };

@@ -1,6 +1,6 @@
 //! Figure 6: how fast the emulation is, over the size of requests and over the number of clients, against the old design.
 
-use crate::reproduce::{Chart, Curve, Figure, Live, Row, Scale, Subject, fig2::median};
+use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject, fig2::median};
 
 /// Requests that a client has outstanding.
 pub(super) const DEPTH: u32 = 128;
@@ -76,7 +76,11 @@ struct Sweep {
 
 const DESIGNS: [Design; 3] = [Design::Timers, Design::Wrr, Design::Drr];
 
-fn sweep(live: &mut dyn Live, loads: &[(String, f64, Load)], progress: (f64, f64)) -> Result<Sweep, String> {
+fn sweep(
+    live: &mut dyn LiveMeasurements,
+    loads: &[(String, f64, Load)],
+    progress: (f64, f64),
+) -> Result<Sweep, String> {
     let mut sweep = Sweep { label: Vec::new(), x: Vec::new(), speeds: Vec::new() };
     for (at, (label, x, load)) in loads.iter().enumerate() {
         let speeds = live.speeds(&DESIGNS, *load, ROUNDS)?;
@@ -154,7 +158,7 @@ impl Sweep {
     }
 }
 
-pub(in crate::reproduce) fn figure(live: &mut dyn Live) -> Result<Figure, String> {
+pub(in crate::reproduce) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let write = |size| (format!("{} KiB writes", size / 1024), f64::from(size), Load { clients: 1, size, write: true });
     let read = |clients| (format!("{clients} clients"), f64::from(clients), Load { clients, size: 4096, write: false });
     let sizes = sweep(live, &SIZES.map(write), (0.0, 0.6))?;

@@ -19,16 +19,16 @@ pub(super) use baseline::figure as fig3;
 pub(super) use emulation::figure as fig6;
 pub use emulation::{Design, Load};
 pub(super) use model::figure as fig7;
-pub use overhead::{Access, Overhead, Place, Usage, Way};
+pub use overhead::{AccessPath, AccessPattern, Overhead, Storage, Usage};
 pub(super) use overhead::{fig1, fig2};
 pub(super) use scenarios::figure as fig8;
 pub use timers::{BURST, PERIOD, QueueTimers};
 
-use super::Live;
-use crate::client::Client;
-use crate::world::{Setup, World, own_tenant};
-use weir_arbiter::{Mechanism, Settings};
-use weir_controller::{Config, Service};
+use super::LiveMeasurements;
+use crate::client::SimulatedClient;
+use crate::world::{Setup, SimulatedDrive, own_tenant};
+use weir_arbiter::{ArbiterSettings, Mechanism};
+use weir_controller::{SubsystemConfig, TimingModel};
 use weir_node::config::DeviceConfig;
 use weir_node::flash::FlashService;
 use weir_units::{Class, Nanos};
@@ -42,7 +42,7 @@ pub struct SharedDrive {
     /// Commands at once.
     pub slots: u32,
     /// Who is next.
-    pub settings: Settings,
+    pub settings: ArbiterSettings,
     /// A profile of a drive with flash, written in order.
     pub profile: Option<&'static str>,
 }
@@ -72,20 +72,21 @@ pub struct Span {
 fn simulated(drive: &SharedDrive, jobs: &[Job], span: Span) -> Vec<JobResult> {
     let (mut config, inside, capacity) = match drive.profile {
         Some(profile) => flash(profile),
-        None => (Config::new("nqn.2026-11.io.weir:reproduce"), None, CAPACITY),
+        None => (SubsystemConfig::new("nqn.2026-11.io.weir:reproduce"), None, CAPACITY),
     };
     (config.latency, config.slots, config.slot_bytes) = (drive.latency, drive.slots, SLOT_BYTES);
     config.arbitration = drive.settings;
     config.tenants = jobs.iter().map(own_tenant).collect();
-    let clients = jobs.iter().enumerate().map(|(at, job)| Client::new(job, at as u16)).collect();
+    let clients = jobs.iter().enumerate().map(|(at, job)| SimulatedClient::new(job, at as u16)).collect();
     let setup = Setup { ramp: span.ramp, series: span.series, ..Setup::new(capacity, clients, 1) };
-    let mut world = World::with(config, inside, setup).expect("a drive that takes its time, and jobs that fit it");
+    let mut world =
+        SimulatedDrive::with(config, inside, setup).expect("a drive that takes its time, and jobs that fit it");
     world.run_until(span.ramp.saturating_add(span.time));
     world.results()
 }
 
 /// A profile's machine, its flash and its bytes.
-fn flash(profile: &str) -> (Config, Option<Box<dyn Service>>, u64) {
+fn flash(profile: &str) -> (SubsystemConfig, Option<Box<dyn TimingModel>>, u64) {
     let device = DeviceConfig::from_query(profile, SharedDrive::WRITTEN).expect("a profile makes a drive of 4 GiB");
     let inside = device.flash.as_ref().expect("a profile has flash");
     let service = FlashService::new(&inside.config, inside.precondition, Nanos(0)).expect("a profile fits together");
@@ -93,11 +94,16 @@ fn flash(profile: &str) -> (Config, Option<Box<dyn Service>>, u64) {
 }
 
 /// In virtual time, or by the real clock where that was asked for.
-fn shared(live: &mut dyn Live, drive: &SharedDrive, jobs: &[Job], span: Span) -> Result<Vec<JobResult>, String> {
+fn shared(
+    live: &mut dyn LiveMeasurements,
+    drive: &SharedDrive,
+    jobs: &[Job],
+    span: Span,
+) -> Result<Vec<JobResult>, String> {
     if live.is_preferred() { live.shared(drive, jobs, span) } else { Ok(simulated(drive, jobs, span)) }
 }
 
-fn clock(live: &dyn Live) -> &'static str {
+fn clock(live: &dyn LiveMeasurements) -> &'static str {
     match live.is_preferred() {
         true => "In real time: a drive in memory (local:ram), it and its clients in one thread.",
         false => "In virtual time.",

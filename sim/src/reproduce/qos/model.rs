@@ -7,10 +7,10 @@
 //! Nothing of a run that is predicted goes into its prediction.
 
 use super::{SLOT_BYTES, SharedDrive, Span, job, near, shared};
-use crate::reproduce::{Bound, Chart, Curve, Figure, Live, Row, Scale, Subject, micros};
-use weir_arbiter::{Mechanism, Settings};
+use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject, micros};
+use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_plan::equations::{Round, of_rate};
-use weir_plan::{Demand, Drive, Setting, Tenant, shares};
+use weir_plan::{Demand, DriveModel, PlanTenant, Setting, shares};
 use weir_units::{Class, Nanos};
 use weir_workload::{Job, Rate};
 
@@ -72,8 +72,12 @@ impl Point {
     }
 }
 
-const DRIVE: SharedDrive =
-    SharedDrive { latency: Nanos(0), slots: SLOTS, settings: Settings::new(Mechanism::Drr), profile: Some(PROFILE) };
+const DRIVE: SharedDrive = SharedDrive {
+    latency: Nanos(0),
+    slots: SLOTS,
+    settings: ArbiterSettings::new(Mechanism::Drr),
+    profile: Some(PROFILE),
+};
 
 /// High and medium as fast as they can, low at a part of its share.
 fn jobs(rho: f64, gamma: f64) -> Vec<Job> {
@@ -90,7 +94,7 @@ fn jobs(rho: f64, gamma: f64) -> Vec<Job> {
 
 /// "Both of these parameters can be estimated by running a simple multi-client benchmark": γ by what all clients of one get
 /// together, a/p by how long those of another one wait for each request that is outstanding.
-fn estimate(live: &mut dyn Live, span: Span) -> Result<Estimate, String> {
+fn estimate(live: &mut dyn LiveMeasurements, span: Span) -> Result<Estimate, String> {
     let mut benchmark = |clients: u32| {
         let jobs: Vec<Job> = (0..clients).map(|i| job(&format!("client {i}"), Class::High, "32KiB", DEPTH)).collect();
         shared(live, &DRIVE, &jobs, span)
@@ -112,16 +116,16 @@ fn predicted(rho: f64, estimate: Estimate) -> High {
 
 /// The fluid model, of a drive that is as fast as γ.
 fn fluid(jobs: &[Job], estimate: Estimate) -> High {
-    let tenants: Vec<Tenant> =
-        jobs.iter().map(|j| Tenant::new(&j.name, j.class.unwrap_or(Class::Medium), Demand::of(j))).collect();
+    let tenants: Vec<PlanTenant> =
+        jobs.iter().map(|j| PlanTenant::new(&j.name, j.class.unwrap_or(Class::Medium), Demand::of(j))).collect();
     let service = Nanos((f64::from(SLOTS) / estimate.gamma * 1e9).round() as u64);
-    let drive = Drive::fixed(service, SLOTS, SLOT_BYTES);
+    let drive = DriveModel::fixed(service, SLOTS, SLOT_BYTES);
     let iops = shares(&drive, &Setting::new(DRIVE.settings.mechanism), &tenants).rates[0];
     // Little's law: as many as are outstanding over as many as are answered.
     High { iops, latency: f64::from(DEPTH) / iops }
 }
 
-fn point(live: &mut dyn Live, rho: f64, estimate: Estimate, span: Span) -> Result<Point, String> {
+fn point(live: &mut dyn LiveMeasurements, rho: f64, estimate: Estimate, span: Span) -> Result<Point, String> {
     let jobs = jobs(rho, estimate.gamma);
     let results = shared(live, &DRIVE, &jobs, span)?;
     let high = &results[0].summary;
@@ -138,7 +142,7 @@ fn point(live: &mut dyn Live, rho: f64, estimate: Estimate, span: Span) -> Resul
     })
 }
 
-pub(in crate::reproduce) fn figure(live: &mut dyn Live) -> Result<Figure, String> {
+pub(in crate::reproduce) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let time = if live.is_preferred() { Nanos::from_millis(900) } else { Nanos::from_millis(400) };
     let span = Span { ramp: Nanos::from_millis(100), time, series: None };
     let estimate = estimate(live, span)?;
@@ -176,13 +180,13 @@ fn rows(points: &[Point]) -> Vec<Row> {
         rows.push(Row::relation(format!("{rho}: high's part of the drive"), p.part, "%", between, text));
         rows.push(Row::told(throughput_label(p.rho), p.measured.iops / 1e3, "k/s", "measured"));
         let label = format!("{rho}: equation 2 is off by");
-        rows.push(Row::printed(label, throughput, "%", 5.0, Bound::Below, WITHIN));
+        rows.push(Row::printed(label, throughput, "%", 5.0, PrintedBound::Below, WITHIN));
         // Everybody who is answered was outstanding.
         let little = p.measured.latency * p.measured.iops / f64::from(DEPTH);
         let text = "what is outstanding over what is answered, by Little's law, within 5 %";
         let latency_us = micros(p.measured.latency * 1e9);
         rows.push(Row::relation(latency_label(p.rho), latency_us, "us", near(little, 1.0, 5.0), text));
-        rows.push(Row::printed(format!("{rho}: equation 3 is off by"), latency, "%", 5.0, Bound::Below, WITHIN));
+        rows.push(Row::printed(format!("{rho}: equation 3 is off by"), latency, "%", 5.0, PrintedBound::Below, WITHIN));
     }
     let worst = |of: fn((f64, f64)) -> f64| points.iter().map(|p| of(p.off(p.fluid))).fold(0.0, f64::max);
     for (what, off) in [("throughput", worst(|off| off.0)), ("latency", worst(|off| off.1))] {
@@ -234,7 +238,7 @@ fn note(points: &[Point], Estimate { gamma, apart }: Estimate) -> String {
     )
 }
 
-fn about(live: &dyn Live) -> Vec<String> {
+fn about(live: &dyn LiveMeasurements) -> Vec<String> {
     let clock = match live.is_preferred() {
         true => "In real time: drive and clients in one thread.",
         false => "In virtual time.",

@@ -1,11 +1,11 @@
 //! Figures 1 and 2: what an I/O costs the program that asks for it, by our driver and by Linux.
 
-use crate::reproduce::{Bound, Chart, Curve, Figure, Live, Row, Scale, Subject, fig2::median};
+use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject, fig2::median};
 use weir_units::Nanos;
 
 /// How a program reaches a file's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum AccessPath {
     /// Our driver, and a drive of ours that has its bytes there.
     Driver,
     /// io_uring, straight.
@@ -16,7 +16,7 @@ pub enum Way {
 
 /// Where the bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Storage {
     /// A file on a disk, direct I/O.
     Disk,
     /// Memory: a drive of ours in shared memory, a file on a tmpfs for Linux.
@@ -25,18 +25,18 @@ pub enum Place {
 
 /// Random requests, one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct AccessPattern {
     /// By which way.
-    pub way: Way,
+    pub way: AccessPath,
     /// Of what.
-    pub place: Place,
+    pub place: Storage,
     /// Bytes of a request.
     pub size: u32,
     /// Writes, or else reads.
     pub write: bool,
 }
 
-impl Access {
+impl AccessPattern {
     /// Bytes of the longest request.
     pub const MOST: u32 = 256 << 10;
 }
@@ -103,22 +103,23 @@ const CONSTANT: &str =
     "Completion latency is constant for SPDK (around 260 ns), only involving polling the completion queue.";
 
 /// Medians over the rounds, by way, place, size and kind.
-struct Table(Vec<(Access, Overhead)>);
+struct Table(Vec<(AccessPattern, Overhead)>);
 
 impl Table {
-    fn of(&self, way: Way, place: Place, size: u32, write: bool) -> Overhead {
-        let wanted = Access { way, place, size, write };
+    fn of(&self, way: AccessPath, place: Storage, size: u32, write: bool) -> Overhead {
+        let wanted = AccessPattern { way, place, size, write };
         self.0.iter().find(|(access, _)| *access == wanted).map(|(_, o)| *o).unwrap_or_default()
     }
 
-    fn measure(live: &mut dyn Live) -> Result<Table, String> {
+    fn measure(live: &mut dyn LiveMeasurements) -> Result<Table, String> {
         let mut all = Vec::new();
-        for (place, ways) in
-            [(Place::Disk, &[Way::Driver, Way::Uring][..]), (Place::Memory, &[Way::Driver, Way::Uring, Way::Calls][..])]
-        {
+        for (place, ways) in [
+            (Storage::Disk, &[AccessPath::Driver, AccessPath::Uring][..]),
+            (Storage::Memory, &[AccessPath::Driver, AccessPath::Uring, AccessPath::Calls][..]),
+        ] {
             for size in SIZES {
                 for write in [false, true] {
-                    all.extend(ways.iter().map(|way| Access { way: *way, place, size, write }));
+                    all.extend(ways.iter().map(|way| AccessPattern { way: *way, place, size, write }));
                 }
             }
         }
@@ -147,7 +148,7 @@ fn total(overhead: Overhead) -> f64 {
     overhead.submit + overhead.complete
 }
 
-pub(in crate::reproduce) fn fig1(live: &mut dyn Live) -> Result<Figure, String> {
+pub(in crate::reproduce) fn fig1(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let table = Table::measure(live)?;
     Ok(Figure {
         subject: Subject::QosFig1,
@@ -176,7 +177,8 @@ fn rows(table: &Table) -> Vec<Row> {
     let mut rows = Vec::new();
     for write in [false, true] {
         for size in SIZES {
-            let [ours, linux] = [Way::Driver, Way::Uring].map(|way| total(table.of(way, Place::Disk, size, write)));
+            let [ours, linux] =
+                [AccessPath::Driver, AccessPath::Uring].map(|way| total(table.of(way, Storage::Disk, size, write)));
             let label = |name| format!("{} KiB {}, disk, {name}: submit and complete", size / 1024, kind(write));
             let (less, more) = ("less than io_uring's", "more than the driver's");
             // The text says of its totals neither read nor write; the workload is random reads.
@@ -184,7 +186,7 @@ fn rows(table: &Table) -> Vec<Row> {
                 rows.push(Row::beside(label("driver"), ours, "ns", 629.1, TOTALS, ours < linux, less));
                 rows.push(Row::beside(label("io_uring"), linux, "ns", 6465.9, TOTALS, ours < linux, more));
                 let label = "128 KiB read, disk: io_uring over driver";
-                rows.push(Row::printed(label, linux / ours, "x", 10.0, Bound::Above, TOTALS));
+                rows.push(Row::printed(label, linux / ours, "x", 10.0, PrintedBound::Above, TOTALS));
             } else {
                 rows.push(Row::relation(label("driver"), ours, "ns", ours < linux, less));
                 rows.push(Row::relation(label("io_uring"), linux, "ns", ours < linux, more));
@@ -192,16 +194,17 @@ fn rows(table: &Table) -> Vec<Row> {
         }
         let (small, large) = (SIZES[0], SIZES[SIZES.len() - 1]);
         for size in [small, large] {
-            let [ours, linux] = [Way::Driver, Way::Uring].map(|way| table.of(way, Place::Disk, size, write).complete);
+            let [ours, linux] =
+                [AccessPath::Driver, AccessPath::Uring].map(|way| table.of(way, Storage::Disk, size, write).complete);
             let label = format!("{} KiB {}, disk, driver: complete", size / 1024, kind(write));
             rows.push(Row::beside(label, ours, "ns", 260.0, CONSTANT, ours < linux, "less than io_uring's"));
         }
-        let complete = |size| table.of(Way::Driver, Place::Disk, size, write).complete;
+        let complete = |size| table.of(AccessPath::Driver, Storage::Disk, size, write).complete;
         let (grown, text) = (complete(large) / complete(small), format!("1 within 10 %: \"{CONSTANT}\""));
         let label = format!("256 KiB {}, disk, driver: complete, over that of 4 KiB", kind(write));
         rows.push(Row::relation(label, grown, "", (grown - 1.0).abs() <= 0.1, text));
-        let [ours, uring, calls] =
-            [Way::Driver, Way::Uring, Way::Calls].map(|way| table.of(way, Place::Memory, small, write).whole);
+        let [ours, uring, calls] = [AccessPath::Driver, AccessPath::Uring, AccessPath::Calls]
+            .map(|way| table.of(way, Storage::Memory, small, write).whole);
         let label = format!("4 KiB {}, memory: the whole way over io_uring's", kind(write));
         rows.push(Row::relation(label, ours / uring, "", ours < uring, "less than 1: no system call"));
         let label = format!("4 KiB {}, memory: the whole way over one call's", kind(write));
@@ -211,7 +214,7 @@ fn rows(table: &Table) -> Vec<Row> {
 }
 
 fn charts(table: &Table) -> Vec<Chart> {
-    let curve = |name: &str, (way, place, write): (Way, Place, bool), of: fn(Overhead) -> f64| Curve {
+    let curve = |name: &str, (way, place, write): (AccessPath, Storage, bool), of: fn(Overhead) -> f64| Curve {
         name: format!("{name}, {}", kind(write)),
         points: SIZES.iter().map(|s| (f64::from(*s), of(table.of(way, place, *s, write)))).collect(),
     };
@@ -228,23 +231,23 @@ fn charts(table: &Table) -> Vec<Chart> {
         chart(
             "Submission, on a disk",
             vec![
-                both("driver", Way::Driver, Place::Disk, |o| o.submit),
-                both("io_uring", Way::Uring, Place::Disk, |o| o.submit),
+                both("driver", AccessPath::Driver, Storage::Disk, |o| o.submit),
+                both("io_uring", AccessPath::Uring, Storage::Disk, |o| o.submit),
             ],
         ),
         chart(
             "Completion, on a disk",
             vec![
-                both("driver", Way::Driver, Place::Disk, |o| o.complete),
-                both("io_uring", Way::Uring, Place::Disk, |o| o.complete),
+                both("driver", AccessPath::Driver, Storage::Disk, |o| o.complete),
+                both("io_uring", AccessPath::Uring, Storage::Disk, |o| o.complete),
             ],
         ),
         chart(
             "The whole way, in memory",
             vec![
-                both("driver and drive", Way::Driver, Place::Memory, |o| o.whole),
-                both("io_uring", Way::Uring, Place::Memory, |o| o.whole),
-                both("pread, pwrite", Way::Calls, Place::Memory, |o| o.whole),
+                both("driver and drive", AccessPath::Driver, Storage::Memory, |o| o.whole),
+                both("io_uring", AccessPath::Uring, Storage::Memory, |o| o.whole),
+                both("pread, pwrite", AccessPath::Calls, Storage::Memory, |o| o.whole),
             ],
         ),
     ]
@@ -260,18 +263,19 @@ const HIGHER: &str = "\"SPDK has higher user CPU overhead, while POSIX has highe
 const ALIKE: &str = "\"POSIX and SPDK achieve nearly the same total CPU usage\"";
 
 /// The ways of figure 2, and what they are called.
-const WAYS: [(Way, &str); 3] = [(Way::Driver, "driver"), (Way::Uring, "io_uring"), (Way::Calls, "pread")];
+const WAYS: [(AccessPath, &str); 3] =
+    [(AccessPath::Driver, "driver"), (AccessPath::Uring, "io_uring"), (AccessPath::Calls, "pread")];
 
 /// By way and size.
 type Used = [[Usage; FEW.len()]; WAYS.len()];
 
-pub(in crate::reproduce) fn fig2(live: &mut dyn Live) -> Result<Figure, String> {
+pub(in crate::reproduce) fn fig2(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let mut used: Used = Default::default();
     let steps = FEW_ROUNDS * FEW.len();
     for step in 0..steps {
         let at = step % FEW.len();
         for ((way, _), used) in WAYS.into_iter().zip(&mut used) {
-            let access = Access { way, place: Place::Memory, size: FEW[at], write: false };
+            let access = AccessPattern { way, place: Storage::Memory, size: FEW[at], write: false };
             used[at] = used[at].add(live.usage(access, LONG)?);
         }
         live.progress((step + 1) as f64 / steps as f64);

@@ -1,8 +1,8 @@
 //! Figure 8: five scenarios of two jobs (section V.D).
 
 use super::{SharedDrive, Span, clock, job, name, near, shared};
-use crate::reproduce::{Chart, Curve, Figure, Live, Row, Scale, Subject};
-use weir_arbiter::{Mechanism, Settings};
+use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject};
+use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_units::{Class, Nanos};
 use weir_workload::{Job, JobResult};
 
@@ -82,10 +82,10 @@ impl Scenario {
     }
 }
 
-fn drive(live: &dyn Live, mechanism: Mechanism) -> SharedDrive {
+fn drive(live: &dyn LiveMeasurements, mechanism: Mechanism) -> SharedDrive {
     // 80,000 commands a second, in real time half of that: what is shared is small against what the emulation can do.
     let latency = if live.is_preferred() { Nanos::from_micros(800) } else { Nanos::from_micros(400) };
-    SharedDrive { latency, slots: 32, settings: Settings::new(mechanism), profile: None }
+    SharedDrive { latency, slots: 32, settings: ArbiterSettings::new(mechanism), profile: None }
 }
 
 /// The largest distance of an interval's ratio of bandwidths from what it should be, in percent.
@@ -95,7 +95,7 @@ fn swing(results: &[JobResult], expected: f64) -> f64 {
     off.map(|off| off.abs() * 100.0).fold(0.0, f64::max)
 }
 
-pub(in crate::reproduce) fn figure(live: &mut dyn Live) -> Result<Figure, String> {
+pub(in crate::reproduce) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let ramp = Nanos::from_millis(100);
     let over_time = Span { ramp, time: Nanos::from_millis(1500), series: Some(Nanos::from_millis(100)) };
     let mean = Span { ramp, time: Nanos::from_millis(500), series: None };
@@ -155,7 +155,7 @@ fn series(mechanism: Mechanism, result: &JobResult) -> Curve {
     Curve { name: format!("{}{class}", name(mechanism)), points }
 }
 
-fn about(live: &dyn Live) -> Vec<String> {
+fn about(live: &dyn LiveMeasurements) -> Vec<String> {
     vec![
         format!(
             "{} Two jobs of random reads, {DEPTH} outstanding each; weights 32:16:8 (WRR), quanta 128, 64 and 32 KiB (DRR), as in \

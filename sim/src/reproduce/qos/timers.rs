@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use weir_units::Nanos;
-use weir_workload::{Kind, Point, Recorder};
+use weir_workload::{Recorder, RequestKind, SeriesPoint};
 
 /// From a doorbell to when the queue is looked at.
 pub const PERIOD: Nanos = Nanos(500);
@@ -64,7 +64,7 @@ pub(super) fn emulated(
     submitters: &[Submitter],
     (latency, parallel): (Nanos, usize),
     (time, interval): (Nanos, Nanos),
-) -> Vec<Vec<Point>> {
+) -> Vec<Vec<SeriesPoint>> {
     let mut timers = QueueTimers::new(submitters.len());
     let mut recorders = vec![Recorder::new(Nanos(0), Some(interval)); submitters.len()];
     // When each command in a submission queue was put there.
@@ -90,7 +90,7 @@ pub(super) fn emulated(
         while backing.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
             let Some(Reverse((_, _, i, since))) = backing.pop() else { break };
             recorders[i].tick(now);
-            recorders[i].record(now.0 - since.0, 4096, Kind::Read);
+            recorders[i].record(now.0 - since.0, 4096, RequestKind::Read);
             queues[i].push_back(now);
             timers.set(i, now);
         }

@@ -18,7 +18,7 @@ pub(super) use restart::{fig5, fig14, fig19};
 pub(super) use timeline::figure as fig13;
 
 use weir_units::Nanos;
-use weir_workload::{Point, Summary};
+use weir_workload::{SeriesPoint, Summary};
 
 /// What is written beside every measured figure: where it does not compare with the paper's.
 const MACHINE: &str = "The paper's machine has two Xeons, PM963 drives and guests with fio; here a node serves on one core and \
@@ -28,7 +28,7 @@ const MACHINE: &str = "The paper's machine has two Xeons, PM963 drives and guest
 
 /// Which drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Drive {
+pub enum PaperDrive {
     /// The paper's, as modelled by the profile `pm963`.
     Pm963,
     /// The other one of figure 5, `p3600`.
@@ -37,13 +37,13 @@ pub enum Drive {
     Ram,
 }
 
-impl Drive {
+impl PaperDrive {
     /// As the figures write it.
     pub const fn name(self) -> &'static str {
         match self {
-            Drive::Pm963 => "PM963",
-            Drive::P3600 => "P3600",
-            Drive::Ram => "drive in memory",
+            PaperDrive::Pm963 => "PM963",
+            PaperDrive::P3600 => "P3600",
+            PaperDrive::Ram => "drive in memory",
         }
     }
 }
@@ -234,7 +234,7 @@ pub struct Survived {
     /// Reads and writes together.
     pub summary: Summary,
     /// Over time.
-    pub series: Vec<Point>,
+    pub series: Vec<SeriesPoint>,
 }
 
 /// Nodes as processes of their own, and loads on them.
@@ -246,7 +246,7 @@ pub trait Nodes {
     ///
     /// # Errors
     /// It cannot be started, or a request failed.
-    fn run(&mut self, server: Server, drive: Drive, case: &Case, time: Nanos) -> Result<Vec<Summary>, String>;
+    fn run(&mut self, server: Server, drive: PaperDrive, case: &Case, time: Nanos) -> Result<Vec<Summary>, String>;
 
     /// Ends what [`Nodes::run`] has started.
     fn leave(&mut self);
@@ -255,20 +255,20 @@ pub trait Nodes {
     ///
     /// # Errors
     /// It did not start or did not answer.
-    fn start(&mut self, program: Program, drive: Drive) -> Result<Start, String>;
+    fn start(&mut self, program: Program, drive: PaperDrive) -> Result<Start, String>;
 
     /// The longest time that a client with one request in flight waited for an answer while that happened to its node, the
     /// one with that number of several that are there at once.
     ///
     /// # Errors
     /// A node did not start, or a request failed.
-    fn gap(&mut self, node: u32, drive: Drive, blow: Blow) -> Result<Nanos, String>;
+    fn gap(&mut self, node: u32, drive: PaperDrive, blow: Blow) -> Result<Nanos, String>;
 
     /// A load that verifies what it reads, while its node is struck.
     ///
     /// # Errors
     /// The node did not start. Failed requests and wrong bytes are told, not errors.
-    fn survive(&mut self, drive: Drive, timeline: &Timeline) -> Result<Survived, String>;
+    fn survive(&mut self, drive: PaperDrive, timeline: &Timeline) -> Result<Survived, String>;
 }
 
 fn millis(time: Nanos) -> f64 {

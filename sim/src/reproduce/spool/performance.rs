@@ -1,9 +1,9 @@
 //! Table 2 and figures 15, 16 and 17: its ten cases on a raw drive, a volume, a volume without journal, three volumes.
 
 use super::pairs::Interval;
-use super::{CASES, Case, Drive, MACHINE, Metric, Server};
+use super::{CASES, Case, MACHINE, Metric, PaperDrive, Server};
 use crate::reproduce::fig2::median;
-use crate::reproduce::{Bound, Chart, Curve, Figure, Live, Row, Scale, Subject};
+use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject};
 use weir_units::Nanos;
 use weir_workload::Summary;
 
@@ -50,7 +50,7 @@ struct Effort {
 }
 
 impl Effort {
-    fn of(live: &dyn Live) -> Effort {
+    fn of(live: &dyn LiveMeasurements) -> Effort {
         match live.is_full() {
             // In shorter ones writes are told that only a drive's buffer takes: who was idle before is a fifth faster for 0.1 s.
             true => Effort { time: Nanos::from_millis(250), pairs: LEAST, rounds: 5, full: true },
@@ -110,9 +110,9 @@ impl Found {
 
 /// All servers in turn, every other round in the opposite order.
 fn measured(
-    live: &mut dyn Live,
+    live: &mut dyn LiveMeasurements,
     servers: &[Server],
-    drive: Drive,
+    drive: PaperDrive,
     case: &Case,
     effort: Effort,
 ) -> Result<Vec<Found>, String> {
@@ -145,9 +145,9 @@ fn measured(
 
 /// A run in which every volume was served; on a machine that is busy with something else a short one may not be.
 fn answered(
-    live: &mut dyn Live,
+    live: &mut dyn LiveMeasurements,
     server: Server,
-    drive: Drive,
+    drive: PaperDrive,
     case: &Case,
     time: Nanos,
 ) -> Result<Vec<Summary>, String> {
@@ -190,7 +190,7 @@ fn journal_row(label: String, case: &Case, interval: Interval) -> Row {
 }
 
 /// What is only told: a run in which a request fails is no run.
-fn told(found: &Found, case: &Case, drive: Drive) -> Row {
+fn told(found: &Found, case: &Case, drive: PaperDrive) -> Row {
     let label = format!("{}, {}, {}", case.name, drive.name(), found.server.name());
     Row::told(label, found.median(case), case.unit(), "no request failed")
 }
@@ -200,7 +200,7 @@ fn over(label: &str, case: &Case, found: &Found, other: &Found) -> (String, f64)
     (format!("{}, {label}", case.name), found.median(case) / other.median(case))
 }
 
-fn interval_note(drive: Drive, case: &Case, interval: Interval) -> String {
+fn interval_note(drive: PaperDrive, case: &Case, interval: Interval) -> String {
     format!("{}, {}: {:+.2} % [{:+.2}, {:+.2}]", drive.name(), case.name, interval.middle, interval.low, interval.high)
 }
 
@@ -214,7 +214,7 @@ fn curve(name: impl Into<String>, rows: &[Row], labels: impl IntoIterator<Item =
 }
 
 /// Each server over the first one, case by case, by the rows of [`told`].
-fn over_first(all: &[(Case, Vec<Found>)], drive: Drive, rows: &[Row]) -> Vec<Curve> {
+fn over_first(all: &[(Case, Vec<Found>)], drive: PaperDrive, rows: &[Row]) -> Vec<Curve> {
     let Some((_, first)) = all.first() else { return Vec::new() };
     let of =
         |at: usize| curve(first[at].server.name(), rows, all.iter().map(|(case, f)| told(&f[at], case, drive).label));
@@ -227,9 +227,9 @@ fn over_first(all: &[(Case, Vec<Found>)], drive: Drive, rows: &[Row]) -> Vec<Cur
 }
 
 fn run(
-    live: &mut dyn Live,
+    live: &mut dyn LiveMeasurements,
     servers: &[Server],
-    drive: Drive,
+    drive: PaperDrive,
     cases: &[Case],
     (from, to): (f64, f64),
 ) -> Result<Vec<(Case, Vec<Found>)>, String> {
@@ -254,7 +254,7 @@ fn shared_rows(all: &[(Case, Vec<Found>)]) -> Vec<Row> {
         let (Some(one), Some(three)) = (by(found, Server::Volumes(1)), by(found, Server::Volumes(3))) else { continue };
         let (label, ratio) = over("three volumes together over one", case, three, one);
         rows.push(match case.metric {
-            Metric::Latency => Row::printed(label, ratio, "", 3.0, Bound::Within(25.0), THREE),
+            Metric::Latency => Row::printed(label, ratio, "", 3.0, PrintedBound::Within(25.0), THREE),
             _ => {
                 let text = format!("what one gets within {} %: \"{SIMILAR}\"", ALIKE * 100.0);
                 Row::relation(label, ratio, "", (ratio - 1.0).abs() <= ALIKE, text)
@@ -270,7 +270,7 @@ fn shared_rows(all: &[(Case, Vec<Found>)]) -> Vec<Row> {
     rows
 }
 
-fn peer(live: &mut dyn Live) -> (bool, Option<String>) {
+fn peer(live: &mut dyn LiveMeasurements) -> (bool, Option<String>) {
     let there = live.nodes().has_qemu();
     let note =
         "qemu-storage-daemon is not installed here (apt: qemu-utils or qemu-system-common), so its rows are missing.";
@@ -278,23 +278,23 @@ fn peer(live: &mut dyn Live) -> (bool, Option<String>) {
 }
 
 /// Table 2: the ten cases on everything there is.
-pub(in crate::reproduce) fn table2(live: &mut dyn Live) -> Result<Figure, String> {
+pub(in crate::reproduce) fn table2(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let (qemu, missing) = peer(live);
     let mut servers = vec![Server::Raw, Server::Volumes(1), Server::NoJournal, Server::Volumes(3)];
     servers.extend(qemu.then_some(Server::Qemu));
     let effort = Effort::of(live);
-    let all = run(live, &servers, Drive::Pm963, &CASES, (0.0, 1.0))?;
+    let all = run(live, &servers, PaperDrive::Pm963, &CASES, (0.0, 1.0))?;
     let mut rows = Vec::new();
     let mut notes = Vec::new();
     for (case, found) in &all {
-        rows.extend(found.iter().map(|f| told(f, case, Drive::Pm963)));
+        rows.extend(found.iter().map(|f| told(f, case, PaperDrive::Pm963)));
         if let Some(interval) = journal(found, case) {
             rows.push(journal_row(format!("{}, journal costs", case.name), case, interval));
-            notes.push(interval_note(Drive::Pm963, case, interval));
+            notes.push(interval_note(PaperDrive::Pm963, case, interval));
         }
     }
     rows.extend(shared_rows(&all));
-    let charts = vec![chart("Over the raw drive", "ratio", over_first(&all, Drive::Pm963, &rows))];
+    let charts = vec![chart("Over the raw drive", "ratio", over_first(&all, PaperDrive::Pm963, &rows))];
     let mut all_notes = vec![format!(
         "What the journal costs, pair by pair (Hodges and Lehmann's estimate), with its 95 % interval by signed ranks: {}.",
         notes.join("; ")
@@ -317,14 +317,14 @@ pub(in crate::reproduce) fn table2(live: &mut dyn Live) -> Result<Figure, String
 }
 
 /// Figure 15: one volume.
-pub(in crate::reproduce) fn fig15(live: &mut dyn Live) -> Result<Figure, String> {
+pub(in crate::reproduce) fn fig15(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let (qemu, missing) = peer(live);
     let cases = of(&[Metric::Iops, Metric::Latency]);
     let effort = Effort::of(live);
-    let modelled = run(live, &[Server::Raw, Server::Volumes(1)], Drive::Pm963, &cases, (0.0, 0.7))?;
+    let modelled = run(live, &[Server::Raw, Server::Volumes(1)], PaperDrive::Pm963, &cases, (0.0, 0.7))?;
     let mut rows = Vec::new();
     for (case, found) in &modelled {
-        rows.extend(found.iter().map(|f| told(f, case, Drive::Pm963)));
+        rows.extend(found.iter().map(|f| told(f, case, PaperDrive::Pm963)));
         let (label, ratio) = over("volume over raw drive", case, &found[1], &found[0]);
         rows.push(match case.metric {
             Metric::Latency => Row::relation(label, ratio, "", ratio > 1.0, format!("longer: \"{LONGER}\"")),
@@ -339,11 +339,11 @@ pub(in crate::reproduce) fn fig15(live: &mut dyn Live) -> Result<Figure, String>
             rows.push(Row::relation(label, ratio, "", ratio <= 1.0 + ALIKE, text));
         }
     }
-    let mut charts = vec![chart("Volume over the raw drive", "ratio", over_first(&modelled, Drive::Pm963, &rows))];
+    let mut charts = vec![chart("Volume over the raw drive", "ratio", over_first(&modelled, PaperDrive::Pm963, &rows))];
     if qemu {
-        let memory = run(live, &[Server::Qemu, Server::Volumes(1)], Drive::Ram, &cases, (0.7, 1.0))?;
+        let memory = run(live, &[Server::Qemu, Server::Volumes(1)], PaperDrive::Ram, &cases, (0.7, 1.0))?;
         for (case, found) in &memory {
-            rows.extend(found.iter().map(|f| told(f, case, Drive::Ram)));
+            rows.extend(found.iter().map(|f| told(f, case, PaperDrive::Ram)));
             if case.name != RANDREAD {
                 continue;
             }
@@ -352,7 +352,7 @@ pub(in crate::reproduce) fn fig15(live: &mut dyn Live) -> Result<Figure, String>
             let label = "IOPS, Randread, volume in memory over qemu-storage-daemon".to_string();
             rows.push(Row::beside(label, ratio, "", 2.54, VIRTIO, ratio > 1.0, text));
         }
-        charts.push(chart("In memory, over qemu-storage-daemon", "ratio", over_first(&memory, Drive::Ram, &rows)));
+        charts.push(chart("In memory, over qemu-storage-daemon", "ratio", over_first(&memory, PaperDrive::Ram, &rows)));
     }
     Ok(Figure {
         subject: Subject::SpoolFig15,
@@ -370,14 +370,14 @@ pub(in crate::reproduce) fn fig15(live: &mut dyn Live) -> Result<Figure, String>
 }
 
 /// Figure 16: three volumes of one drive.
-pub(in crate::reproduce) fn fig16(live: &mut dyn Live) -> Result<Figure, String> {
+pub(in crate::reproduce) fn fig16(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let effort = Effort::of(live);
     let cases = of(&[Metric::Iops, Metric::Latency]);
-    let all = run(live, &[Server::Volumes(1), Server::Volumes(3)], Drive::Pm963, &cases, (0.0, 1.0))?;
+    let all = run(live, &[Server::Volumes(1), Server::Volumes(3)], PaperDrive::Pm963, &cases, (0.0, 1.0))?;
     let mut rows: Vec<Row> =
-        all.iter().flat_map(|(case, found)| found.iter().map(|f| told(f, case, Drive::Pm963))).collect();
+        all.iter().flat_map(|(case, found)| found.iter().map(|f| told(f, case, PaperDrive::Pm963))).collect();
     rows.extend(shared_rows(&all));
-    let charts = vec![chart("Three volumes together over one", "ratio", over_first(&all, Drive::Pm963, &rows))];
+    let charts = vec![chart("Three volumes together over one", "ratio", over_first(&all, PaperDrive::Pm963, &rows))];
     Ok(Figure {
         subject: Subject::SpoolFig16,
         about: vec![
@@ -394,11 +394,11 @@ pub(in crate::reproduce) fn fig16(live: &mut dyn Live) -> Result<Figure, String>
 }
 
 /// Figure 17: with and without journal.
-pub(in crate::reproduce) fn fig17(live: &mut dyn Live) -> Result<Figure, String> {
+pub(in crate::reproduce) fn fig17(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let effort = Effort::of(live);
     let cases = of(&[Metric::Iops, Metric::Latency]);
     let (mut rows, mut curves, mut notes) = (Vec::new(), Vec::new(), Vec::new());
-    for (drive, span) in [(Drive::Pm963, (0.0, 0.5)), (Drive::Ram, (0.5, 1.0))] {
+    for (drive, span) in [(PaperDrive::Pm963, (0.0, 0.5)), (PaperDrive::Ram, (0.5, 1.0))] {
         let all = run(live, &[Server::Volumes(1), Server::NoJournal], drive, &cases, span)?;
         let mut labels = Vec::new();
         for (case, found) in &all {
@@ -428,7 +428,7 @@ pub(in crate::reproduce) fn fig17(live: &mut dyn Live) -> Result<Figure, String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::Verdict;
+    use crate::reproduce::RowVerdict;
 
     fn found(server: Server, iops: &[&[f64]]) -> Found {
         let one = |iops: &f64| Summary { iops: *iops, ..Summary::default() };
@@ -443,12 +443,12 @@ mod tests {
         let interval = journal(&f, &iops).unwrap();
         assert!((interval.middle - 1.5).abs() < 1e-2 && interval.high > 2.0, "{interval:?}");
         let judged = |case, low, middle, high| journal_row("x".into(), case, Interval { middle, low, high }).verdict();
-        assert_eq!(judged(&iops, 0.1, 0.3, 0.7), Verdict::Held);
-        assert_eq!(judged(&iops, 0.1, 0.3, 0.8), Verdict::Disturbed, "the paper's 0.76 % lies in the interval");
-        assert_eq!(judged(&iops, 60.0, 78.0, 90.0), Verdict::Missed);
-        assert_eq!(judged(&latency, 0.1, 1.0, 2.9), Verdict::Held);
-        assert_eq!(judged(&latency, 3.1, 4.0, 5.0), Verdict::Missed);
-        assert_eq!(judged(&latency, f64::NEG_INFINITY, 78.0, f64::INFINITY), Verdict::Disturbed);
+        assert_eq!(judged(&iops, 0.1, 0.3, 0.7), RowVerdict::Held);
+        assert_eq!(judged(&iops, 0.1, 0.3, 0.8), RowVerdict::Disturbed, "the paper's 0.76 % lies in the interval");
+        assert_eq!(judged(&iops, 60.0, 78.0, 90.0), RowVerdict::Missed);
+        assert_eq!(judged(&latency, 0.1, 1.0, 2.9), RowVerdict::Held);
+        assert_eq!(judged(&latency, 3.1, 4.0, 5.0), RowVerdict::Missed);
+        assert_eq!(judged(&latency, f64::NEG_INFINITY, 78.0, f64::INFINITY), RowVerdict::Disturbed);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Figures 5, 14 and 19: what a start consists of, what a client sees of a restart, and that on many nodes.
 
-use super::{Blow, Drive, MACHINE, Program, Start, millis};
+use super::{Blow, MACHINE, PaperDrive, Program, Start, millis};
 use crate::reproduce::fig2::median;
-use crate::reproduce::{Bound, Chart, Curve, Figure, Live, Row, Scale, Subject};
+use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject};
 use weir_units::Nanos;
 
 const START: &str = "the service downtime caused by the live upgrade is up to 1,200 ms for Samsung PM963 SSD. For Intel P3600, the \
@@ -33,7 +33,12 @@ fn total(starts: &[Start]) -> f64 {
     median(starts.iter().map(|s| millis(s.total())).collect())
 }
 
-fn starts(live: &mut dyn Live, program: Program, drive: Drive, count: usize) -> Result<Vec<Start>, String> {
+fn starts(
+    live: &mut dyn LiveMeasurements,
+    program: Program,
+    drive: PaperDrive,
+    count: usize,
+) -> Result<Vec<Start>, String> {
     (0..count).map(|_| live.nodes().start(program, drive)).collect()
 }
 
@@ -55,21 +60,21 @@ fn chart(title: &'static str, x: &'static str, curves: Vec<Curve>) -> Chart {
 }
 
 /// Figure 5: the steps of a start.
-pub(in crate::reproduce) fn fig5(live: &mut dyn Live) -> Result<Figure, String> {
+pub(in crate::reproduce) fn fig5(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let count = if live.is_full() { 20 } else { 3 };
     let (mut rows, mut curves) = (Vec::new(), Vec::new());
-    for (at, (drive, bound)) in [(Drive::Pm963, 1200.0), (Drive::P3600, 2500.0)].into_iter().enumerate() {
+    for (at, (drive, bound)) in [(PaperDrive::Pm963, 1200.0), (PaperDrive::P3600, 2500.0)].into_iter().enumerate() {
         let starts = starts(live, Program::Fresh, drive, count)?;
         let (steps, curve) = step_rows(drive.name(), &starts)?;
         rows.extend(steps);
         curves.push(curve);
         let label = format!("{}, exec to first answer", drive.name());
-        rows.push(Row::printed(label, total(&starts), "ms", bound, Bound::Below, START));
+        rows.push(Row::printed(label, total(&starts), "ms", bound, PrintedBound::Below, START));
         live.progress((at + 1) as f64 / 3.0);
     }
     let mut notes = Vec::new();
     if live.nodes().has_qemu() {
-        let starts = starts(live, Program::Qemu, Drive::Ram, count)?;
+        let starts = starts(live, Program::Qemu, PaperDrive::Ram, count)?;
         notes.push(format!("qemu-storage-daemon, exec to first answer, beside it: {:.1} ms.", total(&starts)));
     }
     Ok(Figure {
@@ -86,7 +91,7 @@ pub(in crate::reproduce) fn fig5(live: &mut dyn Live) -> Result<Figure, String> 
     })
 }
 
-fn gaps(live: &mut dyn Live, drive: Drive, blow: Blow, count: usize) -> Result<Vec<f64>, String> {
+fn gaps(live: &mut dyn LiveMeasurements, drive: PaperDrive, blow: Blow, count: usize) -> Result<Vec<f64>, String> {
     (0..count).map(|_| live.nodes().gap(0, drive, blow).map(millis)).collect()
 }
 
@@ -97,24 +102,24 @@ fn percentile(sorted: &[f64], part: f64) -> f64 {
 }
 
 /// Figure 14: how long a restart takes.
-pub(in crate::reproduce) fn fig14(live: &mut dyn Live) -> Result<Figure, String> {
+pub(in crate::reproduce) fn fig14(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let count = if live.is_full() { 50 } else { 4 };
-    let again = starts(live, Program::Again, Drive::Pm963, count)?;
+    let again = starts(live, Program::Again, PaperDrive::Pm963, count)?;
     let (mut rows, curve) = step_rows("restart", &again)?;
-    rows.push(Row::printed("restart, exec to first answer", total(&again), "ms", 115.0, Bound::Below, RESTART));
+    rows.push(Row::printed("restart, exec to first answer", total(&again), "ms", 115.0, PrintedBound::Below, RESTART));
     live.progress(0.3);
     let blows = [
-        (Blow::Restart, Drive::Pm963),
-        (Blow::Kill, Drive::Pm963),
-        (Blow::KillWorker, Drive::Ram),
-        (Blow::Upgrade, Drive::Ram),
+        (Blow::Restart, PaperDrive::Pm963),
+        (Blow::Kill, PaperDrive::Pm963),
+        (Blow::KillWorker, PaperDrive::Ram),
+        (Blow::Upgrade, PaperDrive::Ram),
     ];
     let mut curves = Vec::new();
     for (at, (blow, drive)) in blows.into_iter().enumerate() {
         let mut gaps = gaps(live, drive, blow, count)?;
         gaps.sort_by(f64::total_cmp);
         let label = |what: &str| format!("{}, longest wait of a client, {what}", blow.name());
-        rows.push(Row::printed(label("median"), median(gaps.clone()), "ms", 115.0, Bound::Below, RESTART));
+        rows.push(Row::printed(label("median"), median(gaps.clone()), "ms", 115.0, PrintedBound::Below, RESTART));
         let worst = gaps.last().copied().unwrap_or(f64::NAN);
         rows.push(Row::told(label("longest"), worst, "ms", "no request failed"));
         let points = gaps.iter().enumerate().map(|(i, ms)| ((i + 1) as f64 / gaps.len() as f64, *ms)).collect();
@@ -143,11 +148,11 @@ pub(in crate::reproduce) fn fig14(live: &mut dyn Live) -> Result<Figure, String>
 }
 
 /// Figure 19: restarts of many nodes.
-pub(in crate::reproduce) fn fig19(live: &mut dyn Live) -> Result<Figure, String> {
+pub(in crate::reproduce) fn fig19(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let count: u32 = if live.is_full() { 64 } else { 6 };
     let mut points = Vec::new();
     for node in 0..count {
-        let gap: Nanos = live.nodes().gap(node, Drive::Pm963, Blow::Restart)?;
+        let gap: Nanos = live.nodes().gap(node, PaperDrive::Pm963, Blow::Restart)?;
         points.push((f64::from(node + 1), millis(gap)));
         live.progress(f64::from(node + 1) / f64::from(count));
     }
@@ -167,7 +172,7 @@ pub(in crate::reproduce) fn fig19(live: &mut dyn Live) -> Result<Figure, String>
             ),
         ],
         rows: vec![
-            Row::printed("95 % of the nodes", at(0.95), "ms", 654.0, Bound::Below, MANY),
+            Row::printed("95 % of the nodes", at(0.95), "ms", 654.0, PrintedBound::Below, MANY),
             told("median", at(0.5)),
             told("longest", at(1.0)),
         ],

@@ -1,10 +1,10 @@
 //! Figure 13: a load that verifies what it reads, while its node is restarted, stopped and started, and killed; and while one with a
 //! keeper is upgraded and loses its worker.
 
-use super::{Blow, Drive, MACHINE, Survived, Timeline, millis};
-use crate::reproduce::{Chart, Curve, Figure, Live, Row, Scale, Subject};
+use super::{Blow, MACHINE, PaperDrive, Survived, Timeline, millis};
+use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject};
 use weir_units::Nanos;
-use weir_workload::Point;
+use weir_workload::SeriesPoint;
 
 const CORRECT: &str = "the I/O operations to the SSD complete correctly with Spool, even if Spool is directly killed and restarted for an \
                        upgrade.";
@@ -35,7 +35,7 @@ fn kept(full: bool) -> Timeline {
 }
 
 /// Mean bandwidth of the intervals that lie in a span, bytes a second.
-fn mean(series: &[Point], (from, to): (f64, f64), interval: f64) -> f64 {
+fn mean(series: &[SeriesPoint], (from, to): (f64, f64), interval: f64) -> f64 {
     let inside: Vec<f64> =
         series.iter().filter(|p| p.t_s - interval >= from && p.t_s <= to).map(|p| p.bandwidth_bytes_per_s).collect();
     inside.iter().sum::<f64>() / inside.len() as f64
@@ -59,8 +59,12 @@ fn recovery_rows(plan: &Timeline, survived: &Survived) -> Vec<Row> {
 }
 
 /// Rows and curve of one timeline, and what went wrong first.
-fn survived(live: &mut dyn Live, name: &str, plan: &Timeline) -> Result<(Vec<Row>, Curve, Option<String>), String> {
-    let survived = live.nodes().survive(Drive::Pm963, plan)?;
+fn survived(
+    live: &mut dyn LiveMeasurements,
+    name: &str,
+    plan: &Timeline,
+) -> Result<(Vec<Row>, Curve, Option<String>), String> {
+    let survived = live.nodes().survive(PaperDrive::Pm963, plan)?;
     live.nodes().leave();
     let errors = survived.errors as f64;
     let label = |what: &str| format!("{name}, {what}");
@@ -76,7 +80,7 @@ fn survived(live: &mut dyn Live, name: &str, plan: &Timeline) -> Result<(Vec<Row
     Ok((rows, Curve { name: name.into(), points }, survived.trouble))
 }
 
-pub(in crate::reproduce) fn figure(live: &mut dyn Live) -> Result<Figure, String> {
+pub(in crate::reproduce) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let (plan, kept) = (timeline(live.is_full()), kept(live.is_full()));
     let (mut rows, curve, trouble) = survived(live, "volume", &plan)?;
     live.progress(0.6);
@@ -126,7 +130,7 @@ mod tests {
         let series = |dead: f64| {
             let point = |i: u32| {
                 let t = f64::from(i) * 0.025;
-                Point { t_s: t, iops: 1.0, bandwidth_bytes_per_s: rate(t, dead), p99_ns: 1 }
+                SeriesPoint { t_s: t, iops: 1.0, bandwidth_bytes_per_s: rate(t, dead), p99_ns: 1 }
             };
             Survived { series: (1..=180).map(point).collect(), ..Survived::default() }
         };

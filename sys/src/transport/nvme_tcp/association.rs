@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weir_driver::TransportError;
-use weir_driver::nvme_tcp::{Association, Buffers, Options, Settings, Transfer, association};
+use weir_driver::nvme_tcp::{Association, Buffers, ConnectOptions, DataTransfer, HostSettings, association};
 use weir_spec::nvme::fabrics::ConnectData;
 use weir_spec::nvme::tcp::ADMIN_IN_CAPSULE;
 use zerocopy::IntoBytes;
@@ -28,13 +28,13 @@ fn own() -> MutexGuard<'static, Own> {
 /// An association of this process, while it is used. Its identifier is free for others when the target has ended it, so that a newer
 /// association of this process may have it.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct AssociationUse {
     key: (String, u16),
     number: u64,
 }
 
-impl Live {
-    pub(super) fn new(host: &str, port: u16, options: &Options, cntlid: u16) -> Self {
+impl AssociationUse {
+    pub(super) fn new(host: &str, port: u16, options: &ConnectOptions, cntlid: u16) -> Self {
         let (key, mut own) = (key(host, port, options, cntlid), own());
         own.count += 1;
         let number = own.count;
@@ -48,7 +48,7 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for AssociationUse {
     fn drop(&mut self) {
         let mut own = own();
         if own.live.get(&self.key) == Some(&self.number) {
@@ -57,7 +57,7 @@ impl Drop for Live {
     }
 }
 
-fn key(host: &str, port: u16, options: &Options, cntlid: u16) -> (String, u16) {
+fn key(host: &str, port: u16, options: &ConnectOptions, cntlid: u16) -> (String, u16) {
     (format!("{host}:{port}/{}", options.subnqn), cntlid)
 }
 
@@ -69,14 +69,14 @@ fn key(host: &str, port: u16, options: &Options, cntlid: u16) -> (String, u16) {
 /// Nobody answers there, or the connection ends before the answer.
 pub fn association(
     (host, port): (&str, u16),
-    options: &Options,
+    options: &ConnectOptions,
     (cntlid, number): (u16, u64),
 ) -> Result<Association, TransportError> {
     let newer = own().live.get(&key(host, port, options, cntlid)).is_some_and(|newest| *newest != number);
     if newer {
         return Ok(Association::Ended);
     }
-    let settings = Settings {
+    let settings = HostSettings {
         header_digest: options.header_digest,
         data_digest: options.data_digest,
         hpda: 0,
@@ -87,7 +87,7 @@ pub fn association(
     let data = options.connect_data(cntlid);
     let mut slots = Slots::new(1, size_of::<ConnectData>() as u32);
     slots.buffer(0).copy_from_slice(data.as_bytes());
-    let cqe = link.run(&mut slots, association::ask(), Transfer::ToController(size_of::<ConnectData>() as u32))?;
+    let cqe = link.run(&mut slots, association::ask(), DataTransfer::ToController(size_of::<ConnectData>() as u32))?;
     Ok(association::read(&cqe))
 }
 
@@ -97,7 +97,7 @@ pub fn association(
 /// It has it at the deadline, or cannot be asked.
 pub(super) fn await_end(
     (host, port): (&str, u16),
-    options: &Options,
+    options: &ConnectOptions,
     (cntlid, number): (u16, u64),
     deadline: Instant,
 ) -> Result<(), TransportError> {

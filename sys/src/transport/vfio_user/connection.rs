@@ -8,16 +8,18 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 use weir_driver::TransportError;
-use weir_driver::vfio_user::{Hello, MAX_REPLY, Memory as Ours, Negotiated, Outgoing, ReplyError, check, read, write};
+use weir_driver::vfio_user::{
+    DmaMemory as Ours, Hello, MAX_REPLY, Negotiated, Outgoing, ReplyError, check, read, write,
+};
 use weir_spec::vfio_user::{Command, Header, RegionAccess, errno, region};
 use zerocopy::IntoBytes;
 
 /// How long a server may take to answer a message.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The control socket; closing it gives the drive back.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct ControlSocket {
     pub(super) socket: UnixStream,
     pub(super) path: String,
     /// Number of the last message.
@@ -29,14 +31,14 @@ pub(super) struct Connection {
 /// A reply with what came with it.
 type Reply = (Header, Vec<u8>, Option<OwnedFd>);
 
-impl Connection {
+impl ControlSocket {
     pub(super) fn open(path: &Path) -> Result<Self, TransportError> {
         let name = path.display().to_string();
         let socket = UnixStream::connect(path)
             .map_err(|e| TransportError::Unreachable(format!("cannot connect to the vfio-user socket {name}: {e}")))?;
         // The numbers of later messages are apart from those of `Hello`.
-        let connection = Connection { socket, path: name, id: 1 << 15, fault: None };
-        connection.patience(PATIENCE)?;
+        let connection = ControlSocket { socket, path: name, id: 1 << 15, fault: None };
+        connection.patience(REPLY_TIMEOUT)?;
         Ok(connection)
     }
 
@@ -55,7 +57,7 @@ impl Connection {
     fn failed(&self, e: &io::Error) -> TransportError {
         match e.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => TransportError::Timeout(format!(
-                "{}: no answer from the server within {PATIENCE:?}; another client may have the drive",
+                "{}: no answer from the server within {REPLY_TIMEOUT:?}; another client may have the drive",
                 self.path
             )),
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => self.closed(),

@@ -3,14 +3,14 @@
 use crate::event::{Io, SlotId};
 use crate::host::Owner;
 use crate::io::timing::Operation;
-use crate::io::work::{Piece, Step, Steps};
+use crate::io::work::{RemainingWork, WorkPiece, WorkStep};
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
 use weir_units::Nanos;
 
 impl Subsystem {
     /// Begins a command of several steps in its slot.
-    pub(crate) fn begin_steps(&mut self, now: Nanos, id: u32, mut steps: Steps) {
+    pub(crate) fn begin_steps(&mut self, now: Nanos, id: u32, mut steps: RemainingWork) {
         steps.todo.reverse();
         let index = match self.slots.slots[id as usize].ranges {
             NONE => self.slots.take_work().0,
@@ -39,12 +39,12 @@ impl Subsystem {
             let Some(steps) = &mut self.slots.work(slot.ranges).steps else { return false };
             match steps.todo.pop() {
                 None => return false,
-                Some(Step::Until(due)) if due.known().is_some_and(|due| due <= now) => {}
-                Some(Step::Until(due)) => {
+                Some(WorkStep::Until(due)) if due.known().is_some_and(|due| due <= now) => {}
+                Some(WorkStep::Until(due)) => {
                     self.delay_done(id, due);
                     return true;
                 }
-                Some(Step::Move(piece)) => {
+                Some(WorkStep::Move(piece)) => {
                     self.begin_piece(now, id, &piece, (owner, slot.nsid));
                     return true;
                 }
@@ -52,8 +52,8 @@ impl Subsystem {
         }
     }
 
-    fn begin_piece(&mut self, now: Nanos, id: u32, piece: &Piece, (owner, nsid): (Owner, u32)) {
-        let Piece { op, offset, len, data, skip, fua, timed, metadata, source } = *piece;
+    fn begin_piece(&mut self, now: Nanos, id: u32, piece: &WorkPiece, (owner, nsid): (Owner, u32)) {
+        let WorkPiece { op, offset, len, data, skip, fua, timed, metadata, source } = *piece;
         let ranges = self.slots.slots[id as usize].ranges;
         let work = self.slots.work(ranges);
         (work.metadata, work.source) = (metadata, source);

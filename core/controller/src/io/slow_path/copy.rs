@@ -8,14 +8,14 @@ use crate::event::Op;
 use crate::host::{DataPointer, Host};
 use crate::io::plan::{COPY_RANGES_MAX, copy_limits, plan_copy, range_len};
 use crate::io::slow_path::restricted_namespace::wish_of;
-use crate::io::slow_path::waits::{Extent, For, Lock};
+use crate::io::slow_path::waits::{BlockRange, For, Lock};
 use crate::io::starting::Starting;
 use crate::io::timing::Operation;
-use crate::io::work::{Piece, Step, Steps};
+use crate::io::work::{RemainingWork, WorkPiece, WorkStep};
 use crate::namespace::metadata::{Format, Metadata, Wish};
 use crate::namespace::{Namespace, why};
 use crate::pointer::check_pointer;
-use crate::queues::command::{Command, Words, flag};
+use crate::queues::command::{Command, CommandWords, flag};
 use crate::reservation::state::Group;
 use crate::subsystem::Subsystem;
 use alloc::collections::VecDeque;
@@ -45,8 +45,8 @@ struct Source {
 }
 
 impl Source {
-    fn extent(&self) -> Extent {
-        Extent { nsid: self.nsid, first: self.slba, end: self.slba.saturating_add(self.blocks) }
+    fn extent(&self) -> BlockRange {
+        BlockRange { nsid: self.nsid, first: self.slba, end: self.slba.saturating_add(self.blocks) }
     }
 }
 
@@ -118,7 +118,7 @@ impl Subsystem {
         if ns.why & why::ZONES == 0 {
             ns.locate(command.slba, total).ok_or(outside)?;
         }
-        let to = Extent { nsid: command.nsid, first: command.slba, end: command.slba.saturating_add(total) };
+        let to = BlockRange { nsid: command.nsid, first: command.slba, end: command.slba.saturating_add(total) };
         let mut formats = Vec::with_capacity(sources.len());
         for source in sources {
             let from = self.readable_source(q, command.nsid, source.nsid)?;
@@ -167,7 +167,7 @@ impl Subsystem {
             return self.refuse(queue, command, Status::UNRECOVERED_READ_ERROR, host);
         }
         let (nsid, total) = (command.nsid, blocks_of(&sources));
-        let to = Extent { nsid, first: command.slba, end: command.slba.saturating_add(total) };
+        let to = BlockRange { nsid, first: command.slba, end: command.slba.saturating_add(total) };
         let alone = self.is_atomic(&to) && !self.is_one_piece(nsid, &sources);
         if alone && (self.is_locked(&to, usize::MAX) || self.is_in_use(&to)) {
             return self.wait(starting, None, For::All(to));
@@ -186,7 +186,7 @@ impl Subsystem {
                 if let Some(op) = owed {
                     self.owe(id, op);
                 }
-                let pieces = steps.todo.iter().filter(|step| matches!(step, Step::Move(_))).count();
+                let pieces = steps.todo.iter().filter(|step| matches!(step, WorkStep::Move(_))).count();
                 if alone && pieces > 1 {
                     steps.alone = true;
                     self.slow_path.locks.push(Lock { slot: id, nsid, extent: to, alone });
@@ -198,7 +198,7 @@ impl Subsystem {
     }
 
     /// Whether a copy there is as short as a write that is atomic and of more than a block, outside of zones.
-    fn is_atomic(&self, to: &Extent) -> bool {
+    fn is_atomic(&self, to: &BlockRange) -> bool {
         let ns = self.namespaces.active(to.nsid).ok().filter(|ns| ns.why & why::ZONES == 0);
         let blocks = to.end - to.first;
         ns.is_some_and(|ns| blocks > 1 && blocks << ns.shift <= self.atomic_bytes())
@@ -220,7 +220,7 @@ impl Subsystem {
         now: Nanos,
         starting: &Starting,
         list: &[Source],
-    ) -> Result<(Steps, Option<crate::zns::ZonedOp>), Status> {
+    ) -> Result<(RemainingWork, Option<crate::zns::ZonedOp>), Status> {
         let Starting { queue, ref command, ref words, .. } = *starting;
         let ns = *self.namespaces.active(command.nsid)?;
         let total = blocks_of(list);
@@ -255,12 +255,12 @@ impl Subsystem {
                 due = self.later_of(due, read);
             }
         }
-        let mut todo = alloc::vec![Step::Until(due)];
+        let mut todo = alloc::vec![WorkStep::Until(due)];
         for (mut from, mut left, mut read) in sources {
             while left > 0 {
                 let Some((to, room)) = targets.front_mut() else { return Err(Status::INTERNAL_ERROR) };
                 let len = left.min(PIECE).min(*room);
-                todo.push(Step::Move(Piece {
+                todo.push(WorkStep::Move(WorkPiece {
                     op: Op::Copy,
                     offset: *to,
                     len: len as u32,
@@ -280,7 +280,7 @@ impl Subsystem {
                 }
             }
         }
-        Ok((Steps { todo, ..Steps::default() }, owed))
+        Ok((RemainingWork { todo, ..RemainingWork::default() }, owed))
     }
 }
 
@@ -288,7 +288,7 @@ impl Subsystem {
 ///
 /// # Errors
 /// Invalid Protection Information.
-fn written_metadata(ns: &Namespace, command: &Command, words: &Words) -> Result<Option<Metadata>, Status> {
+fn written_metadata(ns: &Namespace, command: &Command, words: &CommandWords) -> Result<Option<Metadata>, Status> {
     if ns.format.metadata == 0 {
         return Ok(None);
     }

@@ -10,15 +10,15 @@
 use crate::event::Op;
 use crate::host::{DataPointer, Host, Tag};
 use crate::io::plan;
-use crate::io::plan::Plan;
+use crate::io::plan::CommandPlan;
 use crate::io::slots::Slot;
-use crate::io::slow_path::waits::{Extent, For, Lock};
+use crate::io::slow_path::waits::{BlockRange, For, Lock};
 use crate::io::starting::Starting;
-use crate::io::work::{Partner, Piece, Step, Steps};
+use crate::io::work::{Partner, RemainingWork, WorkPiece, WorkStep};
 use crate::namespace::metadata::Metadata;
 use crate::namespace::{Namespace, why};
 use crate::pointer::check_pointer;
-use crate::queues::command::{Command, Words, flag, of_ring, words_of};
+use crate::queues::command::{Command, CommandWords, flag, of_ring, words_of};
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::{IoOpcode, Status};
@@ -28,7 +28,7 @@ use weir_units::Nanos;
 pub(crate) struct Half {
     pub command: Command,
     pub data: DataPointer,
-    pub words: Words,
+    pub words: CommandWords,
     /// Rings: its entry, which leaves the ring when it is clear what comes of it.
     pub entry: [u64; 8],
 }
@@ -87,7 +87,7 @@ impl Subsystem {
         let key = self.sq(q).key;
         // The pair is one command that moves the bytes of both.
         let charged = match planned {
-            Ok(plan) => Ok(Plan { len: plan.transfer, ..plan }),
+            Ok(plan) => Ok(CommandPlan { len: plan.transfer, ..plan }),
             Err((status, _)) => Err(status),
         };
         let arrived = self.account(now, (key, at), (&charged, first), more);
@@ -192,7 +192,7 @@ impl Subsystem {
             return;
         }
         let Some(steps) = self.slots.work(slot.ranges).steps.as_ref().filter(|s| s.second.is_some()) else { return };
-        if matches!(steps.todo.last(), Some(Step::Move(Piece { op: Op::Write, .. }))) {
+        if matches!(steps.todo.last(), Some(WorkStep::Move(WorkPiece { op: Op::Write, .. }))) {
             let owner = self.sq(slot.queue).owner;
             let cqe = self.outcome(slot.queue, slot.cid, Status::SUCCESS, 0);
             host.decide(owner, Tag(slot.tag), &cqe);
@@ -220,7 +220,7 @@ impl Subsystem {
         &self,
         (first, data): (&Command, &DataPointer),
         partner: &Partner,
-    ) -> Result<Plan, (Status, Status)> {
+    ) -> Result<CommandPlan, (Status, Status)> {
         let second = &partner.command;
         let invalid = Status::INVALID_FIELD.dnr();
         let mdts = self.sq(partner.queue).mdts;
@@ -239,10 +239,10 @@ impl Subsystem {
             return Err((exceeded, exceeded));
         }
         let both = plan.transfer.checked_mul(2).ok_or((invalid, invalid))?;
-        Ok(Plan { transfer: both, slow: true, ..plan })
+        Ok(CommandPlan { transfer: both, slow: true, ..plan })
     }
 
-    fn plan_half(&self, command: &Command, data: &DataPointer, mdts: u64) -> Result<Plan, Status> {
+    fn plan_half(&self, command: &Command, data: &DataPointer, mdts: u64) -> Result<CommandPlan, Status> {
         if command.is(flag::BAD_POINTER) {
             return Err(Status::INVALID_FIELD.dnr());
         }
@@ -267,7 +267,7 @@ impl Subsystem {
             Ok(ns) => *ns,
             Err(status) => return self.refuse_pair(first, &partner, (status, FAILED), host),
         };
-        let (extent, shift) = (Extent::of(&plain), ns.shift);
+        let (extent, shift) = (BlockRange::of(&plain), ns.shift);
         if self.is_locked(&extent, usize::MAX) || self.is_being_written(&extent, shift) {
             return self.wait(starting, Some(partner), For::Writes(extent));
         }
@@ -287,13 +287,13 @@ impl Subsystem {
             let mut skip = 0;
             pieces.iter().map(move |(offset, len)| {
                 let (offset, len) = (*offset, *len as u32);
-                let piece = Piece { op, offset, len, data, skip, fua, timed: true, metadata, source: None };
+                let piece = WorkPiece { op, offset, len, data, skip, fua, timed: true, metadata, source: None };
                 skip += piece.len;
-                Step::Move(piece)
+                WorkStep::Move(piece)
             })
         };
         let todo = all(Op::Compare, one, false).chain(all(Op::Write, two, fua)).collect();
-        self.begin_steps(now, slot, Steps { todo, second: Some(partner), ..Steps::default() });
+        self.begin_steps(now, slot, RemainingWork { todo, second: Some(partner), ..RemainingWork::default() });
     }
 
     /// Data and metadata of both commands of a pair, whose blocks are extended ones perhaps.
@@ -303,7 +303,7 @@ impl Subsystem {
         first: &Starting,
         partner: &Partner,
     ) -> Result<(Blocks, Blocks), (Status, Status)> {
-        let half = |op| Starting { plan: Plan { op, ..first.plan }, ..*first };
+        let half = |op| Starting { plan: CommandPlan { op, ..first.plan }, ..*first };
         let one = self.half_metadata(ns, &half(Op::Compare)).map_err(|status| (status, FAILED))?;
         let Partner { command, data, words, .. } = *partner;
         let two = self.half_metadata(ns, &Starting { command, data, words, ..half(Op::Write) });

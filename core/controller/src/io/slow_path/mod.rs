@@ -13,10 +13,10 @@ mod waiting;
 use crate::event::{Io, Op, SlotId};
 use crate::host::Host;
 use crate::io::plan::{COPY_FORMATS, COPY_RANGES_MAX, copy_limits};
-use crate::io::slow_path::waits::{Extent, For};
+use crate::io::slow_path::waits::{BlockRange, For};
 use crate::io::starting::Starting;
 use crate::io::timing::Operation;
-use crate::io::work::Steps;
+use crate::io::work::RemainingWork;
 use crate::namespace::{Namespace, why};
 use crate::queues::command::{Command, flag};
 use crate::queues::queue::NONE;
@@ -97,7 +97,7 @@ impl Subsystem {
     }
 
     /// Whether one of these blocks cannot be read.
-    pub(crate) fn is_unreadable(&self, extent: &Extent) -> bool {
+    pub(crate) fn is_unreadable(&self, extent: &BlockRange) -> bool {
         self.slow_path.unreadable.get(&extent.nsid).is_some_and(|u| u.overlaps(extent.first, extent.end))
     }
 
@@ -106,7 +106,7 @@ impl Subsystem {
     fn start_restricted<H: Host>(&mut self, now: Nanos, starting: &Starting, host: &mut H) {
         let Starting { queue, ref command, ref plan, data, .. } = *starting;
         let command = &command.unplaced();
-        let extent = Extent::of(command);
+        let extent = BlockRange::of(command);
         let reads = matches!(plan.op, Op::Read | Op::Compare | Op::Verify);
         let changes = !reads && command.opcode != IoOpcode::FLUSH.0;
         if reads && self.is_unreadable(&extent) {
@@ -158,7 +158,7 @@ impl Subsystem {
     }
 
     /// When the command in this slot has succeeded, its blocks can be read.
-    fn heals_when_done(&mut self, id: u32, command: &Command, extent: &Extent, piece: (u64, u32)) {
+    fn heals_when_done(&mut self, id: u32, command: &Command, extent: &BlockRange, piece: (u64, u32)) {
         let index = match self.slots.slots[id as usize].ranges {
             NONE => self.slots.take_work().0,
             index => index,
@@ -172,11 +172,11 @@ impl Subsystem {
             }
             _ => alloc::vec![(extent.first, extent.end)],
         };
-        self.slots.work(index).steps = Some(Steps { heals, ..Steps::default() });
+        self.slots.work(index).steps = Some(RemainingWork { heals, ..RemainingWork::default() });
     }
 
     /// Write Uncorrectable (NVM 1.0, 3.2.6).
-    fn mark_unreadable<H: Host>(&mut self, now: Nanos, starting: &Starting, extent: &Extent, host: &mut H) {
+    fn mark_unreadable<H: Host>(&mut self, now: Nanos, starting: &Starting, extent: &BlockRange, host: &mut H) {
         let Starting { queue, ref command, .. } = *starting;
         let unreadable = self.slow_path.unreadable.entry(extent.nsid).or_default();
         let before = unreadable.blocks();

@@ -9,7 +9,7 @@ use crate::io::timing::Operation;
 use crate::namespace::metadata::{Format, Metadata, Wish};
 use crate::namespace::{Namespace, why};
 use crate::pointer::check_pointer;
-use crate::queues::command::{Command, MPTR_SGL, MPTR_WRONG, Words, flag};
+use crate::queues::command::{Command, CommandWords, MPTR_SGL, MPTR_WRONG, flag};
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
 use crate::vendor::{FIRST_OPCODE, VendorWork};
@@ -23,7 +23,7 @@ use weir_units::Nanos;
 use zerocopy::little_endian::{U32, U64};
 
 /// What a command says of protection information: as PRINFO has it, and in CDW2, 3, 14 and 15 (NVM 1.0, Figure 118).
-pub(crate) fn wish_of(dw12: ProtectionDw12, [_, dw14, _, dw2]: &Words) -> Wish {
+pub(crate) fn wish_of(dw12: ProtectionDw12, [_, dw14, _, dw2]: &CommandWords) -> Wish {
     let space = (dw2 >> 32 & 0xffff) << 32 | dw14 & 0xffff_ffff;
     Wish { dw12, tags: ProtectionDw15((dw14 >> 32) as u32), space }
 }

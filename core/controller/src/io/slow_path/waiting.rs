@@ -2,7 +2,7 @@
 
 use crate::host::Host;
 use crate::io::slots::SlotState;
-use crate::io::slow_path::waits::{Extent, For, Wait, changes, reads};
+use crate::io::slow_path::waits::{BlockRange, For, Wait, changes, reads};
 use crate::io::starting::{NOT_JUDGED, Starting};
 use crate::io::work::Partner;
 use crate::queues::queue::NONE;
@@ -23,25 +23,25 @@ impl Subsystem {
 
     /// Whether somebody who would change these blocks has to wait for pairs: those under way, and those before it. `before`: how
     /// many that wait come before it.
-    pub(crate) fn is_locked(&self, extent: &Extent, before: usize) -> bool {
+    pub(crate) fn is_locked(&self, extent: &BlockRange, before: usize) -> bool {
         let waits = || self.slow_path.waits.iter().take(before).filter_map(Wait::extent);
         self.slow_path.locks.iter().any(|l| l.extent.meets(extent)) || waits().any(|e| e.meets(extent))
     }
 
     /// Whether somebody who would read these blocks has to wait for copies that are atomic: those under way, and those before it.
-    pub(crate) fn is_held_alone(&self, extent: &Extent, before: usize) -> bool {
+    pub(crate) fn is_held_alone(&self, extent: &BlockRange, before: usize) -> bool {
         let waits = self.slow_path.waits.iter().take(before);
         let held = |what: &For| matches!(what, For::All(other) if other.meets(extent));
         self.slow_path.locks.iter().any(|l| l.alone && l.extent.meets(extent)) || waits.map(|w| &w.what).any(held)
     }
 
     /// Whether somebody is changing these blocks who began before there was a pair.
-    pub(crate) fn is_being_written(&self, extent: &Extent, shift: u32) -> bool {
+    pub(crate) fn is_being_written(&self, extent: &BlockRange, shift: u32) -> bool {
         self.slots.slots.iter().any(|slot| changes(slot, extent, shift))
     }
 
     /// Whether somebody is reading or changing these blocks who began before there was a copy.
-    pub(crate) fn is_in_use(&self, extent: &Extent) -> bool {
+    pub(crate) fn is_in_use(&self, extent: &BlockRange) -> bool {
         let shift = self.namespaces.block_shift(extent.nsid);
         self.slots.slots.iter().any(|slot| changes(slot, extent, shift) || reads(slot, extent, shift))
     }

@@ -15,26 +15,26 @@ use weir_spec::nvme::IoOpcode;
 
 /// Blocks of a namespace, from `first` to before `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct BlockRange {
     pub nsid: u32,
     pub first: u64,
     pub end: u64,
 }
 
-impl Extent {
+impl BlockRange {
     /// The blocks that a command changes: of a list of ranges, all.
-    pub fn of(command: &Command) -> Extent {
+    pub fn of(command: &Command) -> BlockRange {
         let listed = command.opcode == IoOpcode::DATASET_MANAGEMENT.0 && !command.is(flag::RANGE)
             || command.opcode == IoOpcode::COPY.0;
         let (first, end) = match listed {
             true => (0, u64::MAX),
             false => (command.slba, command.slba.saturating_add(command.unplaced().blocks.into())),
         };
-        Extent { nsid: command.nsid, first, end }
+        BlockRange { nsid: command.nsid, first, end }
     }
 
     /// Whether they have blocks in common.
-    pub fn meets(&self, other: &Extent) -> bool {
+    pub fn meets(&self, other: &BlockRange) -> bool {
         self.nsid == other.nsid && self.first < other.end && other.first < self.end
     }
 }
@@ -44,7 +44,7 @@ impl Extent {
 pub(crate) struct Lock {
     pub slot: u32,
     pub nsid: u32,
-    pub extent: Extent,
+    pub extent: BlockRange,
     /// Nobody else reads them either.
     pub alone: bool,
 }
@@ -53,13 +53,13 @@ pub(crate) struct Lock {
 #[derive(Clone, Debug)]
 pub(crate) enum For {
     /// A pair: that nobody writes its blocks.
-    Writes(Extent),
+    Writes(BlockRange),
     /// A copy that is atomic: that nobody reads or writes its blocks.
-    All(Extent),
+    All(BlockRange),
     /// Somebody who writes: the pairs that hold its blocks.
-    Pairs(Extent),
+    Pairs(BlockRange),
     /// Somebody who reads: the copies that hold its blocks.
-    Copies(Extent),
+    Copies(BlockRange),
     /// Preempt-and-abort: the commands in these slots.
     Slots(Vec<u32>),
 }
@@ -80,7 +80,7 @@ impl Wait {
         self.extent().is_some_and(|e| e.nsid == nsid)
     }
 
-    pub fn extent(&self) -> Option<&Extent> {
+    pub fn extent(&self) -> Option<&BlockRange> {
         match &self.what {
             For::Writes(extent) | For::All(extent) | For::Pairs(extent) => Some(extent),
             For::Copies(_) | For::Slots(_) => None,
@@ -89,20 +89,20 @@ impl Wait {
 }
 
 /// Whether the command in a slot is under way, in the namespace of these blocks.
-fn is_under_way(slot: &Slot, extent: &Extent) -> bool {
+fn is_under_way(slot: &Slot, extent: &BlockRange) -> bool {
     let under_way = matches!(slot.state, SlotState::Timed | SlotState::Ready | SlotState::Issued);
     under_way && slot.nsid == extent.nsid
 }
 
 /// Whether the command in a slot is under way and reads some of these blocks, for its host.
-pub(crate) fn reads(slot: &Slot, extent: &Extent, shift: u32) -> bool {
+pub(crate) fn reads(slot: &Slot, extent: &BlockRange, shift: u32) -> bool {
     let reads = matches!(IoOpcode(slot.opcode), IoOpcode::READ | IoOpcode::COMPARE);
     let end = slot.slba.saturating_add(u64::from(slot.bytes >> shift));
-    reads && is_under_way(slot, extent) && extent.meets(&Extent { nsid: slot.nsid, first: slot.slba, end })
+    reads && is_under_way(slot, extent) && extent.meets(&BlockRange { nsid: slot.nsid, first: slot.slba, end })
 }
 
 /// Whether the command in a slot is under way and changes some of these blocks.
-pub(crate) fn changes(slot: &Slot, extent: &Extent, shift: u32) -> bool {
+pub(crate) fn changes(slot: &Slot, extent: &BlockRange, shift: u32) -> bool {
     if !is_under_way(slot, extent) {
         return false;
     }
@@ -110,7 +110,7 @@ pub(crate) fn changes(slot: &Slot, extent: &Extent, shift: u32) -> bool {
         IoOpcode::READ | IoOpcode::COMPARE | IoOpcode::VERIFY | IoOpcode::FLUSH => false,
         IoOpcode::WRITE => {
             let end = slot.slba.saturating_add(u64::from(slot.bytes >> shift));
-            extent.meets(&Extent { nsid: slot.nsid, first: slot.slba, end })
+            extent.meets(&BlockRange { nsid: slot.nsid, first: slot.slba, end })
         }
         // How far it reaches is not kept.
         _ => true,

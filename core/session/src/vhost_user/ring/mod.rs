@@ -7,12 +7,12 @@ pub(super) use packed::Packed;
 pub(super) use split::Split;
 
 use super::chain::{Chain, Violation};
-use crate::memory::{Fault, Memory};
+use crate::memory::{Memory, MemoryFault};
 
 /// Where a ring's three parts lie (guest addresses): for a packed ring the ring, the driver's and the device's event
 /// structures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct RingAddresses {
     pub(super) descriptors: u64,
     pub(super) driver: u64,
     pub(super) device: u64,
@@ -36,16 +36,16 @@ pub(super) trait DeviceRing<M: Memory> {
     /// Hints what the next call of `next` will read.
     fn look_ahead(&self, memory: &M);
     /// Marks a chain used; seen by the driver at [`DeviceRing::publish`].
-    fn push_used(&mut self, memory: &M, head: u16, slots: u16, written: u32) -> Result<(), Fault>;
+    fn push_used(&mut self, memory: &M, head: u16, slots: u16, written: u32) -> Result<(), MemoryFault>;
     /// Makes all that was marked visible; whether there was anything.
-    fn publish(&mut self, memory: &M) -> Result<bool, Fault>;
+    fn publish(&mut self, memory: &M) -> Result<bool, MemoryFault>;
     /// Whether the driver wants to be notified of what was published since the last call. It waits for the published index to
     /// reach the other cores, so it is called when nothing else is urgent.
-    fn wants_signal(&mut self, memory: &M) -> Result<bool, Fault>;
+    fn wants_signal(&mut self, memory: &M) -> Result<bool, MemoryFault>;
     /// Asks the driver not to kick.
-    fn quiet(&mut self, memory: &M) -> Result<(), Fault>;
+    fn quiet(&mut self, memory: &M) -> Result<(), MemoryFault>;
     /// Asks the driver to kick; whether it added something before it could know.
-    fn listen(&mut self, memory: &M) -> Result<bool, Fault>;
+    fn listen(&mut self, memory: &M) -> Result<bool, MemoryFault>;
     /// What GET_VRING_BASE answers.
     fn base(&self) -> u32;
 }
@@ -67,7 +67,7 @@ macro_rules! each {
 }
 
 impl<M: Memory> Ring<M> {
-    pub(super) fn resolve(&mut self, memory: &M, places: &Places) -> Result<(), Fault> {
+    pub(super) fn resolve(&mut self, memory: &M, places: &RingAddresses) -> Result<(), MemoryFault> {
         each!(self, r => r.resolve(memory, places))
     }
     #[inline]
@@ -79,21 +79,21 @@ impl<M: Memory> Ring<M> {
         each!(self, r => r.expect(memory))
     }
     #[inline]
-    pub(super) fn push_used(&mut self, memory: &M, head: u16, slots: u16, written: u32) -> Result<(), Fault> {
+    pub(super) fn push_used(&mut self, memory: &M, head: u16, slots: u16, written: u32) -> Result<(), MemoryFault> {
         each!(self, r => r.push_used(memory, head, slots, written))
     }
     #[inline]
-    pub(super) fn publish(&mut self, memory: &M) -> Result<bool, Fault> {
+    pub(super) fn publish(&mut self, memory: &M) -> Result<bool, MemoryFault> {
         each!(self, r => r.publish(memory))
     }
     #[inline]
-    pub(super) fn wants_signal(&mut self, memory: &M) -> Result<bool, Fault> {
+    pub(super) fn wants_signal(&mut self, memory: &M) -> Result<bool, MemoryFault> {
         each!(self, r => r.wants_signal(memory))
     }
-    pub(super) fn quiet(&mut self, memory: &M) -> Result<(), Fault> {
+    pub(super) fn quiet(&mut self, memory: &M) -> Result<(), MemoryFault> {
         each!(self, r => r.quiet(memory))
     }
-    pub(super) fn listen(&mut self, memory: &M) -> Result<bool, Fault> {
+    pub(super) fn listen(&mut self, memory: &M) -> Result<bool, MemoryFault> {
         each!(self, r => r.listen(memory))
     }
     pub(super) fn base(&self) -> u32 {

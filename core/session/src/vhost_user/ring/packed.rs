@@ -1,7 +1,7 @@
 //! A packed virtqueue as the device sees it (Virtio 1.2, 2.8).
 
-use super::{DeviceRing, Places, Traits};
-use crate::memory::{Fault, Memory};
+use super::{DeviceRing, RingAddresses, Traits};
+use crate::memory::{Memory, MemoryFault};
 use crate::vhost_user::chain::{Chain, Violation};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -41,16 +41,16 @@ pub(in crate::vhost_user) struct Packed<M: Memory> {
 impl<M: Memory> Packed<M> {
     pub(in crate::vhost_user) fn new(
         memory: &M,
-        places: &Places,
+        places: &RingAddresses,
         size: u16,
         traits: Traits,
         (base, unsure): (u32, bool),
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, MemoryFault> {
         let [ring, driver, device] = windows(memory, places, size)?;
         let (next_avail, next_used) =
             (PackedIndex::from_bits(base as u16), PackedIndex::from_bits((base >> 16) as u16));
         if next_avail.offset >= size || next_used.offset >= size {
-            return Err(Fault::OutOfWindow);
+            return Err(MemoryFault::OutOfWindow);
         }
         let ahead = u32::from(next_avail.offset) + u32::from(size) - u32::from(next_used.offset);
         let outstanding = match (ahead % u32::from(size), next_avail.wrap == next_used.wrap) {
@@ -75,7 +75,7 @@ impl<M: Memory> Packed<M> {
     }
 
     /// Finds the ring anew after the memory or its address changed.
-    pub(in crate::vhost_user) fn resolve(&mut self, memory: &M, places: &Places) -> Result<(), Fault> {
+    pub(in crate::vhost_user) fn resolve(&mut self, memory: &M, places: &RingAddresses) -> Result<(), MemoryFault> {
         [self.ring, self.driver, self.device] = windows(memory, places, self.size)?;
         Ok(())
     }
@@ -84,10 +84,10 @@ impl<M: Memory> Packed<M> {
     /// made the slot available again, which turns both bits; USED alone tells.
     pub(in crate::vhost_user) fn is_published(
         memory: &M,
-        places: &Places,
+        places: &RingAddresses,
         size: u16,
         began: PackedIndex,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, MemoryFault> {
         let [ring, ..] = windows(memory, places, size)?;
         let flags = memory.load16(&ring, 16 * usize::from(began.offset) + FLAGS, Acquire)?;
         Ok((flags & flag::USED != 0) == began.wrap)
@@ -97,10 +97,10 @@ impl<M: Memory> Packed<M> {
     /// available again. Left as it is, a driver would take it for used as soon as it has got that far.
     pub(in crate::vhost_user) fn take_back(
         memory: &M,
-        places: &Places,
+        places: &RingAddresses,
         size: u16,
         (began, end): (PackedIndex, PackedIndex),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), MemoryFault> {
         let [ring, ..] = windows(memory, places, size)?;
         let mut at = began;
         for _ in 0..size {
@@ -136,7 +136,7 @@ impl<M: Memory> Packed<M> {
         memory: &M,
         chain: InRing,
         out: &mut Vec<Descriptor>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), MemoryFault> {
         out.clear();
         let mut at = PackedIndex { offset: chain.at, wrap: false };
         for i in 0..chain.slots {
@@ -229,7 +229,7 @@ impl<M: Memory> Packed<M> {
     }
 }
 
-fn windows<M: Memory>(memory: &M, places: &Places, size: u16) -> Result<[M::Window; 3], Fault> {
+fn windows<M: Memory>(memory: &M, places: &RingAddresses, size: u16) -> Result<[M::Window; 3], MemoryFault> {
     Ok([
         memory.window(places.descriptors, 16 * usize::from(size))?,
         memory.window(places.driver, 4)?,
@@ -295,7 +295,7 @@ impl<M: Memory> DeviceRing<M> for Packed<M> {
     }
 
     #[inline]
-    fn push_used(&mut self, memory: &M, head: u16, slots: u16, written: u32) -> Result<(), Fault> {
+    fn push_used(&mut self, memory: &M, head: u16, slots: u16, written: u32) -> Result<(), MemoryFault> {
         let flags = self.next_used.used_flags() | if written != 0 { flag::WRITE } else { 0 };
         let value = u64::from(written) | u64::from(head) << 32 | u64::from(flags) << 48;
         if self.held.is_none() {
@@ -311,7 +311,7 @@ impl<M: Memory> DeviceRing<M> for Packed<M> {
     }
 
     #[inline]
-    fn publish(&mut self, memory: &M) -> Result<bool, Fault> {
+    fn publish(&mut self, memory: &M) -> Result<bool, MemoryFault> {
         let Some((offset, value)) = self.held.take() else {
             return Ok(false);
         };
@@ -322,7 +322,7 @@ impl<M: Memory> DeviceRing<M> for Packed<M> {
     }
 
     #[inline]
-    fn wants_signal(&mut self, memory: &M) -> Result<bool, Fault> {
+    fn wants_signal(&mut self, memory: &M) -> Result<bool, MemoryFault> {
         let slots = core::mem::take(&mut self.undecided);
         if slots == 0 {
             return Ok(false);
@@ -340,11 +340,11 @@ impl<M: Memory> DeviceRing<M> for Packed<M> {
         })
     }
 
-    fn quiet(&mut self, memory: &M) -> Result<(), Fault> {
+    fn quiet(&mut self, memory: &M) -> Result<(), MemoryFault> {
         memory.store16(&self.device, 2, EventSuppression::DISABLE, Relaxed)
     }
 
-    fn listen(&mut self, memory: &M) -> Result<bool, Fault> {
+    fn listen(&mut self, memory: &M) -> Result<bool, MemoryFault> {
         memory.store16(&self.device, 2, EventSuppression::ENABLE, Relaxed)?;
         memory.fence(SeqCst);
         if self.outstanding == self.size {

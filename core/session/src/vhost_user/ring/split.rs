@@ -1,7 +1,7 @@
 //! A split virtqueue as the device sees it (Virtio 1.2, 2.7).
 
-use super::{DeviceRing, Places, Traits};
-use crate::memory::{Fault, Memory};
+use super::{DeviceRing, RingAddresses, Traits};
+use crate::memory::{Memory, MemoryFault};
 use crate::vhost_user::chain::{Chain, Violation, unpack};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use weir_spec::virtqueue::{flag, need_event, split};
@@ -34,11 +34,11 @@ impl<M: Memory> Split<M> {
     /// A ring that continues at `next_avail`; the used index is the ring's own, which a back end before us left there.
     pub(in crate::vhost_user) fn new(
         memory: &M,
-        places: &Places,
+        places: &RingAddresses,
         size: u16,
         traits: Traits,
         next_avail: u16,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, MemoryFault> {
         let [table, avail, used] = windows(memory, places, size, traits)?;
         let published = memory.load16(&used, split::INDEX, Relaxed)?;
         Ok(Self {
@@ -59,7 +59,7 @@ impl<M: Memory> Split<M> {
     }
 
     /// Finds the ring anew after the memory or its address changed, and takes the used index from it again.
-    pub(in crate::vhost_user) fn resolve(&mut self, memory: &M, places: &Places) -> Result<(), Fault> {
+    pub(in crate::vhost_user) fn resolve(&mut self, memory: &M, places: &RingAddresses) -> Result<(), MemoryFault> {
         [self.table, self.avail, self.used] = windows(memory, places, self.size, self.traits)?;
         self.published = memory.load16(&self.used, split::INDEX, Relaxed)?;
         self.next_used = self.published;
@@ -117,12 +117,17 @@ impl<M: Memory> Split<M> {
     }
 
     #[inline]
-    fn head_at(&self, memory: &M, index: u16) -> Result<u16, Fault> {
+    fn head_at(&self, memory: &M, index: u16) -> Result<u16, MemoryFault> {
         memory.load16(&self.avail, split::RING + 2 * usize::from(index & self.mask), Relaxed)
     }
 }
 
-fn windows<M: Memory>(memory: &M, places: &Places, size: u16, traits: Traits) -> Result<[M::Window; 3], Fault> {
+fn windows<M: Memory>(
+    memory: &M,
+    places: &RingAddresses,
+    size: u16,
+    traits: Traits,
+) -> Result<[M::Window; 3], MemoryFault> {
     Ok([
         memory.window(places.descriptors, split::table_bytes(size))?,
         memory.window(places.driver, split::avail_bytes(size, traits.event_idx))?,
@@ -190,7 +195,7 @@ impl<M: Memory> DeviceRing<M> for Split<M> {
     }
 
     #[inline]
-    fn push_used(&mut self, memory: &M, head: u16, _slots: u16, written: u32) -> Result<(), Fault> {
+    fn push_used(&mut self, memory: &M, head: u16, _slots: u16, written: u32) -> Result<(), MemoryFault> {
         let place = split::RING + 8 * usize::from(self.next_used & self.mask);
         memory.store_pair32(&self.used, place, u32::from(head), written)?;
         self.next_used = self.next_used.wrapping_add(1);
@@ -198,7 +203,7 @@ impl<M: Memory> DeviceRing<M> for Split<M> {
     }
 
     #[inline]
-    fn publish(&mut self, memory: &M) -> Result<bool, Fault> {
+    fn publish(&mut self, memory: &M) -> Result<bool, MemoryFault> {
         if self.published == self.next_used {
             return Ok(false);
         }
@@ -209,7 +214,7 @@ impl<M: Memory> DeviceRing<M> for Split<M> {
     }
 
     #[inline]
-    fn wants_signal(&mut self, memory: &M) -> Result<bool, Fault> {
+    fn wants_signal(&mut self, memory: &M) -> Result<bool, MemoryFault> {
         if !core::mem::take(&mut self.undecided) {
             return Ok(false);
         }
@@ -227,7 +232,7 @@ impl<M: Memory> DeviceRing<M> for Split<M> {
         Ok(wanted)
     }
 
-    fn quiet(&mut self, memory: &M) -> Result<(), Fault> {
+    fn quiet(&mut self, memory: &M) -> Result<(), MemoryFault> {
         if self.traits.event_idx {
             // As far from the driver's index as the arithmetic allows.
             let far = self.next_avail.wrapping_add(0x8000);
@@ -237,7 +242,7 @@ impl<M: Memory> DeviceRing<M> for Split<M> {
         }
     }
 
-    fn listen(&mut self, memory: &M) -> Result<bool, Fault> {
+    fn listen(&mut self, memory: &M) -> Result<bool, MemoryFault> {
         if self.traits.event_idx {
             memory.store16(&self.used, split::avail_event(self.size), self.next_avail, Relaxed)?;
         } else {

@@ -12,8 +12,8 @@
 
 use super::guest::put_descriptor;
 use crate::memory::Memory;
-use crate::memory::model::Model;
-use crate::vhost_user::{Action, Device, Disk, Message, Op, Taken};
+use crate::memory::model::ModelMemory;
+use crate::vhost_user::{Action, Disk, DriveCommand, Message, Op, VhostUserDevice};
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
 use alloc::vec;
@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use weir_journal::{Recovered, Step};
+use weir_journal::{CrashPoint, RecoveredRing};
 use weir_spec::vhost_user::{Header, Inflight, MemoryRegion, Request, SingleRegion, VringAddress, VringFd, VringState};
 use weir_spec::virtio_blk::{RequestHeader, RequestStatus, RequestType};
 use weir_spec::virtqueue::{PackedIndex, feature, flag, split};
@@ -109,17 +109,17 @@ pub(super) enum Step1 {
 
 pub(super) struct World {
     pub(super) rig: Rig,
-    pub(super) ram: Rc<Model>,
-    region: Rc<Model>,
+    pub(super) ram: Rc<ModelMemory>,
+    region: Rc<ModelMemory>,
     pub(super) driver: Driver,
     disk: Vec<u8>,
-    pub(super) memory: Model,
-    pub(super) device: Device<Model>,
+    pub(super) memory: ModelMemory,
+    pub(super) device: VhostUserDevice<ModelMemory>,
     /// What the front end says next as the ring's base.
     says: u32,
-    pub(super) taken: Vec<Taken>,
+    pub(super) taken: Vec<DriveCommand>,
     /// What was recovered last.
-    pub(super) found: Option<Recovered>,
+    pub(super) found: Option<RecoveredRing>,
 }
 
 pub(super) fn features(rig: &Rig) -> u64 {
@@ -129,7 +129,7 @@ pub(super) fn features(rig: &Rig) -> u64 {
 
 impl World {
     pub(super) fn new(rig: Rig) -> Self {
-        let ram = Rc::new(Model::flat(RAM, rig.ram_len()));
+        let ram = Rc::new(ModelMemory::flat(RAM, rig.ram_len()));
         for at in [PLACES[1] + 2, PLACES[2] + 2].into_iter().filter(|_| !rig.packed) {
             ram.write(at, &rig.first.to_le_bytes()).unwrap();
         }
@@ -139,8 +139,8 @@ impl World {
         let holds = vec![0; rig.sectors as usize];
         let driver = Driver { next: 0, free, added, next_avail: start, next_used: start, completed, holds };
         let disk = Disk::new(rig.sectors * 512, "crash");
-        let region = Rc::new(Model::new());
-        let (memory, device, taken, found) = (Model::new(), Device::new(disk), Vec::new(), None);
+        let region = Rc::new(ModelMemory::new());
+        let (memory, device, taken, found) = (ModelMemory::new(), VhostUserDevice::new(disk), Vec::new(), None);
         let bytes = vec![0; rig.sectors as usize * SECTOR];
         let says = rig.base();
         let mut w = Self { rig, ram, region, driver, disk: bytes, memory, device, says, taken, found };
@@ -149,7 +149,7 @@ impl World {
         w
     }
 
-    fn say(&mut self, request: Request, payload: &[u8], fds: Vec<Rc<Model>>) -> Vec<Action<Rc<Model>>> {
+    fn say(&mut self, request: Request, payload: &[u8], fds: Vec<Rc<ModelMemory>>) -> Vec<Action<Rc<ModelMemory>>> {
         let mut out = Vec::new();
         let message = Message { request, needs_reply: true, again: false, payload: payload.to_vec(), fds };
         self.device.message(message, &mut self.memory, &mut out);
@@ -169,7 +169,7 @@ impl World {
         Inflight { num_queues, queue_size, ..Inflight::default() }
     }
 
-    fn ask_for_region(&mut self) -> Rc<Model> {
+    fn ask_for_region(&mut self) -> Rc<ModelMemory> {
         self.say(Request::SET_FEATURES, U64::new(features(&self.rig)).as_bytes(), vec![]);
         let payload = self.inflight();
         let mut out = self.say(Request::GET_INFLIGHT_FD, payload.as_bytes(), vec![]);
@@ -179,13 +179,13 @@ impl World {
 
     /// A new process: a device that knows nothing, told what a front end tells it when it connects again.
     fn start(&mut self) {
-        self.memory = Model::new();
+        self.memory = ModelMemory::new();
         self.restart();
     }
 
     fn restart(&mut self) {
         let rig = self.rig;
-        self.device = Device::new(Disk::new(rig.sectors * 512, "crash"));
+        self.device = VhostUserDevice::new(Disk::new(rig.sectors * 512, "crash"));
         self.taken.clear();
         self.found = None;
         let number = |n: u64| U64::new(n);
@@ -198,7 +198,7 @@ impl World {
         let region = MemoryRegion { guest_address, size, user_address: guest_address, mmap_offset: U64::ZERO };
         let ram = self.ram.clone();
         self.say(Request::ADD_MEM_REG, SingleRegion { padding: U64::ZERO, region }.as_bytes(), vec![ram.clone()]);
-        let shape = weir_journal::Shape { kind: weir_journal::Kind::Virtio, queues: 1, size: rig.size };
+        let shape = weir_journal::JournalShape { kind: weir_journal::QueueKind::Virtio, queues: 1, size: rig.size };
         let inflight = Inflight { mmap_size: U64::new(shape.bytes()), ..self.inflight() };
         let carrier = self.region.clone();
         self.say(Request::SET_INFLIGHT_FD, inflight.as_bytes(), vec![carrier]);
@@ -392,7 +392,8 @@ impl World {
         let mut bytes = vec![0; self.rig.ram_len()];
         self.ram.read(RAM, &mut bytes).unwrap();
         bytes.hash(&mut h);
-        let shape = weir_journal::Shape { kind: weir_journal::Kind::Virtio, queues: 1, size: self.rig.size };
+        let shape =
+            weir_journal::JournalShape { kind: weir_journal::QueueKind::Virtio, queues: 1, size: self.rig.size };
         let mut bytes = vec![0; shape.bytes() as usize];
         self.region.read(0, &mut bytes).unwrap();
         bytes.hash(&mut h);
@@ -466,7 +467,7 @@ fn replay(rig: Rig, script: &[Step1]) -> World {
 struct Seen {
     states: HashSet<u64>,
     crashes: HashSet<u64>,
-    found: HashSet<Step>,
+    found: HashSet<CrashPoint>,
     recoveries: usize,
 }
 
@@ -517,7 +518,7 @@ fn after_a_crash(crashed: &dyn Fn() -> World, seen: &mut Seen) {
                     w.add();
                 }
             }
-            w.memory = Model::new();
+            w.memory = ModelMemory::new();
             w.memory.die_after(stores);
             w.restart();
             let survived = !w.memory.is_dead();
@@ -544,7 +545,7 @@ fn all(rig: Rig) -> Seen {
     let seen = explore(rig);
     let states = seen.states.len();
     std::println!("{rig:?}: {states} states, {} crashes, {} recoveries", seen.crashes.len(), seen.recoveries);
-    for step in Step::ALL {
+    for step in CrashPoint::ALL {
         assert!(seen.found.contains(&step), "{step:?} is never found in {rig:?}");
     }
     seen
@@ -799,11 +800,11 @@ fn a_damaged_region_leaves_the_ring_alone() {
 fn a_region_that_is_not_ours_is_refused() {
     let fresh = || {
         let mut w = World::new(rig(false, false, 4, 2, 2));
-        w.device = Device::new(Disk::new(1024, "crash"));
+        w.device = VhostUserDevice::new(Disk::new(1024, "crash"));
         w.say(Request::SET_FEATURES, U64::new(features(&w.rig)).as_bytes(), vec![]);
         w
     };
-    let shape = weir_journal::Shape { kind: weir_journal::Kind::Virtio, queues: 1, size: 4 };
+    let shape = weir_journal::JournalShape { kind: weir_journal::QueueKind::Virtio, queues: 1, size: 4 };
     let sound = Inflight { mmap_size: U64::new(shape.bytes()), ..fresh().inflight() };
     let offer = |payload: Inflight, at: u64, bytes: &[u8]| {
         let mut w = fresh();

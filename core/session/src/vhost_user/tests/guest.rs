@@ -1,8 +1,8 @@
 //! The other side of the machine, with nothing in it that could hide a mistake of ours.
 
 use crate::memory::Memory;
-use crate::memory::model::Model;
-use crate::vhost_user::{Action, Device, Disk, Message, Op, QueueState, Taken, Violation};
+use crate::memory::model::ModelMemory;
+use crate::vhost_user::{Action, Disk, DriveCommand, Message, Op, QueueState, VhostUserDevice, Violation};
 use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -22,12 +22,12 @@ pub(super) const RINGS: u64 = RAM;
 pub(super) const DATA: u64 = RAM + 0x10_0000;
 pub(super) const SECTORS: u64 = 4096;
 
-pub(super) type Act = Action<Rc<Model>>;
+pub(super) type Act = Action<Rc<ModelMemory>>;
 
 pub(super) struct Guest {
-    pub(super) ram: Rc<Model>,
-    pub(super) memory: Model,
-    pub(super) device: Device<Model>,
+    pub(super) ram: Rc<ModelMemory>,
+    pub(super) memory: ModelMemory,
+    pub(super) device: VhostUserDevice<ModelMemory>,
     pub(super) out: Vec<Act>,
     pub(super) disk: Vec<u8>,
     pub(super) avail: u16,
@@ -54,14 +54,14 @@ impl Guest {
     }
 
     pub(super) fn with_disk(disk: Disk, without: u64) -> Self {
-        let mut ram = Model::new();
+        let mut ram = ModelMemory::new();
         ram.add(RAM, RAM_LEN as usize);
         let features = disk.features() & !without;
         let mut g = Guest {
             ram: Rc::new(ram),
-            memory: Model::new(),
+            memory: ModelMemory::new(),
             disk: vec![0; disk.sectors as usize * 512],
-            device: Device::new(disk),
+            device: VhostUserDevice::new(disk),
             out: Vec::new(),
             avail: 0,
             size: 0,
@@ -81,20 +81,20 @@ impl Guest {
         g
     }
 
-    pub(super) fn send(&mut self, request: Request, payload: &[u8], fds: Vec<Rc<Model>>) {
+    pub(super) fn send(&mut self, request: Request, payload: &[u8], fds: Vec<Rc<ModelMemory>>) {
         let message = Message { request, needs_reply: false, again: false, payload: payload.to_vec(), fds };
         self.device.message(message, &mut self.memory, &mut self.out);
         self.device.check();
     }
 
     /// Sends with NEED_REPLY and returns the number in the answer; other actions stay.
-    pub(super) fn ask(&mut self, request: Request, payload: &[u8], fds: Vec<Rc<Model>>) -> u64 {
+    pub(super) fn ask(&mut self, request: Request, payload: &[u8], fds: Vec<Rc<ModelMemory>>) -> u64 {
         let payload = self.call(request, payload, fds);
         U64::read_from_bytes(&payload).unwrap().get()
     }
 
     /// Sends with NEED_REPLY and returns the answer's payload; other actions stay.
-    pub(super) fn call(&mut self, request: Request, payload: &[u8], fds: Vec<Rc<Model>>) -> Vec<u8> {
+    pub(super) fn call(&mut self, request: Request, payload: &[u8], fds: Vec<Rc<ModelMemory>>) -> Vec<u8> {
         let message = Message { request, needs_reply: true, again: false, payload: payload.to_vec(), fds };
         self.device.message(message, &mut self.memory, &mut self.out);
         self.device.check();
@@ -203,14 +203,14 @@ impl Guest {
 
     // --- the drive ---
 
-    pub(super) fn take(&mut self) -> Result<Vec<Taken>, Violation> {
+    pub(super) fn take(&mut self) -> Result<Vec<DriveCommand>, Violation> {
         let mut taken = Vec::new();
         while self.device.take(&self.memory, 0, 8, &mut |t| taken.push(t))? {}
         self.device.check();
         Ok(taken)
     }
 
-    pub(super) fn execute(&mut self, t: &Taken) {
+    pub(super) fn execute(&mut self, t: &DriveCommand) {
         let range = t.offset as usize..t.offset as usize + t.len as usize;
         let q = self.device.queue(t.tag.queue()).unwrap();
         let moved = match t.op {
@@ -269,7 +269,7 @@ pub(super) fn region(guest: u64, len: u64, user: u64) -> SingleRegion {
     SingleRegion { padding: U64::ZERO, region }
 }
 
-pub(super) fn put_descriptor(ram: &Model, place: u64, address: u64, len: u32, third: u16, fourth: u16) {
+pub(super) fn put_descriptor(ram: &ModelMemory, place: u64, address: u64, len: u32, third: u16, fourth: u16) {
     let mut b = [0; 16];
     b[..8].copy_from_slice(&address.to_le_bytes());
     b[8..12].copy_from_slice(&len.to_le_bytes());

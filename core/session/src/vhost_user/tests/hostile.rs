@@ -1,6 +1,6 @@
 use super::chain;
 use super::guest::{DATA, Guest, RAM, RAM_LEN, put_descriptor};
-use crate::memory::{Fault, Memory};
+use crate::memory::{Memory, MemoryFault};
 use crate::vhost_user::{MAX_CHAIN, Violation};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -119,7 +119,7 @@ fn indirect_tables_are_checked() {
     assert_eq!(table(&mut Guest::split(8, feature::INDIRECT_DESC), DATA, 32, 0), Violation::Indirect);
     assert_eq!(table(&mut Guest::split(8, 0), DATA, 32, flag::NEXT), Violation::Indirect);
     assert_eq!(table(&mut Guest::split(8, 0), u64::MAX - 8, 32, 0), Violation::Indirect);
-    let nowhere = Violation::Ring(Fault::Unmapped);
+    let nowhere = Violation::Ring(MemoryFault::Unmapped);
     assert_eq!(table(&mut Guest::split(8, 0), RAM + RAM_LEN - 8, 16, 0), nowhere);
     // A table within a table, one that loops, one that leads out of itself, and one as long as the address space.
     let mut g = Guest::split(8, 0);

@@ -4,7 +4,7 @@ use super::chain;
 use super::guest::{DATA, Guest, Piece, RAM, RAM_LEN, USER};
 use super::packed::{Driver, START};
 use crate::memory::Memory;
-use crate::memory::model::Model;
+use crate::memory::model::ModelMemory;
 use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -23,12 +23,12 @@ fn base(len: u64, offset: u64) -> LogBase {
 }
 
 /// A bitmap, as the front end keeps it: its words lie at address 0.
-fn bitmap() -> Rc<Model> {
-    Rc::new(Model::flat(0, 2 * LOG_BYTES as usize))
+fn bitmap() -> Rc<ModelMemory> {
+    Rc::new(ModelMemory::flat(0, 2 * LOG_BYTES as usize))
 }
 
 /// Hands it over; the answer has no payload.
-fn set_log(g: &mut Guest, map: &Rc<Model>) {
+fn set_log(g: &mut Guest, map: &Rc<ModelMemory>) {
     g.send(Request::SET_LOG_BASE, base(LOG_BYTES, 0).as_bytes(), vec![map.clone()]);
     assert_eq!(g.reply(Request::SET_LOG_BASE), Some(vec![]));
 }
@@ -48,7 +48,7 @@ fn log_ring(g: &mut Guest, at: u64) -> u64 {
 }
 
 /// The pages whose bits are set; they are taken away.
-fn marked(map: &Model) -> Vec<u64> {
+fn marked(map: &ModelMemory) -> Vec<u64> {
     let mut bytes = vec![0; LOG_BYTES as usize];
     map.read(0, &mut bytes).unwrap();
     map.write(0, &vec![0; LOG_BYTES as usize]).unwrap();
@@ -71,7 +71,7 @@ fn pages(address: u64, len: u64) -> core::ops::RangeInclusive<u64> {
 }
 
 /// A guest that is being copied, split or packed.
-fn copied(packed: bool) -> (Guest, Driver, Rc<Model>) {
+fn copied(packed: bool) -> (Guest, Driver, Rc<ModelMemory>) {
     let mut g = Guest::without(F_LOG_ALL | if packed { 0 } else { feature::RING_PACKED });
     g.start(0, 8, if packed { START } else { 0 });
     for (i, byte) in g.disk.iter_mut().enumerate() {

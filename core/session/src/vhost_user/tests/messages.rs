@@ -1,6 +1,6 @@
 use super::chain;
 use super::guest::{Guest, RAM, RAM_LEN, SECTORS, USER, region};
-use crate::memory::{Fault, Memory};
+use crate::memory::{Memory, MemoryFault};
 use crate::vhost_user::{Action, Disk, Inbox, MAX_QUEUE_SIZE, Message, ProtocolError, Violation};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -231,7 +231,7 @@ fn rem_mem_reg_may_carry_a_descriptor() {
     let held = alloc::rc::Rc::strong_count(&g.ram);
     assert_eq!(g.ask(Request::REM_MEM_REG, wire.as_bytes(), fd), 0);
     assert!(alloc::rc::Rc::strong_count(&g.ram) < held, "it is closed");
-    assert!(g.out.iter().any(|a| matches!(a, Action::Broken(0, Violation::Ring(Fault::Unmapped)))));
+    assert!(g.out.iter().any(|a| matches!(a, Action::Broken(0, Violation::Ring(MemoryFault::Unmapped)))));
     assert_eq!(g.ask(Request::REM_MEM_REG, wire.as_bytes(), vec![]), 1, "it is not there any more");
     // Back again, and the queue is restarted by its front end.
     assert_eq!(g.add_region(RAM, RAM_LEN, USER), 0);
@@ -244,7 +244,7 @@ fn rem_mem_reg_may_carry_a_descriptor() {
 fn data_in_a_region_that_was_removed_is_an_error_of_that_request() {
     let mut g = Guest::split(8, 0);
     let (other, at) = (RAM + RAM_LEN + 0x1000, USER + RAM_LEN);
-    let mut more = crate::memory::model::Model::new();
+    let mut more = crate::memory::model::ModelMemory::new();
     more.add(other, 0x1000);
     let more = alloc::rc::Rc::new(more);
     assert_eq!(g.ask(Request::ADD_MEM_REG, region(other, 0x1000, at).as_bytes(), vec![more]), 0);

@@ -2,8 +2,8 @@
 
 mod crash;
 mod guest;
+mod handover;
 mod hostile;
-mod kept;
 mod log;
 mod messages;
 mod packed;

@@ -1,7 +1,7 @@
 use super::chain;
 use super::guest::{DATA, Guest, Piece, RAM, RAM_LEN, SECTORS};
 use crate::memory::Memory;
-use crate::vhost_user::{Action, Disk, Op, Taken};
+use crate::vhost_user::{Action, Disk, DriveCommand, Op};
 use alloc::vec;
 use alloc::vec::Vec;
 use weir_spec::vhost_user::VringState;
@@ -299,7 +299,7 @@ fn one_failed_part_fails_the_request() {
 }
 
 /// A guest with a request in five commands, of which the first two have been given out.
-fn partly_given_out() -> (Guest, Vec<Taken>) {
+fn partly_given_out() -> (Guest, Vec<DriveCommand>) {
     let disk = Disk { max_transfer: 512, max_commands: 2, ..Disk::new(SECTORS * 512, "") };
     let mut g = Guest::with_disk(disk, feature::RING_PACKED);
     g.start(0, 8, 0);
@@ -312,7 +312,7 @@ fn partly_given_out() -> (Guest, Vec<Taken>) {
 }
 
 /// Stops its ring, and carries out what is given out, until the answer can go.
-fn stop_and_drain(g: &mut Guest, mut todo: Vec<Taken>) {
+fn stop_and_drain(g: &mut Guest, mut todo: Vec<DriveCommand>) {
     g.out.clear();
     g.send(weir_spec::vhost_user::Request::GET_VRING_BASE, &[0; 8], vec![]);
     assert!(g.out.iter().any(|a| matches!(a, Action::Poll(0))), "somebody looks at it: {:?}", g.out);

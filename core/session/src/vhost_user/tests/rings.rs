@@ -1,7 +1,7 @@
 use super::chain;
 use super::guest::{DATA, Guest, RAM, RAM_LEN, USER, put_descriptor, region};
 use crate::memory::Memory;
-use crate::memory::model::Model;
+use crate::memory::model::ModelMemory;
 use crate::vhost_user::Action;
 use alloc::rc::Rc;
 use alloc::vec;
@@ -135,7 +135,7 @@ fn a_ring_that_moves_is_signalled_for_what_was_published_there() {
     g.device.publish(&g.memory, 0);
     // Another region: every ring is found again, before the decision.
     let (other, at) = (RAM + RAM_LEN + 0x1000, USER + RAM_LEN);
-    let mut more = Model::new();
+    let mut more = ModelMemory::new();
     more.add(other, 0x1000);
     assert_eq!(g.ask(Request::ADD_MEM_REG, region(other, 0x1000, at).as_bytes(), vec![Rc::new(more)]), 0);
     let signals = g.out.iter().filter(|action| matches!(action, Action::Signal(0))).count();

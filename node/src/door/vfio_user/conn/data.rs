@@ -4,7 +4,7 @@ use super::Conn;
 use crate::door::vfio_user::gate::Completion;
 use crate::door::vfio_user::reach::Homes;
 use std::sync::atomic::Ordering;
-use weir_controller::{DataPointer, Direction, Piece, Walk};
+use weir_controller::{DataPiece, DataPointer, Direction, Walk};
 use weir_session::memory::Memory;
 use weir_spec::nvme::{Cqe, Status};
 
@@ -67,7 +67,7 @@ impl Conn {
         let mut walk = Walk::new(data, Direction::FromHost, offset, into.len() as u32);
         let mut at = 0;
         while let Some(piece) = walk.next(&mut |address, into: &mut [u8]| self.read(data, address, into))? {
-            let Piece::Memory { address, len } = piece else { return Err(Status::INTERNAL_ERROR) };
+            let DataPiece::Memory { address, len } = piece else { return Err(Status::INTERNAL_ERROR) };
             self.read(data, address, &mut into[at..at + len as usize])?;
             at += len as usize;
         }
@@ -85,11 +85,11 @@ impl Conn {
         let mut at = 0;
         while let Some(piece) = walk.next(&mut |address, into: &mut [u8]| self.read(data, address, into))? {
             let len = match piece {
-                Piece::Memory { address, len } => {
+                DataPiece::Memory { address, len } => {
                     self.write(data, address, &from[at..at + len as usize])?;
                     len
                 }
-                Piece::Bucket { len } => len,
+                DataPiece::Bucket { len } => len,
             };
             at += len as usize;
         }

@@ -7,23 +7,23 @@ use crate::door::vfio_user::reach::{Buffer, map};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use weir_controller::ControllerHandle;
-use weir_session::vfio_user::{Bell, Client, DOORBELLS, DOORBELLS_END, Device, DmaRegion, Shape};
+use weir_session::vfio_user::{Bell, DOORBELLS, DOORBELLS_END, DeviceShape, DmaRegion, SavedClient, VfioUserDevice};
 use weir_sys::crc::Crc32c;
 use weir_sys::memory::doorbells::Doorbells;
 use weir_units::Nanos;
 
 /// What there is of a client when nothing is done with it any more.
 pub(in crate::door::vfio_user) struct Left<'a> {
-    /// As [`Device::save`] writes it.
+    /// As [`VfioUserDevice::save`] writes it.
     pub(in crate::door::vfio_user) state: Vec<u8>,
     own: Vec<OwnedFd>,
-    client: Client<OwnedFd>,
+    client: SavedClient<OwnedFd>,
     /// The socket, and the memory files that the client maps.
     pub(in crate::door::vfio_user) shared: Vec<BorrowedFd<'a>>,
 }
 
 impl Left<'_> {
-    /// The descriptors that the client has handed over, in the order that [`Client`] says.
+    /// The descriptors that the client has handed over, in the order that [`SavedClient`] says.
     pub(in crate::door::vfio_user) fn files(&self) -> Vec<BorrowedFd<'_>> {
         let (inbox, parked) = (self.client.inbox.fds(), self.client.parked.iter().flat_map(|m| &m.fds));
         self.own.iter().chain(inbox).chain(parked).map(AsFd::as_fd).collect()
@@ -63,7 +63,7 @@ impl Conn {
     /// Everything that another process needs to go on; nothing is done with the client any more. `None` where nobody keeps anything.
     pub(in crate::door::vfio_user) fn leave(&mut self, now: Nanos) -> Option<Left<'_>> {
         let files = *self.files.take()?;
-        let client = Client {
+        let client = SavedClient {
             request: files.has_request(),
             bells: self.all_bells(),
             late: self.gate.late(),
@@ -86,13 +86,13 @@ impl Conn {
     pub(in crate::door::vfio_user) fn resume(
         found: Found,
         token: u64,
-        shape: Shape,
+        shape: DeviceShape,
         pid: Option<i32>,
         cx: &mut Cx,
     ) -> Result<Self, String> {
         let text = |e: std::io::Error| e.to_string();
         let Found { socket, state, shared, files } = found;
-        let restored = Device::restore::<Crc32c, _>(cx.now, &state, shape, files).map_err(|e| e.to_string())?;
+        let restored = VfioUserDevice::restore::<Crc32c, _>(cx.now, &state, shape, files).map_err(|e| e.to_string())?;
         let (device, client, files) = restored;
         let (mut shared, files) = (shared.into_iter(), files.into_iter());
         let mut file = |what: &str| shared.next().ok_or_else(|| format!("the file of its {what} is missing"));
@@ -119,7 +119,7 @@ impl Conn {
     /// What the client has handed over, and where it was.
     fn take_up(
         &mut self,
-        client: Client<OwnedFd>,
+        client: SavedClient<OwnedFd>,
         mut files: std::vec::IntoIter<OwnedFd>,
         now: Nanos,
     ) -> Result<(), String> {

@@ -22,10 +22,10 @@ use std::os::unix::net::UnixStream;
 use weir_controller::ControllerHandle;
 use weir_session::keeper::relay::{self, Beginning};
 use weir_session::vfio_user::checkpoint::{Checkpoint, Post, place};
-use weir_session::vfio_user::{Client, Inbox, Shared, Unsent};
+use weir_session::vfio_user::{Inbox, SavedClient, Shared, Unsent};
 use weir_spec::nvme::Cqe;
 use weir_sys::crc::Crc32c;
-use weir_sys::keep::{Keep, ToKeeper, memory_file};
+use weir_sys::keeper_channel::{Keep, ToKeeper, memory_file};
 use weir_sys::memory::doorbells::Doorbells;
 use weir_sys::reactor::{Interest, Mode};
 use weir_sys::transport::fds;
@@ -436,7 +436,7 @@ impl Conn {
         let request = files.has_request();
         let unsent: Vec<Unsent> = live.unsent().chain(self.answers.iter().cloned()).collect();
         let numbered = live.unsent().count() as u64;
-        let client = Client::<OwnedFd> {
+        let client = SavedClient::<OwnedFd> {
             inbox: Inbox::default(),
             parked: None,
             request,

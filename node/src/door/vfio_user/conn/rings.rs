@@ -9,7 +9,8 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weir_controller::{
-    ControllerHandle, DataPointer, Event, Host, Journals, Owner, Recovered, ShadowPages, Subsystem, Tag, Taken,
+    ControllerHandle, DataPointer, Event, Host, Journals, Owner, RecoveredController, RingCompletion, ShadowPages,
+    Subsystem, Tag,
 };
 use weir_spec::nvme::register::{self, Doorbell};
 use weir_spec::nvme::{Cqe, Status};
@@ -94,7 +95,7 @@ impl Conn {
         address: u64,
         vector: Option<u16>,
         cqe: &Cqe,
-        taken: Taken,
+        taken: RingCompletion,
     ) -> Result<bool, Status> {
         if self.rings.is_none() || cqe.sqid.get() == 0 {
             return self.post(address, vector, cqe);
@@ -223,7 +224,7 @@ impl Conn {
         &mut self,
         (drive, controller): (u32, ControllerHandle),
         cx: &mut Cx,
-    ) -> Result<Recovered, String> {
+    ) -> Result<RecoveredController, String> {
         self.follow_buffer(drive, controller, cx);
         let mut rings = self.rings.take().ok_or("it has no journal")?;
         rings.untold = self.bells.is_none();
@@ -287,7 +288,14 @@ impl Host for One<'_> {
     fn decide(&mut self, _: Owner, tag: Tag, cqe: &Cqe) {
         self.0.decide(tag, cqe);
     }
-    fn complete(&mut self, _: Owner, address: u64, vector: Option<u16>, cqe: &Cqe, taken: Taken) -> Result<(), Status> {
+    fn complete(
+        &mut self,
+        _: Owner,
+        address: u64,
+        vector: Option<u16>,
+        cqe: &Cqe,
+        taken: RingCompletion,
+    ) -> Result<(), Status> {
         self.0.complete(address, vector, cqe, taken).map(|_| ())
     }
     fn interrupt(&mut self, _: Owner, vector: u16) {

@@ -7,9 +7,9 @@ use crate::door::Directory;
 use crate::door::vfio_user::{Door, Export, ExportConfig, owner};
 use std::io::Write;
 use std::sync::Arc;
-use weir_controller::{Attach, ClassFrom, Config, Model};
+use weir_controller::{Attach, ClassFrom, SubsystemConfig, TransportModel};
 use weir_spec::vfio_user::{Command, Header};
-use weir_sys::keep::Keep;
+use weir_sys::keeper_channel::Keep;
 use zerocopy::IntoBytes;
 
 /// More has come than is answered at once; nothing says that a second time.
@@ -17,8 +17,8 @@ use zerocopy::IntoBytes;
 fn what_came_while_answers_waited_is_read_when_they_have_gone() {
     let (mut reactor, mut drives) = (Reactor::new().unwrap(), Drives::default());
     let config = DeviceConfig::from_query("null", "capacity=16MiB").unwrap();
-    drives.push(Device::open(&config, Config::new("nqn.2026-01.test.weir:a"), reactor.now()).unwrap());
-    let attach = Attach { tenant: 0, owner: owner(0), model: Model::Rings, host: "a".into() };
+    drives.push(Device::open(&config, SubsystemConfig::new("nqn.2026-01.test.weir:a"), reactor.now()).unwrap());
+    let attach = Attach { tenant: 0, owner: owner(0), model: TransportModel::Rings, host: "a".into() };
     let controller = drives.get(0).attach(reactor.now(), attach).unwrap();
     let (directory, keep) = (Arc::new(Directory::new(Vec::new())), Keep::none());
     let (mut arrivals, mut moves) = (Vec::new(), Vec::new());
@@ -28,7 +28,7 @@ fn what_came_while_answers_waited_is_read_when_they_have_gone() {
     let mut cx = Cx { now, shard: 0, reactor, drives, directory: &directory, arrivals, keep: &keep, moves };
 
     let (mut client, socket) = UnixStream::pair().unwrap();
-    let shape = Shape { vectors: 2, mapped_doorbells: false, buffer: 0, serial: 1 };
+    let shape = DeviceShape { vectors: 2, mapped_doorbells: false, buffer: 0, serial: 1 };
     let conn = Conn::new(socket, 7, shape, None, &mut cx).unwrap();
     let config = ExportConfig {
         path: "/a".into(),

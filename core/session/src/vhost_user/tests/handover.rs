@@ -12,8 +12,8 @@
 use super::crash::{PLACES, RAM, Rig, Step1, World, features, rig};
 use crate::keeper::{Envelope, Passed, Replay};
 use crate::memory::Memory;
-use crate::memory::model::Model;
-use crate::vhost_user::{Action, Device, Disk, Inbox, Message};
+use crate::memory::model::ModelMemory;
+use crate::vhost_user::{Action, Disk, Inbox, Message, VhostUserDevice};
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
 use alloc::vec;
@@ -48,8 +48,8 @@ enum After {
 
 struct Kept {
     w: World,
-    replay: Replay<Rc<Model>>,
-    line: VecDeque<Envelope<Rc<Model>>>,
+    replay: Replay<Rc<ModelMemory>>,
+    line: VecDeque<Envelope<Rc<ModelMemory>>>,
     heard: Vec<(Request, Vec<u8>)>,
     cut: Cut,
     /// Stores of the second worker before it dies as well.
@@ -72,13 +72,13 @@ impl Kept {
     /// A process that knows nothing takes over.
     fn next_worker(&mut self) {
         self.lives += 1;
-        self.w.memory = Model::new();
+        self.w.memory = ModelMemory::new();
         match (self.lives, self.cut) {
             (1, Cut::Store(stores)) => self.w.memory.die_after(stores),
             (2, _) => self.w.memory.die_after(self.second),
             _ => {}
         }
-        self.w.device = Device::new(Disk::new(self.w.rig.sectors * 512, "kept"));
+        self.w.device = VhostUserDevice::new(Disk::new(self.w.rig.sectors * 512, "kept"));
         self.w.taken.clear();
         self.w.found = None;
         self.line = self.replay.again().into();
@@ -103,7 +103,7 @@ impl Kept {
     }
 
     /// What the device wants done, as far as its process lives to do it.
-    fn after(&mut self, actions: Vec<Action<Rc<Model>>>) {
+    fn after(&mut self, actions: Vec<Action<Rc<ModelMemory>>>) {
         let life = self.lives;
         for action in actions {
             if self.w.memory.is_dead() {
@@ -130,7 +130,7 @@ impl Kept {
         }
     }
 
-    fn answer(&mut self, bytes: &[u8], fds: Vec<Rc<Model>>) {
+    fn answer(&mut self, bytes: &[u8], fds: Vec<Rc<ModelMemory>>) {
         self.answers += 1;
         let cut = match self.cut {
             Cut::Answer { number, delivered } if self.lives == 1 && number == self.answers => Some(delivered),
@@ -147,7 +147,7 @@ impl Kept {
         }
     }
 
-    fn pass(&mut self, passed: Vec<Passed<Rc<Model>>>) {
+    fn pass(&mut self, passed: Vec<Passed<Rc<ModelMemory>>>) {
         for one in passed {
             match one {
                 Passed::Worker(envelope) => self.line.push_back(envelope),
@@ -161,7 +161,7 @@ impl Kept {
 
     // --- the front end ---
 
-    fn say(&mut self, request: Request, needs_reply: bool, payload: &[u8], fds: Vec<Rc<Model>>) {
+    fn say(&mut self, request: Request, needs_reply: bool, payload: &[u8], fds: Vec<Rc<ModelMemory>>) {
         let mut out = Vec::new();
         self.replay.front(Message { request, needs_reply, again: false, payload: payload.to_vec(), fds }, &mut out);
         self.pass(out);
@@ -169,7 +169,7 @@ impl Kept {
     }
 
     /// Says it and waits for the answer, while I/O goes on.
-    fn ask(&mut self, request: Request, payload: &[u8], fds: Vec<Rc<Model>>) -> Vec<u8> {
+    fn ask(&mut self, request: Request, payload: &[u8], fds: Vec<Rc<ModelMemory>>) -> Vec<u8> {
         let before = self.heard.len();
         self.say(request, true, payload, fds);
         for _ in 0..100 {
@@ -236,7 +236,7 @@ impl Kept {
             let made = self.ask(Request::GET_INFLIGHT_FD, ask.as_bytes(), vec![]);
             // The test's answers carry no descriptors to the front end: the region is one of its own.
             let wire = Inflight::read_from_bytes(&made).unwrap();
-            let carrier = Rc::new(Model::flat(0, wire.mmap_size.get() as usize));
+            let carrier = Rc::new(ModelMemory::flat(0, wire.mmap_size.get() as usize));
             self.say(Request::SET_INFLIGHT_FD, false, wire.as_bytes(), vec![carrier]);
         }
         self.ask(Request::ADD_MEM_REG, memory(RAM, rig.ram_len() as u64).as_bytes(), vec![ram]);
@@ -255,7 +255,7 @@ impl Kept {
             self.io(Step1::Complete(self.w.taken.len() - 1));
         }
         let plugged = memory(PLUGGED, 0x1000);
-        self.ask(Request::ADD_MEM_REG, plugged.as_bytes(), vec![Rc::new(Model::flat(PLUGGED, 0x1000))]);
+        self.ask(Request::ADD_MEM_REG, plugged.as_bytes(), vec![Rc::new(ModelMemory::flat(PLUGGED, 0x1000))]);
         self.io(Step1::Publish);
         while self.w.can_reap() {
             self.w.reap();
@@ -332,7 +332,7 @@ fn memory(at: u64, len: u64) -> SingleRegion {
 }
 
 /// As the worker's inbox has it.
-fn read(envelope: &Envelope<Rc<Model>>) -> Message<Rc<Model>> {
+fn read(envelope: &Envelope<Rc<ModelMemory>>) -> Message<Rc<ModelMemory>> {
     let mut inbox = Inbox::default();
     let (mut rest, mut fds) = (&envelope.bytes[..], envelope.fds.clone());
     loop {

@@ -35,7 +35,7 @@ struct Pending {
 
 /// What is not decided yet.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct PendingCommands {
     /// In the order in which their commands came.
     units: VecDeque<Unit>,
     /// The ticket of the first of them.

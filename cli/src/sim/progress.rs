@@ -4,7 +4,7 @@ use crate::report::count;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
-use weir_sim::Progress;
+use weir_sim::RunProgress;
 
 /// How often it moves.
 const STEP: Duration = Duration::from_millis(200);
@@ -12,7 +12,7 @@ const STEP: Duration = Duration::from_millis(200);
 const PARTS: f64 = 1000.0;
 
 /// A bar over all runs; nothing where nobody watches, and nothing for a run that is over at once.
-pub struct Live {
+pub struct SimProgress {
     watched: bool,
     bar: Option<ProgressBar>,
     runs: usize,
@@ -21,11 +21,11 @@ pub struct Live {
     begun: Instant,
 }
 
-impl Live {
+impl SimProgress {
     /// For so many runs.
     pub fn new(runs: usize) -> Self {
         let (now, watched) = (Instant::now(), std::io::stderr().is_terminal());
-        Live { watched, bar: None, runs, at: 0, last: now, begun: now }
+        SimProgress { watched, bar: None, runs, at: 0, last: now, begun: now }
     }
 
     /// The next run begins.
@@ -35,7 +35,7 @@ impl Live {
     }
 
     /// Shows how far the run has come.
-    pub fn show(&mut self, progress: &Progress) {
+    pub fn show(&mut self, progress: &RunProgress) {
         if !self.watched || self.last.elapsed() < STEP {
             return;
         }
@@ -57,7 +57,7 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for SimProgress {
     fn drop(&mut self) {
         self.finish();
     }

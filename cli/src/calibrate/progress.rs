@@ -4,17 +4,17 @@ use std::io::IsTerminal;
 use weir_units::Bytes;
 
 /// Lines on standard error; none where nobody watches, but for notes.
-pub struct Live {
+pub struct CalibrateProgress {
     watched: bool,
     points: usize,
     begun: usize,
     name: String,
 }
 
-impl Live {
+impl CalibrateProgress {
     /// For so many sizes and mixes.
-    pub fn new(points: usize) -> Live {
-        Live { watched: std::io::stderr().is_terminal(), points, begun: 0, name: String::new() }
+    pub fn new(points: usize) -> CalibrateProgress {
+        CalibrateProgress { watched: std::io::stderr().is_terminal(), points, begun: 0, name: String::new() }
     }
 
     /// The next size and mix.

@@ -12,7 +12,7 @@
 //!     │ ◄─ Go(generation) ─────────────────────│
 //!     │ ── Goes ──────────────────────────────►│      it is alive
 //!     │ ── Hold(name) + descriptors, … ───────►│      listeners, memory files, the configuration as it is now
-//!     │ ── Threads + roster ──────────────────►│      where their death is enough, see crate::lifeline
+//!     │ ── Threads + roster ──────────────────►│      where their death is enough, see crate::robust_futex
 //!     │ ── Ready ─────────────────────────────►│
 //!     │ ◄─ Connection(socket) + a stream ──────│      another front end has come
 //!     │ ── Close(socket) ─────────────────────►│      it is to be disconnected

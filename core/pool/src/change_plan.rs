@@ -2,31 +2,31 @@
 //! order a crash after any of them leaves the old or the new state; the crash test walks through every one.
 
 use crate::block::{Address, BLOCK, Crc32c, STRIPE_BLOCKS, blocks_of, encode, payload, place};
-use crate::drive::Drive;
-use crate::event::Effect;
-use crate::extent::{CHUNK, Run};
+use crate::drive::PoolDrive;
+use crate::event::PoolEffect;
+use crate::extent::{CHUNK, ChunkRun};
 use crate::pool::Books;
-use crate::record::{Header, Home, Known, Member, Phase, Reach, Record};
+use crate::record::{EntryHeader, Home, Known, LogEnd, Member, Phase, Record};
 use crate::volume::{Volume, VolumeId};
 use alloc::vec::Vec;
 
 /// A step.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(crate) enum ChangeStep {
     /// Of a drive's metadata.
     Write { drive: u16, offset: u64, bytes: Vec<u8> },
     /// What was written or unmapped is durable.
     Flush(u16),
     /// A drive's entries go so far for sure.
-    Reached(u16, Reach),
+    Reached(u16, LogEnd),
     /// Chunks of nobody.
-    Unmap(u16, Run),
+    Unmap(u16, ChunkRun),
     /// To a drive that is none of the pool's: its place in the list, and where.
     Dismiss(usize, u64, Vec<u8>),
     /// What was written to it is durable.
     Settle(usize),
     /// They are free from now on.
-    Free(u16, Vec<Run>),
+    Free(u16, Vec<ChunkRun>),
     /// The change counts from now on: what memory says is what the metadata say.
     Commit(Change),
 }
@@ -38,48 +38,48 @@ pub(crate) struct Change {
     /// What it is then; `None`: it is gone.
     pub volume: Option<Volume>,
     /// Chunks that are nobody's then.
-    pub dirty: Vec<(u16, Run)>,
+    pub dirty: Vec<(u16, ChunkRun)>,
 }
 
-impl Step {
+impl ChangeStep {
     /// The effect of a step that has one.
-    pub fn effect(&self, drives: &[Drive]) -> Option<Effect> {
+    pub fn effect(&self, drives: &[PoolDrive]) -> Option<PoolEffect> {
         let position = |drive: &u16| drives[usize::from(*drive)].position;
         match self {
-            Step::Write { drive, offset, bytes } => {
-                Some(Effect::Write { drive: position(drive), offset: *offset, bytes: bytes.clone() })
+            ChangeStep::Write { drive, offset, bytes } => {
+                Some(PoolEffect::Write { drive: position(drive), offset: *offset, bytes: bytes.clone() })
             }
-            Step::Flush(drive) => Some(Effect::Flush { drive: position(drive) }),
-            Step::Unmap(drive, run) => Some(Effect::Unmap {
+            ChangeStep::Flush(drive) => Some(PoolEffect::Flush { drive: position(drive) }),
+            ChangeStep::Unmap(drive, run) => Some(PoolEffect::Unmap {
                 drive: position(drive),
                 offset: u64::from(run.start) * CHUNK,
                 len: u64::from(run.len) * CHUNK,
             }),
-            Step::Dismiss(drive, offset, bytes) => {
-                Some(Effect::Write { drive: *drive, offset: *offset, bytes: bytes.clone() })
+            ChangeStep::Dismiss(drive, offset, bytes) => {
+                Some(PoolEffect::Write { drive: *drive, offset: *offset, bytes: bytes.clone() })
             }
-            Step::Settle(drive) => Some(Effect::Flush { drive: *drive }),
-            Step::Reached(..) | Step::Free(..) | Step::Commit(_) => None,
+            ChangeStep::Settle(drive) => Some(PoolEffect::Flush { drive: *drive }),
+            ChangeStep::Reached(..) | ChangeStep::Free(..) | ChangeStep::Commit(_) => None,
         }
     }
 }
 
 /// Collects the steps of a change.
-pub(crate) struct Plan<'a> {
+pub(crate) struct ChangePlan<'a> {
     pub books: &'a mut Books,
     pub crc: Crc32c,
-    pub steps: Vec<Step>,
+    pub steps: Vec<ChangeStep>,
     /// A drive whose metadata have no room for it: nothing of this may be carried out.
     pub full: Option<u16>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> ChangePlan<'a> {
     pub fn new(books: &'a mut Books, crc: Crc32c) -> Self {
-        Plan { books, crc, steps: Vec::new(), full: None }
+        ChangePlan { books, crc, steps: Vec::new(), full: None }
     }
 
     /// An entry on a drive: first in one copy, flushed, then `between`, then in the other.
-    pub fn entry(&mut self, drive: u16, records: &[Record], between: Option<Step>) {
+    pub fn entry(&mut self, drive: u16, records: &[Record], between: Option<ChangeStep>) {
         let layout = self.books.layout;
         let bytes = payload(records, layout);
         if bytes.is_empty() {
@@ -94,7 +94,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Both copies anew: everything that memory knows, and then `records`.
-    pub fn anew(&mut self, drive: u16, opens: u64, first: u8, records: &[Record], between: Option<Step>) {
+    pub fn anew(&mut self, drive: u16, opens: u64, first: u8, records: &[Record], between: Option<ChangeStep>) {
         let layout = self.books.layout;
         let mut all = self.books.records(drive, opens);
         all.extend_from_slice(records);
@@ -121,15 +121,15 @@ impl<'a> Plan<'a> {
         self.entry(first, &[state], None);
     }
 
-    fn both(&mut self, drive: u16, copies: [u8; 2], at: &Address, bytes: &[u8], between: Option<Step>) {
+    fn both(&mut self, drive: u16, copies: [u8; 2], at: &Address, bytes: &[u8], between: Option<ChangeStep>) {
         let mut between = between;
         for copy in copies {
             let blocks = encode(&Address { copy, ..*at }, bytes, self.crc);
             self.write(drive, copy, at.block, &blocks);
-            self.steps.push(Step::Flush(drive));
+            self.steps.push(ChangeStep::Flush(drive));
             self.steps.extend(between.take());
         }
-        self.steps.push(Step::Reached(drive, Reach { generation: at.generation, entry: at.entry }));
+        self.steps.push(ChangeStep::Reached(drive, LogEnd { generation: at.generation, entry: at.entry }));
     }
 
     /// Blocks of a copy: a write a stripe.
@@ -138,7 +138,7 @@ impl<'a> Plan<'a> {
         while !left.is_empty() {
             let here = (STRIPE_BLOCKS - block % STRIPE_BLOCKS) as usize * BLOCK;
             let (piece, rest) = left.split_at(here.min(left.len()));
-            self.steps.push(Step::Write { drive, offset: place(copy, block), bytes: piece.to_vec() });
+            self.steps.push(ChangeStep::Write { drive, offset: place(copy, block), bytes: piece.to_vec() });
             (block, left) = (block + (piece.len() / BLOCK) as u32, rest);
         }
     }
@@ -146,7 +146,7 @@ impl<'a> Plan<'a> {
     /// What a drive that has left says of itself from then on: that it is the only one of a pool that was never opened, which is
     /// as good as nothing. Its place in the list, what it was, and the generation of its last entry.
     pub fn dismiss(&mut self, position: usize, was: Member, generation: u64) {
-        let header = Header {
+        let header = EntryHeader {
             opens: 0,
             phase: Phase::Opening,
             needs: 0,
@@ -162,21 +162,21 @@ impl<'a> Plan<'a> {
         let bytes = payload(&[Record::Header(header)], layout);
         for copy in [1, 0] {
             let at = Address { drive: was.uuid, layout, generation: generation + 1, entry: 0, block: 0, copy };
-            self.steps.push(Step::Dismiss(position, place(copy, 0), encode(&at, &bytes, self.crc)));
-            self.steps.push(Step::Settle(position));
+            self.steps.push(ChangeStep::Dismiss(position, place(copy, 0), encode(&at, &bytes, self.crc)));
+            self.steps.push(ChangeStep::Settle(position));
         }
     }
 
     /// Chunks of nobody are emptied, and then free.
-    pub fn unmap(&mut self, dirty: &[(u16, Run)]) {
+    pub fn unmap(&mut self, dirty: &[(u16, ChunkRun)]) {
         let mut drives: Vec<u16> = dirty.iter().map(|(drive, _)| *drive).collect();
         drives.sort_unstable();
         drives.dedup();
         for drive in drives {
-            let runs: Vec<Run> = dirty.iter().filter(|(d, _)| *d == drive).map(|(_, run)| *run).collect();
-            self.steps.extend(runs.iter().map(|run| Step::Unmap(drive, *run)));
-            self.steps.push(Step::Flush(drive));
-            self.steps.push(Step::Free(drive, runs));
+            let runs: Vec<ChunkRun> = dirty.iter().filter(|(d, _)| *d == drive).map(|(_, run)| *run).collect();
+            self.steps.extend(runs.iter().map(|run| ChangeStep::Unmap(drive, *run)));
+            self.steps.push(ChangeStep::Flush(drive));
+            self.steps.push(ChangeStep::Free(drive, runs));
         }
     }
 }
@@ -191,11 +191,11 @@ impl Books {
     /// Everything that a drive's metadata say.
     fn records(&self, drive: u16, opens: u64) -> Vec<Record> {
         let state = &self.drives[usize::from(drive)];
-        let known = |(other, d): (u16, &Drive)| match other == drive || d.is_gone() {
+        let known = |(other, d): (u16, &PoolDrive)| match other == drive || d.is_gone() {
             true => Known::default(),
             false => Known { state: 0, reach: d.reach },
         };
-        let header = Header {
+        let header = EntryHeader {
             opens,
             phase: self.phase,
             needs: 0,

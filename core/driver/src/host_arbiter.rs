@@ -12,7 +12,7 @@
 //! some of those are idle; with many more, the order is the drive's again. `p` of a calibration is the number to use.
 //!
 //! A client that does not poll (its thread sleeps, or it never reaps) holds slots that nobody else can use. Whoever is
-//! blocked calls [`Front::sweep`]; a client that has not polled between two sweeps is *away*: what it holds is lent to
+//! blocked calls [`HostArbiter::sweep`]; a client that has not polled between two sweeps is *away*: what it holds is lent to
 //! the others, and what it has waiting waits until it polls again. So the bound may be passed by what such a client had in
 //! flight, once, when it comes back.
 //!
@@ -22,40 +22,40 @@ use crate::{Io, IoKind, TransportError};
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
-use weir_arbiter::{Arbiter, GroupKey, LEAST_COST, QueueKey, Settings, TenantKey};
+use weir_arbiter::{Arbiter, ArbiterSettings, GroupKey, LEAST_COST, QueueKey, TenantKey};
 use weir_units::{Class, Nanos};
 
 /// How long a client may go without a poll, while others are blocked, before its slots are lent.
-pub const PATIENCE: Nanos = Nanos::from_millis(10);
+pub const AWAY_AFTER: Nanos = Nanos::from_millis(10);
 
 /// What a front is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrontConfig {
+pub struct HostArbiterConfig {
     /// Who is next. In `drr` a request costs its bytes, 4 KiB at the least.
-    pub arbitration: Settings,
+    pub arbitration: ArbiterSettings,
     /// Requests at the drive at once, at least 1.
     pub slots: u32,
     /// Bytes at the drive at once; a larger request goes alone.
     pub slot_bytes: u64,
 }
 
-impl FrontConfig {
+impl HostArbiterConfig {
     /// As a drive has them by default: 64 slots, 4 MiB.
-    pub fn new(arbitration: Settings) -> Self {
-        FrontConfig { arbitration, slots: 64, slot_bytes: 4 << 20 }
+    pub fn new(arbitration: ArbiterSettings) -> Self {
+        HostArbiterConfig { arbitration, slots: 64, slot_bytes: 4 << 20 }
     }
 }
 
 /// Whose clients they are; a tenant's share does not grow with their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrontTenant {
+pub struct ArbitratedTenant {
     tenant: TenantKey,
     group: GroupKey,
 }
 
 /// One queue pair behind the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FrontClient(u32);
+pub struct ArbitratedClient(u32);
 
 /// Where the request of a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +83,8 @@ struct Client {
 
 /// See the [module](self).
 #[derive(Debug)]
-pub struct Front {
-    config: FrontConfig,
+pub struct HostArbiter {
+    config: HostArbiterConfig,
     arbiter: Arbiter,
     clients: Vec<Option<Client>>,
     /// By [`QueueKey::index`].
@@ -95,33 +95,33 @@ pub struct Front {
     swept: Nanos,
 }
 
-impl Front {
+impl HostArbiter {
     /// A front without clients.
-    pub fn new(config: FrontConfig) -> Self {
-        let config = FrontConfig { slots: config.slots.max(1), ..config };
+    pub fn new(config: HostArbiterConfig) -> Self {
+        let config = HostArbiterConfig { slots: config.slots.max(1), ..config };
         let arbiter = Arbiter::new(config.arbitration);
         let (clients, client_of) = (Vec::new(), Vec::new());
-        Front { config, arbiter, clients, client_of, in_flight: 0, bytes: 0, swept: Nanos(0) }
+        HostArbiter { config, arbiter, clients, client_of, in_flight: 0, bytes: 0, swept: Nanos(0) }
     }
 
     /// What it was made with.
-    pub fn config(&self) -> &FrontConfig {
+    pub fn config(&self) -> &HostArbiterConfig {
         &self.config
     }
 
     /// Adds a tenant; among those of its class it gets `weight` times what a tenant of weight 1 gets, where bytes are shared.
-    pub fn add_tenant(&mut self, weight: u16) -> FrontTenant {
+    pub fn add_tenant(&mut self, weight: u16) -> ArbitratedTenant {
         let tenant = self.arbiter.add_tenant(weight);
-        FrontTenant { tenant, group: self.arbiter.add_group(tenant, self.config.arbitration) }
+        ArbitratedTenant { tenant, group: self.arbiter.add_group(tenant, self.config.arbitration) }
     }
 
     /// Removes a tenant whose clients are gone.
-    pub fn remove_tenant(&mut self, tenant: FrontTenant) {
+    pub fn remove_tenant(&mut self, tenant: ArbitratedTenant) {
         self.arbiter.remove_tenant(tenant.tenant);
     }
 
     /// Adds a queue pair of `depth` slots in a class.
-    pub fn add_client(&mut self, tenant: FrontTenant, class: Class, depth: u32) -> FrontClient {
+    pub fn add_client(&mut self, tenant: ArbitratedTenant, class: Class, depth: u32) -> ArbitratedClient {
         let queue = self.arbiter.add_queue(tenant.group, class, class);
         let client = Client {
             queue,
@@ -140,11 +140,11 @@ impl Front {
         self.clients[place] = Some(client);
         self.client_of.resize(self.client_of.len().max(queue.index() + 1), u32::MAX);
         self.client_of[queue.index()] = place as u32;
-        FrontClient(place as u32)
+        ArbitratedClient(place as u32)
     }
 
     /// The client goes, with all that it has waiting; its slots are free.
-    pub fn remove_client(&mut self, client: FrontClient) {
+    pub fn remove_client(&mut self, client: ArbitratedClient) {
         let Some(gone) = self.clients.get_mut(client.0 as usize).and_then(Option::take) else { return };
         if !gone.away {
             self.in_flight -= gone.in_flight;
@@ -156,7 +156,7 @@ impl Front {
     }
 
     /// The client's class from now on, of what waits as well.
-    pub fn set_class(&mut self, client: FrontClient, class: Class) {
+    pub fn set_class(&mut self, client: ArbitratedClient, class: Class) {
         let queue = self.client(client).queue;
         self.arbiter.set_queue_class(queue, class, class);
     }
@@ -166,7 +166,7 @@ impl Front {
     /// # Errors
     /// Its slot is in use, or there is none.
     #[inline]
-    pub fn submit(&mut self, client: FrontClient, io: Io) -> Result<(), TransportError> {
+    pub fn submit(&mut self, client: ArbitratedClient, io: Io) -> Result<(), TransportError> {
         let c = self.clients[client.0 as usize].as_mut().expect("a live client");
         match c.slots.get_mut(io.slot as usize) {
             Some(slot) if *slot == Slot::Free => *slot = Slot::Waiting,
@@ -181,7 +181,7 @@ impl Front {
 
     /// A poll of the client: appends the requests that it is to hand to its queue pair now, in the order of submission.
     #[inline]
-    pub fn take(&mut self, client: FrontClient, out: &mut Vec<Io>) {
+    pub fn take(&mut self, client: ArbitratedClient, out: &mut Vec<Io>) {
         let c = self.clients[client.0 as usize].as_mut().expect("a live client");
         c.polled = true;
         if c.away {
@@ -195,9 +195,9 @@ impl Front {
         }
     }
 
-    /// A request that was taken is done: its slot is free. Call [`Front::take`] for what may follow it.
+    /// A request that was taken is done: its slot is free. Call [`HostArbiter::take`] for what may follow it.
     #[inline]
-    pub fn done(&mut self, client: FrontClient, slot: u32) {
+    pub fn done(&mut self, client: ArbitratedClient, slot: u32) {
         let c = self.clients[client.0 as usize].as_mut().expect("a live client");
         let Some(place) = c.slots.get_mut(slot as usize) else { return };
         let Slot::Out(len) = *place else { return };
@@ -234,7 +234,7 @@ impl Front {
 
     /// Whether the client has requests that wait for others' slots.
     #[inline]
-    pub fn is_blocked(&self, client: FrontClient) -> bool {
+    pub fn is_blocked(&self, client: ArbitratedClient) -> bool {
         !self.client(client).waiting.is_empty()
     }
 
@@ -244,14 +244,14 @@ impl Front {
     }
 
     /// Requests of the client that have not been granted.
-    pub fn waiting(&self, client: FrontClient) -> u32 {
+    pub fn waiting(&self, client: ArbitratedClient) -> u32 {
         self.client(client).waiting.len() as u32
     }
 
-    /// Lends the slots of clients that have not polled since a sweep at least [`PATIENCE`] ago. To be called by whoever is
+    /// Lends the slots of clients that have not polled since a sweep at least [`AWAY_AFTER`] ago. To be called by whoever is
     /// blocked; cheap when called too often.
     pub fn sweep(&mut self, now: Nanos) {
-        if now.saturating_sub(self.swept) < PATIENCE {
+        if now.saturating_sub(self.swept) < AWAY_AFTER {
             return;
         }
         self.swept = now;
@@ -267,7 +267,7 @@ impl Front {
     }
 
     #[cold]
-    fn returned(&mut self, client: FrontClient) {
+    fn returned(&mut self, client: ArbitratedClient) {
         let c = self.clients[client.0 as usize].as_mut().expect("a live client");
         c.away = false;
         self.in_flight += c.in_flight;
@@ -277,11 +277,11 @@ impl Front {
         }
     }
 
-    fn client(&self, client: FrontClient) -> &Client {
+    fn client(&self, client: ArbitratedClient) -> &Client {
         self.clients[client.0 as usize].as_ref().expect("a live client")
     }
 
-    fn client_mut(&mut self, client: FrontClient) -> &mut Client {
+    fn client_mut(&mut self, client: ArbitratedClient) -> &mut Client {
         self.clients[client.0 as usize].as_mut().expect("a live client")
     }
 
@@ -329,5 +329,5 @@ impl Io {
 }
 
 #[cfg(test)]
-#[path = "front_tests.rs"]
+#[path = "host_arbiter_tests.rs"]
 mod tests;

@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Our memory, which the server may map as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub struct DmaMemory {
     /// Its DMA address; a multiple of 4096.
     pub address: u64,
     /// Its length in bytes; a multiple of 4096. It begins where its file does.
@@ -57,7 +57,7 @@ enum Step {
 /// The conversation up to where the drive's registers can be used.
 #[derive(Debug)]
 pub struct Hello {
-    memory: Memory,
+    memory: DmaMemory,
     /// Bytes of doorbells that are needed.
     doorbells: u64,
     step: Step,
@@ -71,7 +71,7 @@ const SHORT: u32 = size_of::<RegionInfo>() as u32;
 
 impl Hello {
     /// A conversation that has not begun; for `queues` I/O queue pairs.
-    pub fn new(memory: Memory, queues: u16) -> Self {
+    pub fn new(memory: DmaMemory, queues: u16) -> Self {
         let doorbells = (u64::from(queues) + 1) * 8;
         let so_far = Negotiated { server: Capabilities::default(), bar: 0, doorbells: None };
         Self { memory, doorbells, step: Step::Version, id: 0, so_far, command: pci::Command(0) }

@@ -1,6 +1,6 @@
 //! The line that moves while a run lasts.
 
-use super::worker::Progress;
+use super::worker::WorkerProgress;
 use crate::report::count;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -13,7 +13,7 @@ use weir_units::Nanos;
 const STEP: Duration = Duration::from_millis(250);
 
 /// A bar over the run's time with the rate of the last moment; nothing where nobody watches.
-pub struct Live {
+pub struct BenchProgress {
     bar: Option<ProgressBar>,
     made: Instant,
     /// The moment at which every target was open.
@@ -21,7 +21,7 @@ pub struct Live {
     last: (Instant, u64, u64),
 }
 
-impl Live {
+impl BenchProgress {
     /// For a run that lasts so long.
     pub fn new(time: Nanos) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
@@ -33,11 +33,11 @@ impl Live {
             bar
         });
         let now = Instant::now();
-        Live { bar, made: now, begun: None, last: (now, 0, 0) }
+        BenchProgress { bar, made: now, begun: None, last: (now, 0, 0) }
     }
 
     /// Shows the rate until `is_over`.
-    pub fn follow(&mut self, progress: &[Arc<Progress>], is_over: impl Fn() -> bool) {
+    pub fn follow(&mut self, progress: &[Arc<WorkerProgress>], is_over: impl Fn() -> bool) {
         while !is_over() {
             // A short run must not wait for its line.
             std::thread::sleep(if self.made.elapsed() < STEP { STEP / 50 } else { STEP / 5 });
@@ -51,14 +51,14 @@ impl Live {
     }
 
     /// The time of the run so far; none while a target is still opened.
-    fn elapsed(&mut self, progress: &[Arc<Progress>]) -> Option<Duration> {
+    fn elapsed(&mut self, progress: &[Arc<WorkerProgress>]) -> Option<Duration> {
         if self.begun.is_none() && progress.iter().all(|p| p.ready.load(Ordering::Relaxed)) {
             self.begun = Some(Instant::now());
         }
         self.begun.map(|begun| begun.elapsed())
     }
 
-    fn show(&mut self, progress: &[Arc<Progress>]) {
+    fn show(&mut self, progress: &[Arc<WorkerProgress>]) {
         let elapsed = self.elapsed(progress);
         let Some(bar) = &self.bar else { return };
         let Some(elapsed) = elapsed else {
@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn the_time_runs_from_when_every_target_is_open() {
-        let mut live = Live::new(Nanos::from_secs(10));
-        let progress: Vec<Arc<Progress>> = (0..2).map(|_| Arc::default()).collect();
+        let mut live = BenchProgress::new(Nanos::from_secs(10));
+        let progress: Vec<Arc<WorkerProgress>> = (0..2).map(|_| Arc::default()).collect();
         assert_eq!(live.elapsed(&progress), None);
         progress[0].ready.store(true, Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(20));

@@ -11,13 +11,13 @@ use super::drive::OpenChannel;
 use crate::array::Array;
 use crate::cells::Cells;
 use crate::host::Host;
-use crate::region::{Kept, RegionError, RegionImage, RegionLoss, RegionSize};
+use crate::region::{RegionError, RegionImage, RegionLoss, RegionSize, RegionWord};
 use alloc::vec;
 use alloc::vec::Vec;
 
 impl Chunks {
-    fn kept(&self, chunk: u32) -> Kept {
-        Kept::of(self.words[chunk as usize])
+    fn kept(&self, chunk: u32) -> RegionWord {
+        RegionWord::of(self.words[chunk as usize])
     }
 
     /// Keeps what a chunk becomes. Its wear comes first: a reset that is kept has been counted.
@@ -26,7 +26,7 @@ impl Chunks {
         self.resets[number as usize] = chunk.resets;
         let end = if chunk.state == ChunkState::Free { 0 } else { was.end.min(chunk.wp) };
         let early = chunk.state == ChunkState::Closed && chunk.wp < self.config().blocks;
-        let kept = Kept { end, state: chunk.state as u8, finished: early, ..Kept::default() };
+        let kept = RegionWord { end, state: chunk.state as u8, finished: early, ..RegionWord::default() };
         self.words[number as usize] = kept.word();
     }
 
@@ -34,7 +34,7 @@ impl Chunks {
         let Some(held) = self.get(chunk).filter(|c| c.state != ChunkState::Free) else { return };
         let (kept, wp) = (self.kept(chunk), wp.min(held.wp));
         if wp > kept.end {
-            self.words[chunk as usize] = Kept { end: wp, ..kept }.word();
+            self.words[chunk as usize] = RegionWord { end: wp, ..kept }.word();
         }
     }
 
@@ -59,7 +59,7 @@ impl Chunks {
                     2 if !self.may_open(i) => ChunkState::Closed,
                     _ => ChunkState::Open,
                 };
-                self.words[i as usize] = Kept { end, ..kept }.word();
+                self.words[i as usize] = RegionWord { end, ..kept }.word();
                 self.set(i, Chunk { state, wp: end, resets: resets(self, i) });
             }
         }

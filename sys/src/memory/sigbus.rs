@@ -19,23 +19,23 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// A mapping that is watched until this is dropped.
 #[derive(Debug)]
-pub struct Ticket(usize);
+pub struct GuardedMapping(usize);
 
-impl Drop for Ticket {
+impl Drop for GuardedMapping {
     fn drop(&mut self) {
         WATCHED[self.0].len.store(0, Ordering::Release);
     }
 }
 
 /// Watches a mapping; `None` when there are too many.
-pub fn watch(start: usize, len: usize) -> Option<Ticket> {
+pub fn watch(start: usize, len: usize) -> Option<GuardedMapping> {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(install);
     let at = WATCHED.iter().position(|s| s.len.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok())?;
     WATCHED[at].start.store(start, Ordering::Relaxed);
     WATCHED[at].len.store(len, Ordering::Release);
     USED.fetch_max(at + 1, Ordering::Release);
-    Some(Ticket(at))
+    Some(GuardedMapping(at))
 }
 
 fn is_watched(address: usize) -> bool {

@@ -1,8 +1,8 @@
 //! The inside of a drive for one simulation after the other, put into its state once.
 
-use crate::run::{RunError, inside};
+use crate::run::{RunError, timing_model};
 use std::sync::{Mutex, PoisonError};
-use weir_controller::Service;
+use weir_controller::TimingModel;
 use weir_node::config::DeviceConfig;
 use weir_node::flash::FlashService;
 
@@ -20,7 +20,7 @@ impl<'a> Insides<'a> {
     /// # Errors
     /// Flash that cannot be.
     pub fn of(device: &'a DeviceConfig) -> Result<Self, RunError> {
-        Ok(Insides { device, first: inside(device)?.map(Mutex::new) })
+        Ok(Insides { device, first: timing_model(device)?.map(Mutex::new) })
     }
 
     /// The drive that they are of.
@@ -32,10 +32,10 @@ impl<'a> Insides<'a> {
     ///
     /// # Errors
     /// Flash that cannot be.
-    pub fn one(&self) -> Result<Option<Box<dyn Service>>, RunError> {
+    pub fn one(&self) -> Result<Option<Box<dyn TimingModel>>, RunError> {
         let Some(first) = &self.first else { return Ok(None) };
         let twin = first.lock().unwrap_or_else(PoisonError::into_inner).twin();
-        let flash = if twin.is_some() { twin } else { inside(self.device)? };
-        Ok(flash.map(|flash| Box::new(flash) as Box<dyn Service>))
+        let flash = if twin.is_some() { twin } else { timing_model(self.device)? };
+        Ok(flash.map(|flash| Box::new(flash) as Box<dyn TimingModel>))
     }
 }

@@ -1,7 +1,7 @@
 //! Where the segments of requests in flight are kept: a few in the request itself, longer lists in blocks of a pool that
 //! is allocated when the queue starts.
 
-use super::chain::{MAX_CHAIN, Segment};
+use super::chain::{GuestSegment, MAX_CHAIN};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -12,43 +12,44 @@ const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    segments: [Segment; BLOCK],
+    segments: [GuestSegment; BLOCK],
     next: u32,
 }
 
 /// Blocks that the longest request takes.
 const WORST: usize = MAX_CHAIN.div_ceil(BLOCK);
 
-/// A list of segments; the blocks belong to the [`Pool`] that made it.
+/// A list of segments; the blocks belong to the [`SegmentPool`] that made it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct List {
-    inline: [Segment; INLINE],
+pub(super) struct SegmentList {
+    inline: [GuestSegment; INLINE],
     count: u16,
     first: u32,
 }
 
-impl List {
-    pub(super) const EMPTY: List = List { inline: [Segment { address: 0, len: 0 }; INLINE], count: 0, first: NONE };
+impl SegmentList {
+    pub(super) const EMPTY: SegmentList =
+        SegmentList { inline: [GuestSegment { address: 0, len: 0 }; INLINE], count: 0, first: NONE };
 
     /// The only segment, where there is but one.
     #[inline]
-    pub(super) fn single(&self) -> Option<Segment> {
+    pub(super) fn single(&self) -> Option<GuestSegment> {
         if self.count == 1 { Some(self.inline[0]) } else { None }
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct SegmentPool {
     blocks: Vec<Block>,
     free: u32,
     free_count: usize,
 }
 
-impl Pool {
+impl SegmentPool {
     /// Blocks for a queue of that size: at least four of the longest requests, and two blocks (30 segments) for each.
     pub(super) fn new(size: u16) -> Self {
         let count = (4 * WORST).max(2 * usize::from(size));
-        let mut blocks = vec![Block { segments: [Segment::default(); BLOCK], next: NONE }; count];
+        let mut blocks = vec![Block { segments: [GuestSegment::default(); BLOCK], next: NONE }; count];
         for (i, b) in blocks.iter_mut().enumerate() {
             b.next = if i + 1 < count { i as u32 + 1 } else { NONE };
         }
@@ -61,9 +62,9 @@ impl Pool {
         self.free_count >= WORST
     }
 
-    /// Keeps `segments` in an empty list; [`Pool::has_room`] was asked before.
+    /// Keeps `segments` in an empty list; [`SegmentPool::has_room`] was asked before.
     #[inline]
-    pub(super) fn keep(&mut self, list: &mut List, segments: &[Segment]) {
+    pub(super) fn keep(&mut self, list: &mut SegmentList, segments: &[GuestSegment]) {
         (list.count, list.first) = (segments.len() as u16, NONE);
         if segments.len() <= INLINE {
             for (to, from) in list.inline.iter_mut().zip(segments) {
@@ -74,7 +75,7 @@ impl Pool {
         }
     }
 
-    fn keep_blocks(&mut self, segments: &[Segment]) -> u32 {
+    fn keep_blocks(&mut self, segments: &[GuestSegment]) -> u32 {
         let first = self.free;
         let mut last = NONE;
         for part in segments.chunks(BLOCK) {
@@ -91,7 +92,7 @@ impl Pool {
 
     /// Gives the blocks back.
     #[inline]
-    pub(super) fn release(&mut self, list: &mut List) {
+    pub(super) fn release(&mut self, list: &mut SegmentList) {
         let mut at = core::mem::replace(&mut list.first, NONE);
         list.count = 0;
         while at != NONE {
@@ -107,13 +108,13 @@ impl Pool {
     #[inline]
     pub(super) fn cover<E>(
         &self,
-        list: &List,
+        list: &SegmentList,
         offset: u64,
         len: usize,
         mut f: impl FnMut(u64, usize, usize) -> Result<(), E>,
     ) -> Result<bool, E> {
         let (mut skip, mut done) = (offset, 0);
-        let mut visit = |s: &Segment| -> Result<bool, E> {
+        let mut visit = |s: &GuestSegment| -> Result<bool, E> {
             let size = u64::from(s.len);
             if skip >= size {
                 skip -= size;
@@ -163,12 +164,12 @@ mod tests {
         /// Against the obvious: a byte's address found by walking a flat list.
         #[test]
         fn cover_finds_every_byte(lens in proptest::collection::vec(1u32..20, 1..MAX_CHAIN), from in 0u64..600, want in 0usize..600) {
-            let mut pool = Pool::new(4);
+            let mut pool = SegmentPool::new(4);
             let segments: Vec<_> =
-                lens.iter().enumerate().map(|(i, l)| Segment { address: 1000 * i as u64, len: *l }).collect();
+                lens.iter().enumerate().map(|(i, l)| GuestSegment { address: 1000 * i as u64, len: *l }).collect();
             let flat: Vec<u64> = segments.iter().flat_map(|s| (0..u64::from(s.len)).map(|i| s.address + i)).collect();
             let free = pool.free_count();
-            let mut list = List::EMPTY;
+            let mut list = SegmentList::EMPTY;
             pool.keep(&mut list, &segments);
             let mut got = Vec::new();
             let whole = pool.cover(&list, from, want, |a, at, n| {
@@ -186,11 +187,11 @@ mod tests {
 
     #[test]
     fn blocks_come_back_in_any_order() {
-        let mut pool = Pool::new(1);
-        let all = [Segment { address: 1, len: 1 }; MAX_CHAIN];
+        let mut pool = SegmentPool::new(1);
+        let all = [GuestSegment { address: 1, len: 1 }; MAX_CHAIN];
         let start = pool.free_count();
         for _ in 0..10 {
-            let [mut a, mut b, mut c] = [List::EMPTY; 3];
+            let [mut a, mut b, mut c] = [SegmentList::EMPTY; 3];
             pool.keep(&mut a, &all[..100]);
             pool.keep(&mut b, &all);
             pool.keep(&mut c, &all[..5]);

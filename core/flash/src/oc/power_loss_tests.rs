@@ -2,7 +2,7 @@
 
 use super::tests::{chunk_config, raw, step};
 use super::*;
-use crate::oc::model::{Step, apply};
+use crate::oc::model::{ChunkOp, apply};
 use crate::preset::Preset;
 use crate::region::RegionImage;
 use alloc::vec;
@@ -32,16 +32,16 @@ proptest! {
             now.0 += 10_000;
             let before: Vec<Chunk> = drive.chunks().iter().collect();
             match step(drive.chunks(), raw) {
-                Step::Write(list) => {
+                ChunkOp::Write(list) => {
                     let written = if drive.write(now, &list).is_ok() { list.len() } else { 0 };
                     let unit = drive.chunks().config().ws_min;
                     let units = list[..written].chunks(unit as usize);
                     under_way.extend(units.map(|b| (b[0].chunk, b[0].block + unit)));
                 }
                 // A reset waits for the writes of its chunks.
-                Step::Reset(list) if !under_way.iter().any(|(c, _)| list.contains(c)) => drop(drive.reset(now, &list)),
-                Step::Close(chunk) if !under_way.iter().any(|(c, _)| *c == chunk) => drive.close(chunk),
-                Step::Retire(chunk) if what % 5 == 0 => drive.retire(chunk),
+                ChunkOp::Reset(list) if !under_way.iter().any(|(c, _)| list.contains(c)) => drop(drive.reset(now, &list)),
+                ChunkOp::Close(chunk) if !under_way.iter().any(|(c, _)| *c == chunk) => drive.close(chunk),
+                ChunkOp::Retire(chunk) if what % 5 == 0 => drive.retire(chunk),
                 _ => {}
             }
             drive.check();

@@ -14,7 +14,7 @@
 use super::config::{ZoneConfig, Zrwa};
 use super::zones::{EMPTY, Zone, ZoneState, Zones};
 use crate::cells::Cells;
-use crate::region::{Kept, RegionError, RegionImage, RegionLoss, RegionSize};
+use crate::region::{RegionError, RegionImage, RegionLoss, RegionSize, RegionWord};
 use crate::rng::Rng;
 
 impl ZoneState {
@@ -35,8 +35,8 @@ impl ZoneState {
 
 impl Zones {
     /// A zone's word, taken apart.
-    pub(super) fn kept(&self, zone: u32) -> Kept {
-        Kept::of(self.words[zone as usize])
+    pub(super) fn kept(&self, zone: u32) -> RegionWord {
+        RegionWord::of(self.words[zone as usize])
     }
 
     /// Keeps what a zone has become.
@@ -49,14 +49,14 @@ impl Zones {
         }
         let end = if empty { 0 } else { was.end };
         let lives = matches!(state, ZoneState::Full | ZoneState::ReadOnly | ZoneState::Offline);
-        let word = Kept { end, state: state as u8, zrwa, extended, finished: was.finished && lives };
+        let word = RegionWord { end, state: state as u8, zrwa, extended, finished: was.finished && lives };
         self.words[zone as usize] = word.word();
     }
 
     /// A zone is finished: full wherever its data ends, durably.
     pub(super) fn finished(&mut self, zone: u32) {
         let kept = self.kept(zone);
-        self.words[zone as usize] = Kept { finished: true, ..kept }.word();
+        self.words[zone as usize] = RegionWord { finished: true, ..kept }.word();
         if let Some(flushed) = self.flushed.get_mut(zone as usize) {
             *flushed = self.config.capacity;
         }
@@ -68,7 +68,7 @@ impl Zones {
         let wp = wp.min(held.wp);
         let kept = self.kept(zone);
         if wp > kept.end {
-            self.words[zone as usize] = Kept { end: wp, ..kept }.word();
+            self.words[zone as usize] = RegionWord { end: wp, ..kept }.word();
         }
         if durable {
             if let Some(flushed) = self.flushed.get_mut(zone as usize) {
@@ -79,13 +79,13 @@ impl Zones {
 
     /// What is complete lies in a buffer that a loss of power empties, until it is flushed.
     pub fn set_volatile(&mut self) {
-        self.flushed = self.words.iter().map(|word| Kept::of(*word).end).collect();
+        self.flushed = self.words.iter().map(|word| RegionWord::of(*word).end).collect();
     }
 
     /// Everything that has landed is durable.
     pub fn flush(&mut self) {
         for (flushed, word) in self.flushed.iter_mut().zip(self.words.iter()) {
-            *flushed = (*flushed).max(Kept::of(*word).end);
+            *flushed = (*flushed).max(RegionWord::of(*word).end);
         }
     }
 
@@ -114,7 +114,7 @@ impl Zones {
                 }
                 let end = safe + rng.below(kept.end - safe + 1);
                 loss.lost += u64::from(kept.end - end);
-                self.words[zone as usize] = Kept { end, ..kept }.word();
+                self.words[zone as usize] = RegionWord { end, ..kept }.word();
             }
         }
         // As many zones as before are active at most: limits hold.
@@ -168,7 +168,7 @@ impl Zones {
         self.implicit.clear();
         (self.open, self.active, self.areas) = (0, 0, 0);
         // Zones whose last write was lost take it again, as far as there may be so many.
-        let certain = |kept: &Kept| !matches!(ZoneState::of(kept.state), Some(ZoneState::Full)) || kept.finished;
+        let certain = |kept: &RegionWord| !matches!(ZoneState::of(kept.state), Some(ZoneState::Full)) || kept.finished;
         for pass in [true, false] {
             for zone in 0..self.config.zones {
                 let kept = self.kept(zone);
@@ -197,7 +197,7 @@ impl Zones {
                 self.areas += u32::from(made.zrwa);
                 self.zones[zone as usize] = made;
                 let finished = made.state == ZoneState::Full && end < capacity || kept.finished;
-                self.words[zone as usize] = Kept { end, finished, ..kept }.word();
+                self.words[zone as usize] = RegionWord { end, finished, ..kept }.word();
                 self.keep(zone);
             }
         }

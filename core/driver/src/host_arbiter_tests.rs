@@ -10,14 +10,14 @@ fn read(slot: u32, len: u32) -> Io {
     Io { kind: IoKind::Read, offset: 0, len, slot }
 }
 
-fn config(mechanism: Mechanism, slots: u32) -> FrontConfig {
-    FrontConfig { slots, ..FrontConfig::new(Settings::new(mechanism)) }
+fn config(mechanism: Mechanism, slots: u32) -> HostArbiterConfig {
+    HostArbiterConfig { slots, ..HostArbiterConfig::new(ArbiterSettings::new(mechanism)) }
 }
 
 /// A drive in its own order, behind clients that keep their queues full.
 struct World {
-    front: Front,
-    clients: Vec<FrontClient>,
+    front: HostArbiter,
+    clients: Vec<ArbitratedClient>,
     at_drive: Vec<(usize, Io)>,
     served: Vec<u64>,
     sizes: Vec<u32>,
@@ -28,8 +28,8 @@ struct World {
 }
 
 impl World {
-    fn new(config: FrontConfig, clients: &[(Class, u32, u32)]) -> World {
-        let mut front = Front::new(config);
+    fn new(config: HostArbiterConfig, clients: &[(Class, u32, u32)]) -> World {
+        let mut front = HostArbiter::new(config);
         let mut sizes = Vec::new();
         let add = |&(class, size, depth): &(Class, u32, u32)| {
             let tenant = front.add_tenant(1);
@@ -109,7 +109,7 @@ fn classes_share_what_the_drive_serves_in_any_order() {
 
 #[test]
 fn a_client_of_many_queues_gains_nothing() {
-    let mut front = Front::new(config(Mechanism::Drr, 4));
+    let mut front = HostArbiter::new(config(Mechanism::Drr, 4));
     let (one, many) = (front.add_tenant(1), front.add_tenant(1));
     let mut clients = vec![front.add_client(one, Class::High, 8)];
     clients.extend((0..16).map(|_| front.add_client(many, Class::High, 64)));
@@ -157,7 +157,7 @@ fn who_never_polls_holds_nobody_up() {
     (0..1_000).for_each(|_| world.step(Some(0)));
     assert_eq!(world.served[1], before, "all slots are held by who sleeps");
     for round in 1..=3 {
-        world.front.sweep(Nanos(round * PATIENCE.get()));
+        world.front.sweep(Nanos(round * AWAY_AFTER.get()));
         world.front.check();
         (0..100).for_each(|_| world.step(Some(0)));
     }
@@ -175,7 +175,7 @@ fn who_never_polls_holds_nobody_up() {
 
 #[test]
 fn who_leaves_frees_its_slots() {
-    let mut front = Front::new(config(Mechanism::Drr, 2));
+    let mut front = HostArbiter::new(config(Mechanism::Drr, 2));
     let tenant = front.add_tenant(1);
     let (a, b) = (front.add_client(tenant, Class::High, 4), front.add_client(tenant, Class::High, 4));
     let mut taken = Vec::new();
@@ -193,7 +193,7 @@ fn who_leaves_frees_its_slots() {
 
 #[test]
 fn large_requests_are_bounded_by_bytes_and_go_alone() {
-    let mut front = Front::new(FrontConfig { slot_bytes: 1 << 20, ..config(Mechanism::Drr, 64) });
+    let mut front = HostArbiter::new(HostArbiterConfig { slot_bytes: 1 << 20, ..config(Mechanism::Drr, 64) });
     let tenant = front.add_tenant(1);
     let client = front.add_client(tenant, Class::Low, 16);
     let mut taken = Vec::new();
@@ -228,8 +228,8 @@ proptest! {
         seed in 1..u64::MAX,
     ) {
         let [high, medium, low] = quanta;
-        let arbitration = Settings { quanta: Quanta { high, medium, low }, ..Settings::new(Mechanism::Drr) };
-        let config = FrontConfig { arbitration, slots, slot_bytes: 1 << bytes };
+        let arbitration = ArbiterSettings { quanta: Quanta { high, medium, low }, ..ArbiterSettings::new(Mechanism::Drr) };
+        let config = HostArbiterConfig { arbitration, slots, slot_bytes: 1 << bytes };
         let depth = 2 * slots;
         let clients: Vec<_> =
             Class::WEIGHTED.iter().zip(sizes).map(|(class, size)| (*class, size * 4096, depth)).collect();
@@ -278,10 +278,10 @@ proptest! {
     /// hold after every step.
     #[test]
     fn anything_may_happen(slots in 1..=8u32, steps in proptest::collection::vec((0..8u8, 0..4usize, 0..8u32, 0..=64u32), 1..400)) {
-        let config = FrontConfig { slots, slot_bytes: 64 << 10, ..config(Mechanism::Drr, slots) };
-        let mut front = Front::new(config);
+        let config = HostArbiterConfig { slots, slot_bytes: 64 << 10, ..config(Mechanism::Drr, slots) };
+        let mut front = HostArbiter::new(config);
         let tenants = [front.add_tenant(1), front.add_tenant(3)];
-        let mut clients: Vec<(FrontClient, Vec<u32>, Vec<u32>)> = Vec::new();
+        let mut clients: Vec<(ArbitratedClient, Vec<u32>, Vec<u32>)> = Vec::new();
         let (mut now, mut taken) = (Nanos(0), Vec::new());
         for (step, i, slot, blocks) in steps {
             let class = Class::WEIGHTED[i % 3];
@@ -311,7 +311,7 @@ proptest! {
                     out.retain(|s| *s != slot);
                 }
                 6 => {
-                    now = now.saturating_add(PATIENCE);
+                    now = now.saturating_add(AWAY_AFTER);
                     front.sweep(now);
                 }
                 _ if slot < 6 => front.set_class(*client, class),
@@ -341,8 +341,8 @@ proptest! {
 #[test]
 fn weights_are_those_that_were_given() {
     let weights = Weights { high: 10, medium: 3, low: 1 };
-    let arbitration = Settings { weights, ..Settings::new(Mechanism::Wrr) };
-    let config = FrontConfig { arbitration, slots: 8, slot_bytes: 4 << 20 };
+    let arbitration = ArbiterSettings { weights, ..ArbiterSettings::new(Mechanism::Wrr) };
+    let config = HostArbiterConfig { arbitration, slots: 8, slot_bytes: 4 << 20 };
     let clients = [(Class::High, 4096, 64), (Class::Medium, 4096, 64), (Class::Low, 4096, 64)];
     let mut world = World::new(config, &clients);
     (0..42_000).for_each(|_| world.step(None));

@@ -1,7 +1,7 @@
 //! Admin commands of rings that come again after a crash: those that are done already are answered as they were.
 
-use crate::admin::exactly_once::Kept;
-use crate::admin::{Admin, Outcome};
+use crate::admin::exactly_once::CountedCommand;
+use crate::admin::{Admin, AdminOutcome};
 use crate::event::ControllerHandle;
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
@@ -58,16 +58,16 @@ impl Subsystem {
     }
 
     /// What an admin command was answered before a crash, if it was executed then.
-    pub(crate) fn was_executed(&mut self, admin: &Admin) -> Option<Outcome> {
+    pub(crate) fn was_executed(&mut self, admin: &Admin) -> Option<AdminOutcome> {
         if self.admin.executed.is_empty() || admin.number == 0 {
             return None;
         }
         let life = self.ctrl(admin.c)?.life;
-        let done = self.admin.executed.find(life, Kept { number: admin.number, sqe: admin.sqe })?;
+        let done = self.admin.executed.find(life, CountedCommand { number: admin.number, sqe: admin.sqe })?;
         if done.status.is_success() {
             self.tell_again(admin);
         }
-        Some(Outcome::Done(done.status, done.result))
+        Some(AdminOutcome::Done(done.status, done.result))
     }
 
     /// Hosts may not have been told of what a command has changed, and are told again.

@@ -1,13 +1,13 @@
 //! What a drive remembers without power (`docs/reference/formats.md`): a file beside its media, with five copies of which the newest whole one
-//! counts. A write goes over a copy that is not needed ([`Places`]), so that neither a kill nor a loss of power in the middle of any number
+//! counts. A write goes over a copy that is not needed ([`CopyPlaces`]), so that neither a kill nor a loss of power in the middle of any number
 //! of writes leaves the drive with less than the last sync has made durable.
 //!
 //! A file of two copies is read. It goes on as one of five, except where the process follows another one that is alive in its keeper's
-//! hands ([`Remembered::open`]): that one may be a program that reads two copies only, and may have to take over again.
+//! hands ([`NonvolatileFile::open`]): that one may be a program that reads two copies only, and may have to take over again.
 
-mod places;
+mod copies;
 
-use self::places::{PLACES, Places};
+use self::copies::{CopyPlaces, PLACES};
 use super::MediaError;
 use crate::crc::{crc32c, crc32c_append};
 use std::fs::{File, OpenOptions};
@@ -30,7 +30,7 @@ const HEAD: usize = 64;
 
 /// The file with a drive's nonvolatile state.
 #[derive(Debug)]
-pub struct Remembered {
+pub struct NonvolatileFile {
     file: File,
     path: PathBuf,
     shared: Arc<Shared>,
@@ -41,17 +41,17 @@ pub struct Remembered {
 /// What the thread that writes and the one that makes it durable know of the copies.
 #[derive(Debug)]
 struct Shared {
-    places: Mutex<Places>,
-    /// One sync at a time: [`Places`] knows of one.
+    places: Mutex<CopyPlaces>,
+    /// One sync at a time: [`CopyPlaces`] knows of one.
     sync: Mutex<()>,
 }
 
 impl Shared {
-    fn new(places: Places) -> Arc<Self> {
+    fn new(places: CopyPlaces) -> Arc<Self> {
         Arc::new(Self { places: Mutex::new(places), sync: Mutex::new(()) })
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
+    fn places(&self) -> MutexGuard<'_, CopyPlaces> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -86,7 +86,7 @@ enum Copy {
     Version(u32),
 }
 
-impl Remembered {
+impl NonvolatileFile {
     /// The file's name beside a medium.
     pub fn path_of(media: &Path) -> PathBuf {
         let mut name = media.as_os_str().to_owned();
@@ -108,7 +108,11 @@ impl Remembered {
     /// # Errors
     /// It cannot be opened, is something else or of another version, all copies are damaged, or it lies beside a medium that is
     /// missing or empty.
-    pub fn open(media: &Path, is_new: bool, keeps_layout: bool) -> Result<(Remembered, Option<Vec<u8>>), MediaError> {
+    pub fn open(
+        media: &Path,
+        is_new: bool,
+        keeps_layout: bool,
+    ) -> Result<(NonvolatileFile, Option<Vec<u8>>), MediaError> {
         Self::check_pair(media, is_new)?;
         let path = Self::path_of(media);
         let mut options = OpenOptions::new();
@@ -126,11 +130,11 @@ impl Remembered {
         fd: OwnedFd,
         name: PathBuf,
         keeps_layout: bool,
-    ) -> Result<(Remembered, Option<Vec<u8>>), MediaError> {
+    ) -> Result<(NonvolatileFile, Option<Vec<u8>>), MediaError> {
         Self::around(File::from(fd), name, keeps_layout)
     }
 
-    fn around(file: File, path: PathBuf, keeps_layout: bool) -> Result<(Remembered, Option<Vec<u8>>), MediaError> {
+    fn around(file: File, path: PathBuf, keeps_layout: bool) -> Result<(NonvolatileFile, Option<Vec<u8>>), MediaError> {
         let wrong = |what: String| error(&path, io::Error::other(what));
         let mut newest: Option<Whole> = None;
         let (mut damaged, mut generations) = (false, [0; PLACES]);
@@ -156,18 +160,18 @@ impl Remembered {
         }
         let is_two_copies = newest.as_ref().is_some_and(|copy| copy.durable.is_none());
         let known = match &newest {
-            Some(Whole { durable: Some(durable), .. }) => Places::found(generations, *durable),
+            Some(Whole { durable: Some(durable), .. }) => CopyPlaces::found(generations, *durable),
             Some(_) => None,
-            None => Some(Places::default()),
+            None => Some(CopyPlaces::default()),
         };
         let places = match known {
             Some(places) => places,
             None => {
                 file.sync_data().map_err(|e| error(&path, e))?;
                 if is_two_copies && keeps_layout {
-                    Places::of_two(generations)
+                    CopyPlaces::of_two(generations)
                 } else {
-                    Places::of_durable(generations)
+                    CopyPlaces::of_durable(generations)
                 }
             }
         };
@@ -175,7 +179,7 @@ impl Remembered {
         let sync = syncer(file.try_clone().map_err(|e| error(&path, e))?, path.clone(), shared.clone());
         // What the process before has written may not be durable.
         let _ = sync.try_send(());
-        Ok((Remembered { file, path, shared, sync }, newest.map(|copy| copy.blob)))
+        Ok((NonvolatileFile { file, path, shared, sync }, newest.map(|copy| copy.blob)))
     }
 
     /// Writes a new copy; it is there for the next process at once, and after a crash of the machine when the system's writes have
@@ -343,10 +347,10 @@ mod tests {
     #[test]
     fn a_file_of_layout_1_is_read_and_goes_on_in_layout_2() {
         let (_dir, media) = Beside::new("remembered-1");
-        let path = Remembered::path_of(&media);
+        let path = NonvolatileFile::path_of(&media);
         let file = file_of_layout_1();
         std::fs::write(&path, &file).expect("written");
-        let (mut state, found) = Remembered::open(&media, false, false).expect("layout 1");
+        let (mut state, found) = NonvolatileFile::open(&media, false, false).expect("layout 1");
         assert_eq!(found, Some(b"three".to_vec()));
         state.write(b"four").expect("written");
         drop(state);
@@ -354,20 +358,20 @@ mod tests {
         assert!(after[COPY as usize..] == file[COPY as usize..], "the newest copy is as it was");
         assert_eq!(after[8], 2, "a program of layout 1 refuses the file");
         for keeps_layout in [false, true] {
-            let found = Remembered::open(&media, false, keeps_layout).expect("both layouts").1;
+            let found = NonvolatileFile::open(&media, false, keeps_layout).expect("both layouts").1;
             assert_eq!(found, Some(b"four".to_vec()));
         }
         // One of its copies in a place that is not its generation's counts for nothing.
         std::fs::write(&path, copy_of_layout_1(3, b"three")).expect("written");
-        assert!(Remembered::open(&media, false, false).is_err());
+        assert!(NonvolatileFile::open(&media, false, false).is_err());
     }
 
     #[test]
     fn a_file_of_layout_1_stays_one_where_its_program_may_take_over_again() {
         let (_dir, media) = Beside::new("remembered-stays");
-        let path = Remembered::path_of(&media);
+        let path = NonvolatileFile::path_of(&media);
         std::fs::write(&path, file_of_layout_1()).expect("written");
-        let (mut state, found) = Remembered::open(&media, false, true).expect("layout 1");
+        let (mut state, found) = NonvolatileFile::open(&media, false, true).expect("layout 1");
         assert_eq!(found, Some(b"three".to_vec()));
         state.write(b"four").expect("written");
         state.write(b"fifth").expect("written");
@@ -401,11 +405,11 @@ mod tests {
     #[test]
     fn changes_while_a_sync_is_under_way_do_not_take_all_copies() {
         let (_dir, media) = Beside::new("remembered-fast");
-        let path = Remembered::path_of(&media);
+        let path = NonvolatileFile::path_of(&media);
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).expect("new");
         // Only the first write makes it durable: as if the next sync took until the end.
-        let (shared, (sync, _)) = (Shared::new(Places::default()), sync_channel(1));
-        let mut state = Remembered { file, path: path.clone(), shared, sync };
+        let (shared, (sync, _)) = (Shared::new(CopyPlaces::default()), sync_channel(1));
+        let mut state = NonvolatileFile { file, path: path.clone(), shared, sync };
         state.write(b"durable").expect("written");
         let before = std::fs::read(&path).expect("it is there");
         for n in 0..9u8 {
@@ -419,8 +423,8 @@ mod tests {
             }
             let copy = media.with_extension("torn");
             std::fs::write(&copy, b"bytes").expect("a medium");
-            std::fs::write(Remembered::path_of(&copy), &torn).expect("written");
-            let found = Remembered::open(&copy, false, false).expect("one copy is whole").1;
+            std::fs::write(NonvolatileFile::path_of(&copy), &torn).expect("written");
+            let found = NonvolatileFile::open(&copy, false, false).expect("one copy is whole").1;
             assert_eq!(found.as_deref(), Some(&b"durable"[..]), "after change {n}");
         }
     }
@@ -428,18 +432,18 @@ mod tests {
     #[test]
     fn the_newer_whole_copy_counts_wherever_a_write_is_torn() {
         let (_dir, media) = Beside::new("remembered");
-        let (mut state, found) = Remembered::open(&media, true, false).expect("new");
+        let (mut state, found) = NonvolatileFile::open(&media, true, false).expect("new");
         assert_eq!(found, None);
         for blob in [&b"one"[..], b"two", b"three"] {
             state.write(blob).expect("written");
         }
         state.sync().expect("durable");
         drop(state);
-        let path = Remembered::path_of(&media);
+        let path = NonvolatileFile::path_of(&media);
         let whole = std::fs::read(&path).expect("it is there");
         let found = |bytes: &[u8]| {
             std::fs::write(&path, bytes).expect("written");
-            Remembered::open(&media, false, false).map(|(_, found)| found)
+            NonvolatileFile::open(&media, false, false).map(|(_, found)| found)
         };
         assert_eq!(found(&whole).expect("whole"), Some(b"three".to_vec()));
         // Copy 3 lies at 2 MiB: any byte of it that is wrong, and copy 2 counts.
@@ -472,10 +476,10 @@ mod tests {
         let mut torn = whole;
         torn[third + HEAD] ^= 1;
         std::fs::write(&path, torn).expect("written");
-        let (mut state, _) = Remembered::open(&media, false, false).expect("copy 2");
+        let (mut state, _) = NonvolatileFile::open(&media, false, false).expect("copy 2");
         state.write(b"four").expect("written");
         drop(state);
-        assert_eq!(Remembered::open(&media, false, false).expect("whole").1, Some(b"four".to_vec()));
-        assert!(Remembered::open(&media, true, false).is_err(), "its medium is gone");
+        assert_eq!(NonvolatileFile::open(&media, false, false).expect("whole").1, Some(b"four".to_vec()));
+        assert!(NonvolatileFile::open(&media, true, false).is_err(), "its medium is gone");
     }
 }

@@ -178,22 +178,22 @@ fn tangent(points: &[(f64, f64)], i: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calibrate::{Point, Test};
+    use crate::calibrate::{LoadCurve, Test};
     use weir_workload::Latency;
 
     /// Points of sizes in KiB at which 24 commands take so many microseconds.
-    fn points(of: &[(u32, f64)]) -> Vec<Point> {
+    fn points(of: &[(u32, f64)]) -> Vec<LoadCurve> {
         let point = |(size, us): &(u32, f64)| {
             let test = |depth: u32, us: f64| {
                 let latency = Latency { mean: us * 1e3, p50: (us * 1e3) as u64, ..Latency::default() };
                 Test { depth, iops: f64::from(depth) / us * 1e6, latency, ..Test::default() }
             };
-            Point::new(size << 10, 75, [test(1, us / 3.0), test(24, *us)].to_vec()).unwrap()
+            LoadCurve::new(size << 10, 75, [test(1, us / 3.0), test(24, *us)].to_vec()).unwrap()
         };
         of.iter().map(point).collect()
     }
 
-    fn at<T: Towards>(known: &[Point], kib: u32, of: impl Fn(&Point) -> T) -> T {
+    fn at<T: Towards>(known: &[LoadCurve], kib: u32, of: impl Fn(&LoadCurve) -> T) -> T {
         on_curve(known, |p| f64::from(p.size()), f64::from(kib << 10), of)
     }
 

@@ -1,11 +1,11 @@
 //! Commands that ask or change a running node.
 
 use crate::args::{self, DeviceCommand, DeviceSet, ExportCommand, TenantCommand};
-use crate::client::Client;
-use crate::failure::Failure;
+use crate::client::ApiClient;
+use crate::failure::CommandFailure;
 use crate::output::{self, Table};
-use crate::promises;
 use crate::report::flash_text;
+use crate::service_levels;
 use crate::timing;
 use std::time::{Duration, Instant};
 use weir_node::api::{
@@ -18,7 +18,7 @@ use weir_units::{Bytes, Nanos, parse};
 /// A drain that takes longer than this is worth a word.
 const DRAIN: Duration = Duration::from_secs(60);
 
-pub fn status(client: &Client, json: bool) -> Result<(), Failure> {
+pub fn status(client: &ApiClient, json: bool) -> Result<(), CommandFailure> {
     let status: Status = client.get("/v1/status")?;
     if json { output::json(&status) } else { output::text(&describe(&status)) }
 }
@@ -54,7 +54,7 @@ fn uptime(seconds: f64) -> String {
     }
 }
 
-pub fn device(client: &Client, args: &args::Device, json: bool) -> Result<(), Failure> {
+pub fn device(client: &ApiClient, args: &args::DeviceArgs, json: bool) -> Result<(), CommandFailure> {
     match &args.command {
         DeviceCommand::Ls => {
             let devices: Vec<DeviceStatus> = client.get("/v1/devices")?;
@@ -76,7 +76,7 @@ pub fn device(client: &Client, args: &args::Device, json: bool) -> Result<(), Fa
             crate::firmware::run(revision, payload.as_deref(), out, json)
         }
         DeviceCommand::Set(set) => {
-            let patch = device_patch(set).map_err(Failure::usage)?;
+            let patch = device_patch(set).map_err(CommandFailure::usage)?;
             let device: DeviceStatus = client.patch(&format!("/v1/devices/{}", in_url(&set.name)), &patch)?;
             if json {
                 return output::json(&device);
@@ -89,7 +89,7 @@ pub fn device(client: &Client, args: &args::Device, json: bool) -> Result<(), Fa
 }
 
 /// What admission says of all tenants, a line each.
-fn admission(client: &Client) -> Result<String, Failure> {
+fn admission(client: &ApiClient) -> Result<String, CommandFailure> {
     let tenants: Vec<TenantStatus> = client.get("/v1/tenants")?;
     Ok(tenants.iter().flat_map(|t| &t.admission).map(|line| format!("{line}\n")).collect())
 }
@@ -151,7 +151,7 @@ fn three<T>(
     Ok(Some(SharesPatch { high: part(high)?, medium: part(medium)?, low: part(low)? }))
 }
 
-pub fn tenant(client: &Client, args: &args::Tenant, json: bool) -> Result<(), Failure> {
+pub fn tenant(client: &ApiClient, args: &args::TenantArgs, json: bool) -> Result<(), CommandFailure> {
     match &args.command {
         TenantCommand::Ls => {
             let tenants: Vec<TenantStatus> = client.get("/v1/tenants")?;
@@ -159,11 +159,11 @@ pub fn tenant(client: &Client, args: &args::Tenant, json: bool) -> Result<(), Fa
         }
         TenantCommand::Set(set) => {
             let tenant: TenantStatus =
-                client.patch(&format!("/v1/tenants/{}", in_url(&set.name)), &promises::patch(&set.share))?;
+                client.patch(&format!("/v1/tenants/{}", in_url(&set.name)), &service_levels::patch(&set.share))?;
             if json { output::json(&tenant) } else { output::text(&promised(&tenant)) }
         }
         TenantCommand::Add(add) => {
-            let TenantPatch { class, weight, floor, ceiling, sla, force } = promises::patch(&add.share);
+            let TenantPatch { class, weight, floor, ceiling, sla, force } = service_levels::patch(&add.share);
             let (name, hosts) = (add.name.clone(), add.hosts.clone());
             let body = TenantAdd { name, hosts, class, weight, floor, ceiling, sla, force };
             let tenant: TenantStatus = client.create("/v1/tenants", &body)?;
@@ -178,13 +178,13 @@ pub fn tenant(client: &Client, args: &args::Tenant, json: bool) -> Result<(), Fa
 
 /// A tenant's share and promises, and what admission says of them.
 fn promised(tenant: &TenantStatus) -> String {
-    let promises = promises::text(tenant);
+    let promises = service_levels::text(tenant);
     let said: String = tenant.admission.iter().map(|line| format!("{line}\n")).collect();
     let shares = format!("class {}, weight {}", tenant.class, tenant.weight);
     format!("{}: {shares}{promises}\n{said}", tenant.name)
 }
 
-pub fn export(client: &Client, args: &args::Export, json: bool) -> Result<(), Failure> {
+pub fn export(client: &ApiClient, args: &args::Export, json: bool) -> Result<(), CommandFailure> {
     match &args.command {
         ExportCommand::Ls => {
             let exports: Vec<ExportStatus> = client.get("/v1/exports")?;
@@ -219,8 +219,8 @@ pub fn export(client: &Client, args: &args::Export, json: bool) -> Result<(), Fa
 }
 
 /// The node's folder is not ours.
-pub fn absolute(path: &std::path::Path) -> Result<String, Failure> {
-    let absolute = std::path::absolute(path).map_err(|e| Failure::new(format!("{}: {e}", path.display())))?;
+pub fn absolute(path: &std::path::Path) -> Result<String, CommandFailure> {
+    let absolute = std::path::absolute(path).map_err(|e| CommandFailure::new(format!("{}: {e}", path.display())))?;
     Ok(absolute.display().to_string())
 }
 
@@ -230,13 +230,13 @@ fn word<T: Copy>(words: &[(&str, T)], text: Option<&str>) -> Option<T> {
 }
 
 /// Returns when the node has ended.
-pub fn shutdown(client: &Client, json: bool) -> Result<(), Failure> {
+pub fn shutdown(client: &ApiClient, json: bool) -> Result<(), CommandFailure> {
     let _: serde_json::Value = client.post("/v1/shutdown")?;
     let start = Instant::now();
     while client.answers() {
         if start.elapsed() > DRAIN {
             let what = format!("shutdown: the node has been draining for {} s", DRAIN.as_secs());
-            return Err(Failure::new(what + "; wait, or send it SIGTERM to end it at once"));
+            return Err(CommandFailure::new(what + "; wait, or send it SIGTERM to end it at once"));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -333,7 +333,7 @@ fn indented(name: &str, text: &str) -> String {
 }
 
 fn tenants_table(tenants: &[TenantStatus]) -> Table {
-    let promised = tenants.iter().any(promises::has_any);
+    let promised = tenants.iter().any(service_levels::has_any);
     let mut headings = vec!["NAME", "CLASS", ">WEIGHT"];
     headings.extend(promised.then_some(["FLOOR", "CEILING", "SLA", "KEPT"]).into_iter().flatten());
     headings.extend([">QUEUES", ">READS", ">WRITES", ">READ", ">WRITTEN", ">ERRORS", "HOSTS"]);
@@ -341,7 +341,7 @@ fn tenants_table(tenants: &[TenantStatus]) -> Table {
     for t in tenants {
         let class = if t.urgent && t.class != "urgent" { format!("{} (urgent)", t.class) } else { t.class.clone() };
         let mut row = vec![t.name.clone(), class, t.weight.to_string()];
-        row.extend(promised.then(|| promises::cells(t)).into_iter().flatten());
+        row.extend(promised.then(|| service_levels::cells(t)).into_iter().flatten());
         row.extend([
             t.queues.to_string(),
             t.io.reads.to_string(),

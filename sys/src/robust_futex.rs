@@ -1,8 +1,8 @@
 //! Whether the threads of another process still live, known long before its end: a robust futex a thread.
 //!
 //! ```text
-//!   worker: Roster ─place()─► Place ─enter(), in the thread─► Entered         a word in shared memory holds the thread's id
-//!   keeper: Watch ◄── the kernel marks a dead thread's word and wakes who waits for it
+//!   worker: Roster ─slot()─► ThreadSlot ─enter(), in the thread─► RegisteredThread     a word in shared memory holds the thread's id
+//!   keeper: DeathWatch ◄── the kernel marks a dead thread's word and wakes who waits for it
 //! ```
 //! A process that is killed ends when the kernel has taken down its page tables, which takes milliseconds where much memory is
 //! mapped. Its threads are dead before that: each one marks its word (FUTEX_OWNER_DIED, futex(2)) on its way out, and from then on runs no
@@ -11,7 +11,7 @@
 //!
 //! The words lie in an arena of the schema [`SCHEMA`]: how many there are, then one for each thread.
 
-use crate::arena::{Arena, ArenaError, Pages, Schema, Words};
+use crate::arena::{Arena, ArenaError, ArenaWords, Pages, Schema};
 use crate::sched;
 use crate::transport::fds;
 use rustix::io::Errno;
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// What the region holds: its words are little more than the keeper's.
 pub const SCHEMA: Schema = Schema { name: "threads", version: 1 };
 /// Threads that it has room for: a page of words.
-pub const MOST: usize = 1023;
+pub const MAX_THREADS: usize = 1023;
 
 /// The thread has left in good order, or never came.
 const LEFT: u32 = 0;
@@ -34,7 +34,7 @@ const EXPECTED: u32 = libc::FUTEX_TID_MASK;
 
 /// The threads of this process that others are told of; cloning gives another reference.
 #[derive(Clone, Debug)]
-pub struct Roster(Arc<Words>);
+pub struct Roster(Arc<ArenaWords>);
 
 impl Roster {
     /// Nobody is in it.
@@ -42,7 +42,7 @@ impl Roster {
     /// # Errors
     /// There is no memory.
     pub fn new() -> Result<Self, ArenaError> {
-        let arena = Arena::create("weir-threads", SCHEMA, (4 * (MOST + 1)) as u64, Pages::Small)?;
+        let arena = Arena::create("weir-threads", SCHEMA, (4 * (MAX_THREADS + 1)) as u64, Pages::Small)?;
         Ok(Self(Arc::new(arena.into_words()?)))
     }
 
@@ -54,31 +54,31 @@ impl Roster {
     /// A place for a thread that is about to be started: from now on it counts.
     ///
     /// # Errors
-    /// [`MOST`] have had one.
-    pub fn place(&self) -> Result<Place, ArenaError> {
+    /// [`MAX_THREADS`] have had one.
+    pub fn slot(&self) -> Result<ThreadSlot, ArenaError> {
         let words = self.0.get();
         let at = words[0].load(Ordering::Relaxed) as usize + 1;
         let word = words.get(at).ok_or(ArenaError::Full)?;
         word.store(EXPECTED, Ordering::Relaxed);
         // Release: whoever sees that there is a place sees that it is taken.
         words[0].store(at as u32, Ordering::Release);
-        Ok(Place { words: self.0.clone(), at })
+        Ok(ThreadSlot { words: self.0.clone(), at })
     }
 }
 
 /// A thread's place before it is there. Dropped, nobody comes.
 #[derive(Debug)]
-pub struct Place {
-    words: Arc<Words>,
+pub struct ThreadSlot {
+    words: Arc<ArenaWords>,
     at: usize,
 }
 
-impl Place {
+impl ThreadSlot {
     /// The calling thread takes it, until what is returned is dropped, or it dies.
     ///
     /// # Errors
     /// The kernel knows no robust futexes.
-    pub fn enter(self) -> io::Result<Entered> {
+    pub fn enter(self) -> io::Result<RegisteredThread> {
         let (mut before, mut len) = (ptr::null_mut::<Head>(), 0usize);
         // SAFETY: this thread's own list; the kernel writes an address and a length to the two variables.
         if unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut before, &raw mut len) } != 0 {
@@ -91,7 +91,7 @@ impl Place {
         let head = Box::into_raw(Box::new(Head { list: Link { next: entry }, offset, pending: ptr::null_mut() }));
         // SAFETY: made above, and nobody else knows it: the list is a circle.
         unsafe { (*entry).next = head.cast() };
-        let entered = Entered { place: self, head, entry, before };
+        let entered = RegisteredThread { slot: self, head, entry, before };
         // The word before the list: a list with a word of nobody's is nothing to the kernel.
         let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
         entered.word().store(tid, Ordering::Release);
@@ -105,7 +105,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ThreadSlot {
     fn drop(&mut self) {
         let word = &self.words.get()[self.at];
         word.store(LEFT, Ordering::Release);
@@ -129,20 +129,20 @@ struct Head {
 
 /// A thread that others see die. Dropped, it has left in good order.
 #[derive(Debug)]
-pub struct Entered {
-    place: Place,
+pub struct RegisteredThread {
+    slot: ThreadSlot,
     head: *mut Head,
     entry: *mut Link,
     before: *mut Head,
 }
 
-impl Entered {
+impl RegisteredThread {
     fn word(&self) -> &AtomicU32 {
-        &self.place.words.get()[self.place.at]
+        &self.slot.words.get()[self.slot.at]
     }
 }
 
-impl Drop for Entered {
+impl Drop for RegisteredThread {
     fn drop(&mut self) {
         // SAFETY: the list that this thread had, as the kernel gave it: the C library's, which lives as long as the thread, or none (null).
         unsafe {
@@ -159,13 +159,13 @@ impl Drop for Entered {
 
 /// Waits, in a thread of its own, until the threads of another process are dead. Dropped, nobody can watch them any more.
 #[derive(Debug)]
-pub struct Watch {
-    words: Arc<Words>,
+pub struct DeathWatch {
+    words: Arc<ArenaWords>,
     over: Arc<AtomicBool>,
     dead: OwnedFd,
 }
 
-impl Watch {
+impl DeathWatch {
     /// Watches the threads of a [`Roster`], by its region.
     ///
     /// # Errors
@@ -173,7 +173,7 @@ impl Watch {
     pub fn begin(roster: OwnedFd) -> io::Result<Self> {
         let words = Arc::new(Arena::open(roster, SCHEMA).and_then(Arena::into_words).map_err(io::Error::other)?);
         let dead = fds::eventfd()?;
-        let watch = Watch { words, over: Arc::default(), dead };
+        let watch = DeathWatch { words, over: Arc::default(), dead };
         let (words, over, dead) = (watch.words.clone(), watch.over.clone(), watch.dead.try_clone()?);
         let wait = move || {
             // Those that it waits for leave a core to somebody who has much to do: to what takes their process down, for instance.
@@ -188,13 +188,13 @@ impl Watch {
 }
 
 /// Readable once all of them are gone, and one at least did not leave in good order.
-impl AsFd for Watch {
+impl AsFd for DeathWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.dead.as_fd()
     }
 }
 
-impl Drop for Watch {
+impl Drop for DeathWatch {
     fn drop(&mut self) {
         // Nobody wants to know any more: the thread that waits is let go, by another value of the word that it waits for.
         self.over.store(true, Ordering::Release);
@@ -207,7 +207,7 @@ impl Drop for Watch {
 }
 
 /// Waits until all are gone; whether one of them has died. False where nobody wants to know any more.
-fn all_dead(words: &Words, over: &AtomicBool) -> bool {
+fn all_dead(words: &ArenaWords, over: &AtomicBool) -> bool {
     let words = words.get();
     let (mut at, mut died) = (1, false);
     // Who is gone has started all that it would ever start.
@@ -255,18 +255,18 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::sync::mpsc;
 
-    fn is_dead(watch: &Watch, patience_ms: i64) -> bool {
+    fn is_dead(watch: &DeathWatch, patience_ms: i64) -> bool {
         let limit = Timespec { tv_sec: patience_ms / 1000, tv_nsec: patience_ms % 1000 * 1_000_000 };
         poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&limit)).unwrap() == 1
     }
 
-    fn watch(roster: &Roster) -> Watch {
-        Watch::begin(roster.fd().try_clone_to_owned().unwrap()).unwrap()
+    fn watch(roster: &Roster) -> DeathWatch {
+        DeathWatch::begin(roster.fd().try_clone_to_owned().unwrap()).unwrap()
     }
 
     /// A thread that is there until it is let go, and then ends as told.
     fn thread(roster: &Roster, in_order: bool) -> mpsc::Sender<()> {
-        let place = roster.place().unwrap();
+        let place = roster.slot().unwrap();
         let ((go, wait), (here, there)) = (mpsc::channel(), mpsc::channel());
         std::thread::spawn(move || {
             let entered = place.enter().unwrap();
@@ -302,7 +302,7 @@ mod tests {
         let watch = watch(&roster);
         drop(one);
         // One that never comes, and one that comes later.
-        drop(roster.place().unwrap());
+        drop(roster.slot().unwrap());
         assert!(!is_dead(&watch, 50));
     }
 
@@ -310,7 +310,7 @@ mod tests {
     fn a_place_that_is_taken_is_waited_for() {
         let roster = Roster::new().unwrap();
         let dies = thread(&roster, false);
-        let late = roster.place().unwrap();
+        let late = roster.slot().unwrap();
         let watch = watch(&roster);
         drop(dies);
         assert!(!is_dead(&watch, 20), "somebody is to come");
@@ -358,7 +358,7 @@ mod tests {
         let had = list();
         for before in [had, ptr::null_mut()] {
             set_list(before);
-            let entered = roster.place().unwrap().enter().unwrap();
+            let entered = roster.slot().unwrap().enter().unwrap();
             assert_ne!(list(), before);
             drop(entered);
             let after = list();
@@ -370,8 +370,8 @@ mod tests {
     #[test]
     fn it_has_an_end() {
         let roster = Roster::new().unwrap();
-        let places: Vec<Place> = (0..MOST).map(|_| roster.place().unwrap()).collect();
-        assert!(matches!(roster.place(), Err(ArenaError::Full)));
+        let places: Vec<ThreadSlot> = (0..MAX_THREADS).map(|_| roster.slot().unwrap()).collect();
+        assert!(matches!(roster.slot(), Err(ArenaError::Full)));
         drop(places);
     }
 }

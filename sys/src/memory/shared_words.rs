@@ -1,30 +1,30 @@
 //! A part of a file, mapped, as 32-bit words that another process loads and stores as well: doorbells.
 
-use super::{guard, map};
+use super::{map, sigbus};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use weir_session::vfio_user::Access;
+use weir_session::vfio_user::DmaAccess;
 
 const PAGE: u64 = 4096;
 
 /// See the [module](self). All access is atomic.
 #[derive(Debug)]
-pub struct Words {
+pub struct SharedWords {
     base: NonNull<u8>,
     mapped: usize,
     words: NonNull<u32>,
     count: usize,
-    ticket: Option<guard::Ticket>,
+    ticket: Option<sigbus::GuardedMapping>,
 }
 
 // SAFETY: the mapping belongs to the value alone and is valid in every thread; all access is atomic.
-unsafe impl Send for Words {}
+unsafe impl Send for SharedWords {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Words {}
+unsafe impl Sync for SharedWords {}
 
-impl Drop for Words {
+impl Drop for SharedWords {
     fn drop(&mut self) {
         drop(self.ticket.take());
         // SAFETY: `base` and `mapped` are what mmap returned and got; nobody else has pointers into it.
@@ -34,7 +34,7 @@ impl Drop for Words {
     }
 }
 
-impl Words {
+impl SharedWords {
     /// Maps `len` bytes at `offset` of a file, both multiples of 4.
     ///
     /// # Errors
@@ -48,10 +48,10 @@ impl Words {
             return Err(invalid("the file is shorter than the range"));
         }
         let start = offset / PAGE * PAGE;
-        let (base, mapped) = map(file, start, (end - start) as usize, Access::ReadWrite)?;
+        let (base, mapped) = map(file, start, (end - start) as usize, DmaAccess::ReadWrite)?;
         // SAFETY: `offset - start` is less than the mapping's length.
         let words = unsafe { base.add((offset - start) as usize) }.cast();
-        let ticket = guard::watch(base.as_ptr().addr(), mapped);
+        let ticket = sigbus::watch(base.as_ptr().addr(), mapped);
         Ok(Self { base, mapped, words, count: (len / 4) as usize, ticket })
     }
 
@@ -89,13 +89,14 @@ mod tests {
     #[test]
     fn two_mappings_see_the_same_words() {
         let file = memory_file("words", 8192).unwrap();
-        let (a, b) = (Words::map(file.as_fd(), 0, 8192).unwrap(), Words::map(file.as_fd(), 4096 + 8, 16).unwrap());
+        let (a, b) =
+            (SharedWords::map(file.as_fd(), 0, 8192).unwrap(), SharedWords::map(file.as_fd(), 4096 + 8, 16).unwrap());
         a.store(4096 + 12, 7, Ordering::Release);
         assert_eq!((b.load(4, Ordering::Acquire), b.load(0, Ordering::Relaxed)), (7, 0));
         b.store(12, u32::MAX, Ordering::Relaxed);
         assert_eq!(a.load(4096 + 20, Ordering::Relaxed), u32::MAX);
         for (offset, len) in [(2, 4), (0, 0), (0, 6), (u64::MAX - 3, 4), (1 << 40, 4)] {
-            assert!(Words::map(file.as_fd(), offset, len).is_err(), "{offset} {len}");
+            assert!(SharedWords::map(file.as_fd(), offset, len).is_err(), "{offset} {len}");
         }
     }
 
@@ -103,6 +104,6 @@ mod tests {
     #[should_panic(expected = "word at 16")]
     fn what_is_outside_is_not_reached() {
         let file = memory_file("words", 4096).unwrap();
-        Words::map(file.as_fd(), 0, 16).unwrap().load(16, Ordering::Relaxed);
+        SharedWords::map(file.as_fd(), 0, 16).unwrap().load(16, Ordering::Relaxed);
     }
 }

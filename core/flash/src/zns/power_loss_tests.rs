@@ -3,9 +3,9 @@
 use super::tests::{config, step};
 use super::*;
 use crate::preset::Preset;
-use crate::region::{Kept, RegionError, RegionImage};
+use crate::region::{RegionError, RegionImage, RegionWord};
 use crate::rng::Rng;
-use crate::zns::model::{Step, apply};
+use crate::zns::model::{ZoneOp, apply};
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec;
@@ -65,16 +65,16 @@ proptest! {
             let selected = |zones: &Zones| (0..config.zones).filter(|z| zones.get(*z) != before.get(*z)).collect::<Vec<_>>();
             let busy = |zone: u32| under_way.iter().any(|(z, _)| *z == zone);
             // A reset waits for the writes of its zones.
-            if matches!(step, Step::Manage(ZoneAction::Reset, _)) && (0..config.zones).any(busy) {
+            if matches!(step, ZoneOp::Manage(ZoneAction::Reset, _)) && (0..config.zones).any(busy) {
                 continue;
             }
             let answer = apply(&mut zones, step);
             zones.check();
             let changed = selected(&zones);
-            if answer.is_ok() && matches!(step, Step::Write(..) | Step::Append(..)) {
+            if answer.is_ok() && matches!(step, ZoneOp::Write(..) | ZoneOp::Append(..)) {
                 under_way.extend(changed.iter().map(|z| (*z, zones.get(*z).unwrap().wp)));
             }
-            if let (Ok(_), Step::FlushZrwa(_)) = (answer, step) {
+            if let (Ok(_), ZoneOp::FlushZrwa(_)) = (answer, step) {
                 changed.iter().for_each(|z| {
                     acked.insert(*z, zones.get(*z).unwrap().wp);
                 });
@@ -179,14 +179,14 @@ proptest! {
             now.0 += u64::from(raw.1 % 300_000);
             let landed = |drive: &mut ZonedFlash, p: Placed| drive.zones_mut().landed(p.zone, p.wp, false);
             match step(drive.zones(), raw) {
-                Step::Write(start, blocks) => drive.write(now, start, blocks).into_iter().for_each(|p| landed(&mut drive, p)),
-                Step::Append(start, blocks) => drive.append(now, start, blocks).into_iter().for_each(|p| landed(&mut drive, p)),
-                Step::Manage(action, which) => drop(drive.manage(now, action, which)),
-                Step::OpenZrwa(zone) => drop(drive.open_with_zrwa(now, zone)),
-                Step::FlushZrwa(last) => drop(drive.flush_zrwa(now, last)),
-                Step::Extend(zone) => drop(drive.set_extension(now, zone)),
-                Step::Degrade(zone, offline) => drop(drive.degrade(zone, offline)),
-                Step::Read(..) => {}
+                ZoneOp::Write(start, blocks) => drive.write(now, start, blocks).into_iter().for_each(|p| landed(&mut drive, p)),
+                ZoneOp::Append(start, blocks) => drive.append(now, start, blocks).into_iter().for_each(|p| landed(&mut drive, p)),
+                ZoneOp::Manage(action, which) => drop(drive.manage(now, action, which)),
+                ZoneOp::OpenZrwa(zone) => drop(drive.open_with_zrwa(now, zone)),
+                ZoneOp::FlushZrwa(last) => drop(drive.flush_zrwa(now, last)),
+                ZoneOp::Extend(zone) => drop(drive.set_extension(now, zone)),
+                ZoneOp::Degrade(zone, offline) => drop(drive.degrade(zone, offline)),
+                ZoneOp::Read(..) => {}
             }
             drive.check();
             match what % 17 {
@@ -216,10 +216,10 @@ proptest! {
 /// The words are a format: docs/reference/formats.md, "State of zones and chunks".
 #[test]
 fn a_word_is_what_the_table_says() {
-    let kept = Kept { end: 0x1234_5678, state: 0xe, zrwa: false, extended: true, finished: true };
+    let kept = RegionWord { end: 0x1234_5678, state: 0xe, zrwa: false, extended: true, finished: true };
     assert_eq!(kept.word(), 0x0000_060e_1234_5678);
-    assert_eq!(Kept::of(kept.word()), kept);
-    assert_eq!(Kept { zrwa: true, state: 4, end: 8, ..Kept::default() }.word(), 0x0000_0104_0000_0008);
+    assert_eq!(RegionWord::of(kept.word()), kept);
+    assert_eq!(RegionWord { zrwa: true, state: 4, end: 8, ..RegionWord::default() }.word(), 0x0000_0104_0000_0008);
 }
 
 /// A loss of power between the last write's beginning and its end: the zone is not full, unless there is no room for it.

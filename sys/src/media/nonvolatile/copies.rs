@@ -17,7 +17,7 @@ pub(super) const PLACES: usize = 5;
 
 /// See the [module](self).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Places {
+pub(super) struct CopyPlaces {
     /// The generation of each whole copy; 0: there is none, or it is being written.
     generations: [u64; PLACES],
     /// The newest copy that is written, that a sync under way began with, that is durable; 0: none.
@@ -30,7 +30,7 @@ pub(super) struct Places {
     is_of_two: bool,
 }
 
-impl Places {
+impl CopyPlaces {
     /// Of a file with these copies, the newest of which says which one was durable when it was written. `None`: too many of them may be
     /// the one that has to stay; the file is to be made durable first.
     pub(super) fn found(generations: [u64; PLACES], durable: u64) -> Option<Self> {
@@ -143,20 +143,20 @@ mod tests {
     }
 
     /// As [`super::super::Remembered`] finds them.
-    fn open(disk: &mut Disk) -> Places {
+    fn open(disk: &mut Disk) -> CopyPlaces {
         let newest = disk.cached.iter().flatten().max();
         let generations = disk.cached.map(|copy| copy.map_or(0, |c| c.0));
-        Places::found(generations, newest.map_or(0, |c| c.1)).unwrap_or_else(|| {
+        CopyPlaces::found(generations, newest.map_or(0, |c| c.1)).unwrap_or_else(|| {
             disk.syncing = Some([true; PLACES]);
             disk.synced();
-            Places::of_durable(generations)
+            CopyPlaces::of_durable(generations)
         })
     }
 
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct World {
         disk: Disk,
-        places: Places,
+        places: CopyPlaces,
         /// A write under way: its place.
         writing: Option<usize>,
         /// What was written to the end, and what a sync that has ended began with.
@@ -168,7 +168,8 @@ mod tests {
     impl World {
         fn new() -> Self {
             let disk = Disk { cached: [None; PLACES], stored: [const { Vec::new() }; PLACES], syncing: None };
-            let mut world = Self { disk, places: Places::default(), writing: None, written: 0, promised: 0, deaths: 0 };
+            let mut world =
+                Self { disk, places: CopyPlaces::default(), writing: None, written: 0, promised: 0, deaths: 0 };
             for stored in &mut world.disk.stored {
                 stored.push(None);
             }

@@ -7,10 +7,10 @@ use core::sync::atomic::Ordering;
 
 /// Memory in 64-bit words that outlives the process and that others may change at any time. Accesses are atomic; loads take `Relaxed`
 /// or `Acquire`, stores `Relaxed` or `Release`. `at` counts words.
-pub trait Words: fmt::Debug {
+pub trait JournalMemory: fmt::Debug {
     /// How many words there are. Never changes.
     fn count(&self) -> usize;
-    /// Loads a word, one of [`Words::count`].
+    /// Loads a word, one of [`JournalMemory::count`].
     fn load(&self, at: usize, order: Ordering) -> u64;
     /// Stores one.
     fn store(&self, at: usize, value: u64, order: Ordering);
@@ -30,7 +30,7 @@ pub trait Words: fmt::Debug {
 
 macro_rules! shared {
     ($pointer:ident) => {
-        impl<T: Words + ?Sized> Words for $pointer<T> {
+        impl<T: JournalMemory + ?Sized> JournalMemory for $pointer<T> {
             fn count(&self) -> usize {
                 (**self).count()
             }

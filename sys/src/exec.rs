@@ -6,7 +6,7 @@
 //! ```
 //! The process, its children, the signals that it has blocked and those that wait stay what they are; threads besides the calling one end.
 
-use crate::keep::{contents, sealed};
+use crate::keeper_channel::{contents, sealed};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use std::collections::BTreeSet;
 use std::io;

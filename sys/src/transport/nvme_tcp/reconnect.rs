@@ -4,7 +4,7 @@
 //! controller of before is no more, where it says that clearly: a write that it still has could undo a newer one.
 
 use super::association::await_end;
-use super::{Controller, NvmeTcpQueue, Options};
+use super::{ConnectOptions, NvmeTcpQueue, RemoteController};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 use weir_driver::{Io, TransportError};
@@ -14,7 +14,7 @@ const RETRY: Duration = Duration::from_millis(1);
 
 /// What a queue pair must know to go on.
 #[derive(Debug)]
-pub(super) struct Again {
+pub(super) struct Reconnect {
     patience: Duration,
     /// Not answered, by slot.
     pub(super) flying: Vec<Option<Io>>,
@@ -24,7 +24,7 @@ pub(super) struct Again {
 impl NvmeTcpQueue {
     /// From now on a connection that ends is no error: for so long somebody tries to connect again.
     pub fn reconnect_for(&mut self, patience: Duration) {
-        self.again = Some(Box::new(Again { patience, flying: vec![None; self.depth as usize], times: 0 }));
+        self.again = Some(Box::new(Reconnect { patience, flying: vec![None; self.depth as usize], times: 0 }));
     }
 
     /// How often it was connected again.
@@ -56,8 +56,8 @@ impl NvmeTcpQueue {
     }
 
     fn connect_anew(&mut self, flying: &[Option<Io>], deadline: Instant) -> Result<(), TransportError> {
-        let options = Options { queues: 1, spare: false, ..self.dial.options.clone() };
-        let mut controller = Controller::connect(&self.dial.host, self.dial.port, options)?;
+        let options = ConnectOptions { queues: 1, spare: false, ..self.dial.options.clone() };
+        let mut controller = RemoteController::connect(&self.dial.host, self.dial.port, options)?;
         // The controller may have gone with the other side's process between the two connections.
         let made = controller.queue_pair_in(self.class, self.max_io).map_err(|e| match e {
             TransportError::Refused(why) => TransportError::Closed(why),
