@@ -2,7 +2,7 @@
 
 use crate::lexer::blank;
 use crate::tree::Tree;
-use crate::{arrows, circles, links, purity, size, text, tidy};
+use crate::{arrows, circles, links, names, purity, size, text, tidy};
 
 /// `file:line` and message of every finding of one check.
 fn found(check: fn(&Tree) -> Vec<crate::tree::Finding>, files: &[(&str, &str)]) -> Vec<String> {
@@ -208,4 +208,27 @@ fn findings_name_their_check_and_come_in_order() {
     let all = tidy(&Tree::of(&[("b.md", "\t\n"), ("a.md", "[x](y)\n")]));
     let printed: Vec<String> = all.iter().map(ToString::to_string).collect();
     assert_eq!(printed, ["a.md:1: the link y leads nowhere [links]", "b.md:1: a tab [text]"]);
+}
+
+#[test]
+fn a_public_name_in_three_modules_is_found_in_each() {
+    let (a, b) = ("/// A step.\npub struct Step;\n", "pub enum Step<T> { A(T) }\n");
+    let two = [("core/a/src/a.rs", a), ("core/b/src/b.rs", b)];
+    none(names::check, &two);
+    let three = [two[0], two[1], ("sys/src/c.rs", "\npub unsafe trait Step {}\n")];
+    let all = found(names::check, &three);
+    assert_eq!(all.len(), 3, "{all:#?}");
+    assert!(all[0].starts_with("core/a/src/a.rs:2: public type Step: 2 other modules"), "{all:#?}");
+    assert!(all[2].starts_with("sys/src/c.rs:2: "), "{all:#?}");
+    // Not public, not of this name, an associated type, a test, and twice in one module.
+    for text in [
+        "pub(crate) struct Step;\n",
+        "pub struct Steps;\n",
+        "impl X for Y {\n    pub type Step = u8;\n}\n",
+        "// pub struct Step;\n",
+    ] {
+        none(names::check, &[two[0], two[1], ("sys/src/c.rs", text)]);
+    }
+    none(names::check, &[two[0], two[1], ("sys/src/c_tests.rs", "pub struct Step;\n")]);
+    none(names::check, &[two[0], ("core/b/src/b.rs", "pub struct Step;\nmod m {}\npub struct Step;\n")]);
 }
