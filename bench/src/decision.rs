@@ -1,7 +1,7 @@
 //! What one decision of the flash model takes in real time: when a command will be complete, map, collection and timing included.
 //! Commands come by the real clock, and for each 4 KiB are copied from a random place to a random place, as a drive does, so that
 //! the model's tables are as cold as they are there. As in a node the flash hears of a command when it arrives
-//! (`Service::soon`), and decides when its turn has come: after another command's bytes were moved, or, on a drive with nothing else
+//! (`TimingModel::prefetch`), and decides when its turn has come: after another command's bytes were moved, or, on a drive with nothing else
 //! to do, at once.
 
 use crate::figure::{Report, Series, Target};

@@ -1,7 +1,7 @@
 //! `weir reproduce`: figures of papers made again.
 //!
 //! ```text
-//!   Args ─► Subject ─ figure(Clock) ─► Figure ─► table or JSON on standard output, NAME.json and NAME.html in --out
+//!   ReproduceArgs ─► Subject ─ figure(Clock) ─► Figure ─► table or JSON on standard output, NAME.json and NAME.html in --out
 //!                            └── bench: what needs a real clock
 //! ```
 

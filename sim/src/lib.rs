@@ -3,7 +3,7 @@
 //! configuration decide everything that happens.
 //!
 //! ```text
-//!  Job ─▶ Client ─ Event::Submit ─▶ Subsystem ─ Effect::Io ─▶ nothing to move: Event::Done at once
+//!  Job ─▶ SimulatedClient ─ Event::Submit ─▶ Subsystem ─ Effect::Io ─▶ nothing to move: Event::Done at once
 //!           ▲  closed loop or rate     │  ▲                            │
 //!           └──── Host::respond ◀──────┘  └── now = next_deadline ◀────┘
 //! ```

@@ -108,16 +108,16 @@ const fn kind(op: Op) -> RequestKind {
 /// One drive and its clients in virtual time.
 ///
 /// ```
-/// use weir_sim::World;
-/// use weir_controller::Config;
+/// use weir_sim::SimulatedDrive;
+/// use weir_controller::SubsystemConfig;
 /// use weir_units::{Class, Nanos};
 /// use weir_workload::Job;
 ///
-/// let mut config = Config::new("nqn.2026-01.io.weir:sim");
+/// let mut config = SubsystemConfig::new("nqn.2026-01.io.weir:sim");
 /// config.latency = Nanos::from_micros(100);
 /// let jobs = ["name=gold,class=high,qd=128", "name=tin,class=low,bs=8KiB,qd=128"];
 /// let jobs: Vec<Job> = jobs.iter().map(|text| Job::parse(text, &Job::default()).unwrap()).collect();
-/// let mut world = World::new(config, &jobs, 1 << 30, 42).unwrap();
+/// let mut world = SimulatedDrive::new(config, &jobs, 1 << 30, 42).unwrap();
 /// world.run_until(Nanos::from_millis(100));
 /// let ratio = world.bytes(0) as f64 / world.bytes(1) as f64;
 /// assert!((ratio - 4.0).abs() < 0.05, "128 KiB to 32 KiB a round");

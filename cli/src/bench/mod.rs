@@ -1,8 +1,8 @@
 //! `weir bench`: loads a drive and reports what it gave.
 //!
 //! ```text
-//!   Args ─► Run ─► lanes (thread ─ queue pairs ─ Workers) ─► Recorders ─► Report ─► table or JSON
-//!                        └── Progress ──► a line on the terminal
+//!   BenchArgs ─► BenchRun ─► lanes (thread ─ queue pairs ─ Workers) ─► Recorders ─► Report ─► table or JSON
+//!                        └── WorkerProgress ──► a line on the terminal
 //! ```
 //! A local drive and all its jobs share one thread: that is what is measured. Queue pairs of other targets are spread over
 //! as many threads as there are cores beside the first, or over `--cores`; each thread polls all of its queue pairs.

@@ -1,7 +1,7 @@
 //! `weir calibrate`: measures γ, a and p of a drive by load tests and writes the file that plans and admission read.
 //!
 //! ```text
-//!   Args ─► sizes × mixes ─► Ladder (core/plan) ─ depth ─► Tests: bench in real time, or sim in virtual time
+//!   CalibrateArgs ─► sizes × mixes ─► Ladder (core/plan) ─ depth ─► Tests: bench in real time, or sim in virtual time
 //!                               ▲─────────── Test ──────────┘                └► Calibration ─► table, JSON, file
 //! ```
 //! In real time a test runs until three runs had a core and agree (core/plan, `steady`); the median by throughput counts, whole: its

@@ -1,7 +1,7 @@
 //! Nodes as processes of their own, and loads on them: what the reproductions of papers/001 measure.
 //!
 //! ```text
-//!   Processes ─┬─ Node (weir up)             core 0   volumes on a drive, by vhost-user
+//!   Processes ─┬─ NodeProcess (weir up)      core 0   volumes on a drive, by vhost-user
 //!              ├─ Qemu (qemu-storage-daemon) core 0   a file in memory
 //!              └─ weir bench, or a thread that asks   the last core
 //! ```

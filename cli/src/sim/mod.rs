@@ -1,7 +1,7 @@
 //! `weir sim`: a drive and its tenants in virtual time.
 //!
 //! ```text
-//!   Args ─► Document (file, --trace, --seed, --series) ─ --set ─► a Scenario for each drive of each combination ─► Outcome ─► Report
+//!   SimArgs ─► Document (file, --trace, --seed, --series) ─ --set ─► a Scenario for each drive of each combination ─► SimulationResult ─► Report
 //!                                                        all are read before the first one runs
 //! ```
 //! Nothing is printed before everything has succeeded; the same file and seed print the same JSON and CSV, byte for byte.

@@ -27,7 +27,7 @@ pub enum Cost {
     Bytes,
     /// One like another: 4 KiB each.
     Commands,
-    /// What the drive's inside will spend on it ([`Service::cost`](crate::Service::cost)), 4 KiB at the least; as `Bytes` where
+    /// What the drive's inside will spend on it ([`TimingModel::cost`](crate::TimingModel::cost)), 4 KiB at the least; as `Bytes` where
     /// the drive has none.
     DeviceTime,
 }

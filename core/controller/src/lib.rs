@@ -30,16 +30,16 @@
 //! #     fn write_data(&mut self, _: Owner, _: &DataPointer, _: u32, _: &[u8]) -> Result<(), Status> { Ok(()) }
 //! # }
 //! # let (mut door, now) = (Door, Nanos(0));
-//! let mut config = Config::new("nqn.2026-01.io.weir:ssd0");
+//! let mut config = SubsystemConfig::new("nqn.2026-01.io.weir:ssd0");
 //! config.namespaces.push(NamespaceConfig { nsid: 1, start: 0, size: 1 << 30, block_size: 4096, uuid: [1; 16] });
 //! config.tenants.push(TenantConfig::new("gold", Class::High));
 //! let mut drive = Subsystem::new(config, now).unwrap();
 //! let mut effects = Effects::new(256);
 //!
 //! let owner = Owner(0);
-//! let front = drive.attach(now, Attach { tenant: 0, owner, model: Model::Front, host: "gold-0".into() }).unwrap();
+//! let front = drive.attach(now, Attach { tenant: 0, owner, model: TransportModel::Front, host: "gold-0".into() }).unwrap();
 //! let queue = drive.add_message_queue(front, 128, None, owner).unwrap();
-//! let request = Request { op: Op::Read, nsid: 1, offset: 8192, len: 4096, fua: false };
+//! let request = BlockRequest { op: Op::Read, nsid: 1, offset: 8192, len: 4096, fua: false };
 //! drive.apply(now, Event::Submit { queue, request, tag: Tag(7) }, &mut door, &mut effects);
 //! drive.apply(now, Event::Run, &mut door, &mut effects);
 //! let slots: Vec<SlotId> = effects.drain().map(|e| match e {
@@ -60,7 +60,7 @@
 //! | Room | States | Operations |
 //! |---|---|---|
 //! | `queues` | submission and completion queues, a waiting `Command`, interrupts held back | queues come and go; what doors ask |
-//! | `io` | `Slots`, `Starting` (a command that has left its queue), `Plan`, `Timing` | arrival, fetch, `start`, completion, abort |
+//! | `io` | `Slots`, `Starting` (a command that has left its queue), `CommandPlan`, `OwnTiming` | arrival, fetch, `start`, completion, abort |
 //! | `io/slow_path` | reservations and unreadable blocks, commands that wait for others | fused pairs, copies, restricted namespaces |
 //! | `namespace` | `NamespaceTable`: namespaces, allocator, jobs, access | attachment |
 //! | `reservation`, `zns`, `vendor`, `tenant` | a state machine each | their commands; limits of tenants |

@@ -1,7 +1,7 @@
 //! Where a command's bytes are in host memory: physical region pages (base 2.0, 4.1.1) and scatter gather lists (4.1.2).
 //!
 //! ```text
-//!  DataPointer, offset, len ──▶ Walk ──next(read)──▶ Piece, Piece, ... of exactly `len` bytes, or the status that the standard has
+//!  DataPointer, offset, len ──▶ Walk ──next(read)──▶ DataPiece, DataPiece, ... of exactly `len` bytes, or the status that the standard has
 //! ```
 //! A [`Walk`] reads each entry of a list once and uses what it has read, so a host that changes a list meanwhile sends its own
 //! bytes astray and nobody else's: whoever copies checks every address that comes out. A walk ends: each list page of PRPs

@@ -6,7 +6,7 @@
 //! [`QueuePair`] on top of them:
 //!
 //! ```text
-//!   weir bench ──► QueuePair ──┬─ node::local                 nvme::{Admin, Rings}        memory and doorbells
+//!   weir bench ──► QueuePair ──┬─ node::local                 nvme::{Admin, QueuePairRings}  memory and doorbells
 //!                              ├─ sys::transport::vfio_user   vfio_user, then nvme        memory and doorbells of a socket
 //!                              ├─ sys::transport::nvme_tcp    nvme_tcp (initiator)        one connection
 //!                              └─ sys::transport::vhost_user  vhost_user (front end)      a ring in shared memory

@@ -6,7 +6,7 @@
 //! with the time at which it is complete. Nothing is called back.
 //!
 //! ```text
-//!  Config ──> Flash ── submit(now, op, lpn, units) ──> when it is complete
+//!  FlashDriveConfig ──> Flash ── submit(now, op, lpn, units) ──> when it is complete
 //!             ├ Host      firmware and link: fetch, deliver
 //!             ├ Buffer    writes on their way (FlushPolicy), and what stays there (Cache)
 //!             ├ ftl       page map, collection, wear (VictimPolicy, WearPolicy, Separation), map cache, pseudo-SLC
@@ -15,7 +15,7 @@
 //!             └ Mapped    the controller's memory, where it outlives the process
 //!
 //!  Geometry ── checked ──> Shape        channels, dies, planes, blocks, pages, 4 KiB units
-//!  Timing, Variability ──> Array
+//!  FlashTiming, Variability ──> Array
 //!  (a Preset has all)      ├ Scheduler  where channels are arbitrated when they are free: events, and ends that are a When
 //!                          ├ Lun        a plane or die: one operation after the other, and what may still be suspended
 //!                          ├ Calendar   a channel: disjoint intervals, holes are filled

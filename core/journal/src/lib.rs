@@ -6,12 +6,12 @@
 //! sections 4.2 to 4.4, Algorithms 1 and 2. Depends on `weir-spec` for the indices of packed rings; the memory is the port [`JournalMemory`].
 //!
 //! ```text
-//!   Region ─ header: magic, version, length, shape
-//!          ├ queue 0: [merge word][used word][start word] entries ...
-//!          └ queue 1: ...
-//!   Region::ring ─► Found::Fresh ──begin──► RingJournal    take ─► done ─► published         (a virtqueue)
-//!                └► Found::Left ──recover─► RingJournal + Recovered
-//!   Region::nvme ─► NvmeFound, the same ──► NvmeJournal    take ─► (decide) ─► done ─► posted (a submission queue)
+//!   JournalRegion ─ header: magic, version, length, shape
+//!                 ├ queue 0: [merge word][used word][start word] entries ...
+//!                 └ queue 1: ...
+//!   JournalRegion::ring ─► FoundRing::Fresh ──begin──► RingJournal    take ─► done ─► published         (a virtqueue)
+//!                          └► FoundRing::Left ──recover─► RingJournal + RecoveredRing
+//!   JournalRegion::nvme ─► FoundNvme, the same ──► NvmeJournal    take ─► (decide) ─► done ─► posted (a submission queue)
 //! ```
 //!
 //! **The merge.** A request's head, the index up to which requests have been taken and the state START lie in one 64-bit

@@ -1,7 +1,7 @@
 //! Measuring a drive: which depth to test next, and what the tests say: γ, a and p.
 //!
 //! ```text
-//!  Ladder ─ next_depth() ─▶ a load test at that depth ─ record(Test) ─▶ … ─▶ Point: γ at the knee, a at depth 1, p = γ·a
+//!  Ladder ─ next_depth() ─▶ a load test at that depth ─ record(Test) ─▶ … ─▶ LoadCurve: γ at the knee, a at depth 1, p = γ·a
 //!   1 2 4 8 … until two depths in a row bring nothing; then the depth asked for; then between the last two for the knee
 //! ```
 //! Source: the paper on quality of service for NVMe, IV.B: γ and a/p "by running a simple multi-client benchmark". p follows from

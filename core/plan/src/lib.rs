@@ -7,9 +7,9 @@
 //! the workload's words for requests; it runs none of them, and knows no time but the seconds that it computes.
 //!
 //! ```text
-//!  Drive (fixed, or measured points) ─┐
+//!  DriveModel (fixed, or measured)  ─┐
 //!  Setting (mechanism, weights, cost) ─┼─▶ fluid::shares ─▶ Flow ─▶ latency ─▶ Forecast: Expected per tenant
-//!  Tenant[] (class, weight, demand)  ─┘    commands/s, rounds/s      mean, p50, p99, p999
+//!  PlanTenant[] (class, weight, demand) ─┘    commands/s, rounds/s      mean, p50, p99, p999
 //! ```
 //! **Fluid.** Every round of the arbiter gives a class its weight or quantum; who asks for less leaves the rest to the others. So
 //! the rates are those of the highest number of rounds a second that the drive can carry: a weighted max-min, found by bisection.

@@ -1,7 +1,7 @@
 //! Mixes of reads and writes between those that were measured.
 //!
 //! ```text
-//!  measured mixes ─▶ at a depth: writes a second, latencies of reads, of writes ─▶ rates at which they fit together ─▶ Point
+//!  measured mixes ─▶ at a depth: writes a second, latencies of reads, of writes ─▶ rates at which they fit together ─▶ LoadCurve
 //! ```
 //! Between two mixes a line is wrong by a third: the first few writes of a hundred cost reads most. What reads wait for is programs and
 //! collection, so their latency goes with the writes a second that the drive is given, and not with the mix. A read either meets such work

@@ -2,9 +2,9 @@
 //! figures of one drive can be.
 //!
 //! ```text
-//!   run ─▶ Runs: had a core? ─▶ three or more that agree ─▶ Verdict::Take(the median)
-//!            │ no: does not count        │ no: again, nine in all ─▶ Verdict::Refuse
-//!   Point ─▶ doubt: p over what was outstanding, less latency at more depth, less throughput, more bytes in less time
+//!   run ─▶ Runs: had a core? ─▶ three or more that agree ─▶ SteadyVerdict::Take(the median)
+//!            │ no: does not count        │ no: again, nine in all ─▶ SteadyVerdict::Refuse
+//!   LoadCurve ─▶ doubt: p over what was outstanding, less latency at more depth, less throughput, more bytes in less time
 //! ```
 
 use crate::calibrate::{LoadCurve, Test};

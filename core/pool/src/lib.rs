@@ -5,7 +5,7 @@
 //! drives alone. Depends on nothing.
 //!
 //! ```text
-//!  Request ─► Pool::apply ─► Effect::{Read, Write, Flush, Unmap} ─► the caller does it ─► Event::Done ─► … ─► Effect::Finished
+//!  PoolRequest ─► Pool::apply ─► PoolEffect::{Read, Write, Flush, Unmap} ─► the caller does it ─► PoolEvent::Done ─► … ─► PoolEffect::Finished
 //!
 //!  a drive   │ metadata: two copies in turns of 64 KiB │ chunk │ chunk │ chunk │ …
 //!  a copy    │ entry 0: all there is │ entry 1: what changed │ entry 2 │ …          blocks of 4 KiB, each with a CRC32C

@@ -1,7 +1,7 @@
 //! What a flash drive delivers, measured in the simulator before it is planned with.
 //!
 //! ```text
-//!   sizes × mixes ─▶ a closed loop at every depth ─▶ Point ─▶ Drive
+//!   sizes × mixes ─▶ a closed loop at every depth ─▶ LoadCurve ─▶ DriveModel
 //! ```
 
 pub(crate) use super::parallel::in_parallel;

@@ -1,8 +1,8 @@
 //! The figures and numbers of published papers, made again with Weir's own engine: what `weir reproduce NAME` prints.
 //!
 //! ```text
-//!  Subject ── figure(&mut dyn Live) ──▶ Figure: rows (label, paper, ours, verdict) and curves ──▶ table, JSON, HTML with SVG
-//!                        └ Live: what only a real clock can tell (Subject::clock); everything else is virtual time
+//!  Subject ── figure(&mut dyn LiveMeasurements) ──▶ Figure: rows (label, paper, ours, verdict) and curves ──▶ table, JSON, HTML with SVG
+//!                        └ LiveMeasurements: what only a real clock can tell (Subject::clock); everything else is virtual time
 //! ```
 //! A row has a number of the paper only where the paper's text prints it; the sentence is quoted. Every other row is held to
 //! a relation that the text states (an order, a bound, a trend), or is told only. Points of plots that survive as captions

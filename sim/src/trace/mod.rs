@@ -1,7 +1,7 @@
 //! Traces: files of requests, read a line at a time and never held as a whole.
 //!
 //! ```text
-//!  file ─ Reader (lines, numbers them) ─ Parser (fio, blkparse, MSR, CSV) ─▶ Record ─ Replay (time, place, pieces) ─▶ Draw
+//!  file ─ Reader (lines, numbers them) ─ Parser (fio, blkparse, MSR, CSV) ─▶ TraceRecord ─ Replay (time, place, pieces) ─▶ Draw
 //! ```
 //! Formats, as `docs/guides/simulate.md` documents them: fio iolog version 2 and 3, blkparse's default text, the CSV of the MSR
 //! Cambridge traces, and a CSV of our own with a header. A line that does not parse ends the run with its file and number.

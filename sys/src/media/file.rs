@@ -1,7 +1,7 @@
 //! A drive in a file or on a block device, through the reactor.
 //!
 //! ```text
-//!   start(Request) ──► FileOp ──► reactor ──► FileDone ──► ready ──┬─► Finished
+//!   start(FileRequest) ──► FileOp ──► reactor ──► FileDone ──► ready ──┬─► Finished
 //!        │                ▲                                        │
 //!        └─ refused:      └──── the rest of a short transfer, ◄────┘
 //!           Finished            or the next way to write zeroes

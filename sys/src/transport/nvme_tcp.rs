@@ -1,7 +1,7 @@
 //! NVMe/TCP as a host: sockets under the machines of `weir_driver::nvme_tcp`.
 //!
 //! ```text
-//!   Controller::connect ─► admin Link: BringUp … keep alive          (shared by the queue pairs, served in their polls)
+//!   RemoteController::connect ─► admin Link: BringUp … keep alive          (shared by the queue pairs, served in their polls)
 //!            └─ queue_pairs ─► NvmeTcpQueue: Link + Slots            one connection each; polls, never blocks
 //!   discover ─► admin Link: BringUp, Discovery
 //! ```

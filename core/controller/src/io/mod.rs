@@ -67,7 +67,7 @@ impl Subsystem {
             self.put_words(q, sqe);
         }
         if self.timing.0.is_some() {
-            self.soon(command.nsid, command.slba);
+            self.prefetch(command.nsid, command.slba);
         }
         self.arrive(q, command, host);
     }
@@ -77,12 +77,12 @@ impl Subsystem {
     pub fn expect(&self, nsid: u32, offset: u64) {
         if self.timing.0.is_some() {
             let shift = self.namespaces.active(nsid).map_or(9, |ns| ns.shift);
-            self.soon(nsid, offset >> shift);
+            self.prefetch(nsid, offset >> shift);
         }
     }
 
     /// Tells the inside where a command that has arrived will go, if it is one with a place.
-    fn soon(&self, nsid: u32, slba: u64) {
+    fn prefetch(&self, nsid: u32, slba: u64) {
         let offset = self.namespaces.active(nsid).ok().and_then(|ns| ns.locate(slba, 1));
         if let (Some(inside), Some(offset)) = (&self.timing.0, offset) {
             inside.prefetch(offset);
@@ -106,7 +106,7 @@ impl Subsystem {
         let shift = self.namespaces.active(request.nsid).map_or(9, |ns| ns.shift);
         let command = Command::from_request(request, shift, tag);
         if self.timing.0.is_some() {
-            self.soon(command.nsid, command.slba);
+            self.prefetch(command.nsid, command.slba);
         }
         self.arrive(q, command, host);
     }

@@ -1,7 +1,7 @@
 //! Bring-up and ring queue pairs of a memory-model NVMe controller (NVMe base 2.0, 3.3.1 and 3.5.1), over a [`Port`].
 //!
 //! ```text
-//!   Plan ──► BringUp::poll ──► Ready { identity, Rings… } ──► IoQueue::{submit, poll}
+//!   ControllerPlan ──► BringUp::poll ──► EnabledController { identity, Rings… } ──► IoQueue::{submit, poll}
 //!               │                                                 │
 //!               └────── Port: registers, doorbells, memory ───────┘
 //! ```

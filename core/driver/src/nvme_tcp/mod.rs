@@ -4,7 +4,7 @@
 //!   submit() ─► commands by CID ─► segments() ─► socket        [`HostConnection`]: one queue pair, capsules and data
 //!   completions ◄── receive(), filled() ◄─────── socket
 //!
-//!   ask() ──► Ask::Command ─► Connection of the admin queue    [`BringUp`]: from Connect to an enabled controller
+//!   ask() ──► Ask::Command ─► HostConnection of the admin queue    [`BringUp`]: from Connect to an enabled controller
 //!   answer() ◄── completion and its data
 //!
 //!   association::ask() ─► Connect ─► association::read()       whether an association of before has ended

@@ -2,7 +2,7 @@
 //! device up, and the driver's side of a virtqueue, split or packed (Virtio 1.2; vhost-user as documented with QEMU 9).
 //!
 //! ```text
-//!   Hello ──Outgoing──► socket ──reply──► Hello ──► Negotiated ──► Layout ──► setup() ──Outgoing──► socket
+//!   Hello ──Outgoing──► socket ──reply──► Hello ──► Negotiated ──► QueueLayout ──► setup() ──Outgoing──► socket
 //!                                                                     │
 //!                                                                     └──► FrontQueue: start, submit, publish, reap
 //! ```

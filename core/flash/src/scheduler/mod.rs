@@ -6,7 +6,7 @@
 //! for it has a [`When`].
 //!
 //! ```text
-//! submit ─ arrives ─> Target: reads, others ──want──> Bus ─ grant: Arbitration ─> command, data in, data out
+//! submit ─ arrives ─> ArrayTarget: reads, others ──want──> Bus ─ grant: Arbitration ─> command, data in, data out
 //!                        ^                                                            │
 //!                        └──── array works: Event::Array ──── Event::Bus: it is free ─┘
 //! ```

@@ -1,7 +1,7 @@
 //! Which weights keep every tenant's promise, and whether any do.
 //!
 //! ```text
-//!  TenantPlan[] ─▶ balance by the model ─▶ smallest shares ─▶ simulation ─ kept, with a margin, by every seed ─▶ Answer
+//!  TenantPlan[] ─▶ balance by the model ─▶ smallest shares ─▶ simulation ─ kept, with a margin, by every seed ─▶ PlannedShares
 //!                        ▲                                       │ missed
 //!                        └───── what the model was off by ◀──────┘        at last: balance by simulation itself, and
 //!                                                                           from the best, one number after the other

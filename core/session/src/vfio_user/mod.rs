@@ -4,11 +4,11 @@
 //! controller itself. Pure: the caller moves the socket's bytes, owns the descriptors, maps the memory and has the controller.
 //!
 //! ```text
-//!   socket ──► Inbox ──Message──► Device::message ──Action──► the door (reply, write a register, take an eventfd, reset)
+//!   socket ──► Inbox ──Message──► VfioUserDevice::message ──Action──► the door (reply, write a register, take an eventfd, reset)
 //!                                   │ owns     ▲
 //!                 ┌─────────────────┼──────────┴── Port: registers to be read, the memory buffer, DMA regions to be mapped
 //!                 ▼                 ▼
-//!           ConfigSpace           Msix ◄── Device::fire(vector) when completions were posted ── Subsystem
+//!           ConfigSpace           Msix ◄── VfioUserDevice::fire(vector) when completions were posted ── Subsystem
 //!      (BARs, PM, PCIe, FLR)  (table, masks, pending)
 //! ```
 //! BAR 0 is 64 KiB: the controller's registers, from [`DOORBELLS`] on the doorbells (which a client may map where the server

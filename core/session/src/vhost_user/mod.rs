@@ -4,10 +4,10 @@
 //! virtqueues. Pure: the caller moves bytes of the socket, owns the descriptors and maps the memory.
 //!
 //! ```text
-//!   socket ──► Inbox ──Message──► Device::message ──Action──► the door (reply, watch, signal, start, stop)
+//!   socket ──► Inbox ──Message──► VhostUserDevice::message ──Action──► the door (reply, watch, signal, start, stop)
 //!                                    │ owns
 //!                                    ▼
-//!   guest memory ◄──Memory──► Queue: Ring (split | packed) ─Chain─► request ──Taken──► the door ──► Subsystem
+//!   guest memory ◄──Memory──► Virtqueue: Ring (split | packed) ─Chain─► request ──DriveCommand──► the door ──► Subsystem
 //!                          journal ◄──┤ Track: taken, done, published                         │
 //!                        dirty log ◄──┤ Logging: what was written                              │
 //!                                    └────────── complete(tag, status), publish ◄───────────┘

@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    /// As [`super::super::Remembered`] finds them.
+    /// As [`super::super::NonvolatileFile`] finds them.
     fn open(disk: &mut Disk) -> CopyPlaces {
         let newest = disk.cached.iter().flatten().max();
         let generations = disk.cached.map(|copy| copy.map_or(0, |c| c.0));

@@ -3,7 +3,7 @@
 //! not) and every store, and the next one again.
 //!
 //! ```text
-//!   guest + front end ──front()──► Replay ──line──► Device, rings, journal (the production code)
+//!   guest + front end ──front()──► Replay ──line──► VhostUserDevice, rings, journal (the production code)
 //!                     ◄─heard──── Replay ◄─back()── answers             killed anywhere ─► a new one, again()
 //! ```
 //! The oracle is the guest's, as in `crash`: every request once, the bytes it must have; and the front end hears what it would
