@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use weir_workload::{Histogram, Rng};
+use weir_workload::{Histogram, Xoshiro256};
 
 /// Bytes of a request: common header, command.
 const REQUEST: usize = 72;
@@ -48,7 +48,7 @@ pub struct Store(Vec<u8>);
 impl Store {
     /// Written full, so that every page is there.
     pub fn new(bytes: u64) -> Self {
-        let mut rng = Rng::new(2);
+        let mut rng = Xoshiro256::new(2);
         let mut store = vec![0u8; bytes as usize];
         for page in store.chunks_mut(PAGE) {
             page.fill(rng.next_u64() as u8 | 1);
@@ -87,7 +87,7 @@ fn serve(
     stop: &AtomicBool,
 ) -> Result<(), BenchError> {
     weir_sys::sched::pin(core)?;
-    let mut rng = Rng::new(3);
+    let mut rng = Xoshiro256::new(3);
     let places = (store.0.len() / bytes) as u64;
     let header = [0u8; HEADER];
     let mut requests = vec![0u8; REQUEST * PARTS / 2];

@@ -6,7 +6,7 @@
 
 use crate::figure::{Report, Series, Target};
 use crate::{BenchError, Setup, failed, flash};
-use weir_flash::{Flash, FlashOp, Precondition, Rng};
+use weir_flash::{Flash, FlashOp, Precondition, SplitMix64};
 use weir_sys::{reactor, sched};
 use weir_units::Nanos;
 use weir_workload::Histogram;
@@ -59,7 +59,7 @@ fn on_the_core(setup: &Setup, report: &mut Report) -> Result<(), BenchError> {
     weir_sys::prefetch::on_huge_pages(model.page_map());
     model.precondition(Precondition::Steady);
     let mut memory = vec![1u8; MEMORY];
-    let mut rng = Rng::new(11);
+    let mut rng = SplitMix64::new(11);
     let mut found = [const { [const { Series::EMPTY }; 3] }; 2];
     let mut amplification = Series::EMPTY;
     for _ in 0..setup.rounds {
@@ -84,7 +84,7 @@ fn on_the_core(setup: &Setup, report: &mut Report) -> Result<(), BenchError> {
 
 /// Nanoseconds of each decision, two readings of the clock included; `between`: another command's bytes are moved after a
 /// command has arrived, and not before.
-fn round(model: &mut Flash, memory: &mut [u8], rng: &mut Rng, (time, between): (Nanos, bool)) -> Histogram {
+fn round(model: &mut Flash, memory: &mut [u8], rng: &mut SplitMix64, (time, between): (Nanos, bool)) -> Histogram {
     let mut found = Histogram::new();
     let units = u64::from(model.units());
     let start = reactor::now();
@@ -138,7 +138,7 @@ mod tests {
         let mut model = Flash::new(&config, Nanos(0)).unwrap();
         let mut memory = vec![1u8; 4 * BLOCK];
         for (between, n) in [(true, 100), (false, 200)] {
-            let found = round(&mut model, &mut memory, &mut Rng::new(1), (Nanos(100 * GAP), between));
+            let found = round(&mut model, &mut memory, &mut SplitMix64::new(1), (Nanos(100 * GAP), between));
             let stats = model.stats();
             assert_eq!((found.count(), stats.host_reads + stats.host_writes), (100, n));
         }

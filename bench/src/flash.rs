@@ -7,7 +7,7 @@ use std::time::Instant;
 use weir_arbiter::{Arbiter, ArbiterSettings, Mechanism, QueueKey};
 use weir_flash::{
     Arbitration, BufferConfig, CellType, Firmware, Flash, FlashDriveConfig, FlashOp, FlashTiming, FtlConfig, Geometry,
-    HostTiming, OperationUnit, Order, Overheads, PageMap, Precondition, Registers, Rng, Separate, Suspend, UNIT,
+    HostTiming, OperationUnit, Order, Overheads, PageMap, Precondition, Registers, Separate, SplitMix64, Suspend, UNIT,
     Variability, Wire, uniform,
 };
 use weir_units::{Bytes, Class, Nanos};
@@ -70,7 +70,7 @@ const WAITING: usize = 32;
 /// Random 4 KiB, half of them reads, always as many in flight and as many waiting; the arbiter says whose is next.
 pub struct Loop {
     slots: Slots,
-    rng: Rng,
+    rng: SplitMix64,
     arbiter: Arbiter,
     keys: Vec<QueueKey>,
     /// By queue: its commands, and which is the head.
@@ -127,7 +127,7 @@ impl Loop {
     pub fn new(mechanism: Mechanism) -> Self {
         let settings = ArbiterSettings::new(mechanism);
         let mut arbiter = Arbiter::new(settings);
-        let mut rng = Rng::new(7);
+        let mut rng = SplitMix64::new(7);
         let keys = Class::WEIGHTED.into_iter().map(|class| {
             let tenant = arbiter.add_tenant(1);
             let group = arbiter.add_group(tenant, settings);
@@ -254,7 +254,7 @@ fn detector(setup: &Setup) -> Series {
     let mut series = Series::default();
     let Some(mut policy) = Separate::Frequency.build(units) else { return series };
     let mut time = |tell: bool| {
-        let mut rng = Rng::new(3);
+        let mut rng = SplitMix64::new(3);
         let (begin, mut writes, mut hot) = (Instant::now(), 0u64, 0u64);
         while begin.elapsed().as_secs_f64() < setup.seconds() / 2.0 {
             for _ in 0..STRIDE {

@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use weir_arbiter::Mechanism;
-use weir_flash::{Flash, Precondition, Rng};
+use weir_flash::{Flash, Precondition, SplitMix64};
 use weir_units::Nanos;
 
 /// Ratios by their names.
@@ -64,7 +64,7 @@ const REFERENCE: u64 = 400_000;
 /// What stands for the machine where nothing plain does the same: a queue of requests as a program would have it that does not care,
 /// an ordered map of boxes. Nanoseconds of this thread's own time a request.
 fn reference() -> f64 {
-    let mut rng = Rng::new(3);
+    let mut rng = SplitMix64::new(3);
     let mut map: BTreeMap<u64, Box<[u64; 8]>> = (0..128).map(|_| (rng.next_u64(), Box::new([0; 8]))).collect();
     let begun = cpu_time();
     for i in 0..REFERENCE {

@@ -3,7 +3,7 @@
 use crate::flash::DEPTH;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
-use weir_flash::{FlashDriveConfig, Rng, Shuffle};
+use weir_flash::{FlashDriveConfig, Shuffle, SplitMix64};
 
 type Time = u64;
 
@@ -101,7 +101,7 @@ pub struct Naive {
     units: u32,
     start: u32,
     times: [Time; 4],
-    rng: Rng,
+    rng: SplitMix64,
     completed: u64,
     written: u64,
     programmed: u64,
@@ -134,7 +134,7 @@ impl Naive {
                 config.timing.erase.0,
                 config.timing.channel.time(4096).0,
             ],
-            rng: Rng::new(7),
+            rng: SplitMix64::new(7),
             completed: 0,
             written: 0,
             programmed: 0,

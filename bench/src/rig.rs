@@ -12,7 +12,7 @@ use weir_spec::nvme::register::Doorbell;
 use weir_spec::nvme::{Cqe, IoOpcode, Sqe, Status};
 use weir_sys::memory::JournalWords;
 use weir_units::{Class, Nanos};
-use weir_workload::Rng;
+use weir_workload::Xoshiro256;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Requests in flight, over all queues.
@@ -212,7 +212,7 @@ impl Rig {
 
     /// Keeps all queues full until `commands` are done; nanoseconds of this thread's own time a command.
     pub fn measure(&mut self, commands: u64) -> f64 {
-        let mut rng = Rng::new(1);
+        let mut rng = Xoshiro256::new(1);
         // As the driver makes them: in words, not in narrow pieces that are read wide at once.
         let mut entry = Sqe { opcode: IoOpcode::READ.0, nsid: 1.into(), ..Sqe::default() }.words();
         let first = entry[0];

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use weir_session::memory::{Memory, MemoryFault};
 use weir_session::vhost_user::{GuestRegion, Map};
 use weir_sys::memory::{GuestMemory, memory_file};
-use weir_workload::{Histogram, Rng};
+use weir_workload::{Histogram, Xoshiro256};
 
 /// Entries of the rings; more than are ever in flight.
 const ENTRIES: u64 = 256;
@@ -100,7 +100,7 @@ fn ask(memory: GuestMemory, places: u64, load: Load, time: Duration, core: usize
     weir_sys::sched::pin(core)?;
     let fault = |e: MemoryFault| failed("the bare client", e);
     let doorbell = memory.window(DOORBELL, 8).map_err(fault)?;
-    let mut rng = Rng::new(5);
+    let mut rng = Xoshiro256::new(5);
     let mut free: Vec<u64> = (0..load.depth).collect();
     let mut sent = vec![Instant::now(); load.depth as usize];
     let mut latency = Histogram::new();

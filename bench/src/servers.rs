@@ -473,7 +473,7 @@ fn fill_file(path: &Path, bytes: u64) -> Result<(), BenchError> {
     use std::io::Write;
     let mut file = std::fs::File::create(path).map_err(|e| failed(path.display(), e))?;
     let mut piece = vec![0u8; 1 << 20];
-    let mut rng = weir_workload::Rng::new(1);
+    let mut rng = weir_workload::Xoshiro256::new(1);
     for word in piece.chunks_exact_mut(8) {
         word.copy_from_slice(&rng.next_u64().to_le_bytes());
     }

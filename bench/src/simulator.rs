@@ -14,7 +14,7 @@ use crate::{BenchError, Setup, failed};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::path::Path;
-use weir_flash::{Rng, Stats};
+use weir_flash::{SplitMix64, Stats};
 use weir_node::config::Document;
 use weir_node::flash::FlashService;
 use weir_sim::{Scenario, SimulatedDrive};
@@ -75,7 +75,7 @@ struct Bare {
     events: BinaryHeap<Reverse<(u64, u32)>>,
     /// By request in flight: events to come.
     left: [u64; DEPTH as usize],
-    rng: Rng,
+    rng: SplitMix64,
     /// Where the next write goes, and the next unit that collection moves.
     next: usize,
     victim: usize,
@@ -96,7 +96,7 @@ impl Bare {
             inverse,
             events: (0..DEPTH).map(|id| Reverse((u64::from(id), id))).collect(),
             left: [1; DEPTH as usize],
-            rng: Rng::new(7),
+            rng: SplitMix64::new(7),
             next: 0,
             victim: units as usize / 2,
             owed: (0, 0),

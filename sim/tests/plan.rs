@@ -8,7 +8,7 @@ use weir_sim::Scenario;
 use weir_sim::accuracy::{Cell, CellPair, Predictor, cells};
 use weir_sim::plan::campaign::{Tally, trial};
 use weir_sim::plan::{AnswerSource, Effort, Figures, PlanFile, Planned};
-use weir_workload::Rng;
+use weir_workload::Xoshiro256;
 
 fn example(name: &str) -> Document {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/examples").join(format!("{name}.plan.toml"));
@@ -94,7 +94,7 @@ fn calibrated(device: &str) -> Calibration {
 }
 
 /// Tables of two or three tenants, whose promises lie around what a drive of that calibration may give them.
-fn tenants_of(rng: &mut Rng, gamma: f64) -> String {
+fn tenants_of(rng: &mut Xoshiro256, gamma: f64) -> String {
     let count = 2 + rng.below(2);
     let mut one_of = |of: &[&'static str]| of[rng.below(of.len() as u64) as usize];
     let drawn = (0..count).map(|i| {
@@ -161,7 +161,7 @@ fn plan_and_admission_never_contradict_each_other() {
         let calibration = calibrated(device);
         let file = folder.join(format!("{number}.toml"));
         std::fs::write(&file, calibration.to_toml()).unwrap();
-        let mut rng = Rng::new(number as u64 + 1);
+        let mut rng = Xoshiro256::new(number as u64 + 1);
         for question in 0..40 {
             let tenants = tenants_of(&mut rng, calibration.points[0].gamma());
             let mechanism = if question % 2 == 0 { "drr" } else { "wrr" };
@@ -340,7 +340,7 @@ fn a_full_search_refuses_nothing_that_some_weights_keep() {
     let mut found = 0;
     const CASES: u64 = 12;
     for number in 0..CASES {
-        let mut rng = Rng::new(number + 1);
+        let mut rng = Xoshiro256::new(number + 1);
         let mut one_of = |of: &[&'static str]| of[rng.below(of.len() as u64) as usize];
         let loops = ["high", "medium", "low"].map(|class| Loop {
             class,

@@ -6,7 +6,7 @@ use weir_node::config::profile::resized;
 use weir_node::config::{DeviceConfig, Profile};
 use weir_sim::reproduce::flash_loop;
 use weir_units::Nanos;
-use weir_workload::Rng;
+use weir_workload::Xoshiro256;
 
 const WRITE: FlashOp = FlashOp::Write { fua: false };
 
@@ -19,7 +19,7 @@ fn whole(drive: &str) -> FlashDriveConfig {
 fn random(config: &FlashDriveConfig, state: Precondition, op: FlashOp, depth: u32, counts: (u64, u64)) -> f64 {
     let mut flash = Flash::new(config, Nanos(0)).unwrap();
     flash.precondition(state);
-    let (units, mut rng) = (u64::from(flash.units()), Rng::new(1));
+    let (units, mut rng) = (u64::from(flash.units()), Xoshiro256::new(1));
     flash_loop(&mut flash, Nanos(0), (depth, Nanos(0)), counts, || (op, rng.below(units) as u32, 1)).iops()
 }
 

@@ -8,6 +8,7 @@
 //! | [`virtio_blk`], [`virtqueue`] | Virtio 1.2: block device, split and packed virtqueues |
 //! | [`vhost_user`] | vhost-user protocol as documented with QEMU 9 |
 //! | [`pci`] | PCI Local Bus 3.0, PCI Express Base 4.0: what a drive shows of itself in configuration space |
+//! | [`crc32c`] | RFC 3720: the checksum of NVMe/TCP digests and of what Weir writes down |
 //! | [`vfio_user`] | vfio-user protocol 0.1 as documented with QEMU 10.1 |
 //!
 //! Every structure has its size asserted beside it, explicit byte order (zerocopy's `little_endian`), and enums that
@@ -15,6 +16,7 @@
 
 extern crate alloc;
 
+pub mod crc32c;
 pub mod nvme;
 pub mod pci;
 pub mod vfio_user;

@@ -13,7 +13,7 @@ use weir_driver::{Io, IoKind, QueuePair, nvme_tcp as tcp, vhost_user};
 use weir_sys::reactor::now;
 use weir_sys::sched::RunDelay;
 use weir_sys::transport::{nvme_tcp, vfio_user, vhost_user::connect};
-use weir_workload::Rng;
+use weir_workload::Xoshiro256;
 
 /// Bytes of a request.
 const SIZE: u32 = 4096;
@@ -171,7 +171,7 @@ impl Places {
         Places { pieces, stride: capacity / pieces / PIECE * PIECE, blocks }
     }
 
-    fn random(&self, random: &mut Rng) -> u64 {
+    fn random(&self, random: &mut Xoshiro256) -> u64 {
         random.below(self.pieces) * self.stride + random.below(self.blocks) * u64::from(SIZE)
     }
 }
@@ -185,7 +185,7 @@ fn run<Q: QueuePair>(
 ) -> Result<(), BenchError> {
     let depth = case.depth.min(pair.depth());
     let (mut free, mut done): (Vec<u32>, Vec<_>) = ((0..depth).collect(), Vec::new());
-    let mut random = Rng::new(7);
+    let mut random = Xoshiro256::new(7);
     let places = Places::of(pair.capacity());
     let mut last = now().0;
     let own = RunDelay::of_this_thread()?;
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn requests_lie_over_all_of_a_drive_and_in_a_gibibyte_of_it() {
         for capacity in [1 << 20, 64 << 20, 1 << 30, 64 << 30, 1_000_000_000_000] {
-            let (places, mut random) = (Places::of(capacity), Rng::new(1));
+            let (places, mut random) = (Places::of(capacity), Xoshiro256::new(1));
             assert!(places.pieces * PIECE <= WRITTEN.max(PIECE), "{capacity}: {} pieces", places.pieces);
             assert!(places.stride >= PIECE || places.pieces == 1, "{capacity}: pieces overlap");
             let farthest = (0..10_000).map(|_| places.random(&mut random)).max().unwrap_or(0);

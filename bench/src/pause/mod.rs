@@ -23,7 +23,7 @@ use front::Front;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use weir_workload::Rng;
+use weir_workload::Xoshiro256;
 
 /// By which door the client comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,7 +205,7 @@ fn one(setup: &Setup, case: &Case, capacity: &str, report: &mut Report) -> Resul
     let front = Front::start(setup, case, &node, pcie)?;
     std::thread::sleep(SETTLES);
     let mut lines: BTreeMap<usize, (String, Series)> = BTreeMap::new();
-    let mut random = Rng::new(u64::from(std::process::id()));
+    let mut random = Xoshiro256::new(u64::from(std::process::id()));
     // Every restart begins with a drive in small pages: a process that ends with 1 GiB of them takes 50 ms more.
     let space = if case.begins_anew() { SETTLES } else { event::SPACE };
     let result = (0..setup.rounds).try_for_each(|_| {

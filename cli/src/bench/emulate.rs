@@ -11,7 +11,7 @@ use weir_sim::reproduce::{BURST, Design, Load, QueueTimers, SLOT_BYTES, SharedDr
 use weir_sys::reactor::now;
 use weir_sys::sched::time_on_core;
 use weir_units::{Bytes, Class, Nanos};
-use weir_workload::{Job, JobResult, Rng};
+use weir_workload::{Job, JobResult, Xoshiro256};
 
 /// Bytes of the drive: more than a core's caches hold.
 const CAPACITY: Bytes = Bytes(64 << 20);
@@ -95,7 +95,7 @@ fn query(drive: &SharedDrive) -> String {
 struct Client {
     free: Vec<u32>,
     waiting: VecDeque<Io>,
-    rng: Rng,
+    rng: Xoshiro256,
 }
 
 /// A drive of one design and its clients.
@@ -125,7 +125,7 @@ impl Emulated {
         let client = |seed| Client {
             free: (0..Load::DEPTH).rev().collect(),
             waiting: VecDeque::with_capacity(Load::DEPTH as usize),
-            rng: Rng::new(seed),
+            rng: Xoshiro256::new(seed),
         };
         Ok(Emulated {
             local,

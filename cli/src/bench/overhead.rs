@@ -11,7 +11,7 @@ use weir_sys::media::{KernelFile, NonvolatileFile};
 use weir_sys::reactor::now;
 use weir_sys::sched::CpuTime;
 use weir_units::{Class, Nanos};
-use weir_workload::{Histogram, Rng};
+use weir_workload::{Histogram, Xoshiro256};
 
 /// Bytes of every file and drive: more than a core's caches hold.
 const CAPACITY: u64 = 64 << 20;
@@ -35,7 +35,7 @@ pub struct Overheads {
 struct Spot {
     local: Local,
     kernel: KernelFile,
-    rng: Rng,
+    rng: Xoshiro256,
     told: String,
 }
 
@@ -126,7 +126,7 @@ impl Spot {
             Storage::Disk => format!("The disk: {}, {direct}.", folder.display()),
             Storage::Memory => format!("Linux's file in memory: {}, {direct}.", folder.display()),
         };
-        Ok(Spot { local, kernel, rng: Rng::new(1), told })
+        Ok(Spot { local, kernel, rng: Xoshiro256::new(1), told })
     }
 
     /// One request: when it was begun, submitted, and when the look that found its completion began and ended. `patient`

@@ -9,7 +9,7 @@ use weir_sim::reproduce::Seen;
 use weir_sys::reactor::now;
 use weir_sys::sched::{Waits, spin};
 use weir_units::{Class, Nanos};
-use weir_workload::{Histogram, Latency, Rng};
+use weir_workload::{Histogram, Latency, Xoshiro256};
 
 /// Bytes of a request.
 const SIZE: u32 = 4096;
@@ -28,7 +28,7 @@ pub fn polled(clients: u32, service: Nanos, (ramp, time): (Nanos, Nanos)) -> Res
     }
     let begun = now();
     let mut turn = Turn {
-        rng: Rng::new(1),
+        rng: Xoshiro256::new(1),
         waits: Waits::of_this_thread(begun),
         since: vec![None; clients as usize],
         done: Vec::with_capacity(1),
@@ -120,7 +120,7 @@ fn latency(histogram: &Histogram) -> Latency {
 
 /// The loop's state.
 struct Turn {
-    rng: Rng,
+    rng: Xoshiro256,
     waits: Waits,
     /// By client: when its request was sent.
     since: Vec<Option<Nanos>>,

@@ -352,7 +352,7 @@ fn name(kind: RequestKind) -> &'static str {
 /// Bytes that no drive can compress or recognise as zeroes, once: they are sent again and again.
 fn fill_buffers<Q: QueuePair>(pair: &mut Q, depth: u32) {
     for slot in 0..depth {
-        let mut rng = weir_workload::Rng::new(u64::from(slot));
+        let mut rng = weir_workload::Xoshiro256::new(u64::from(slot));
         for word in pair.buffer(slot).chunks_mut(8) {
             word.copy_from_slice(&rng.next_u64().to_le_bytes()[..word.len()]);
         }

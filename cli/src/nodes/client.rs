@@ -12,7 +12,7 @@ use weir_node::host::{Controller, HostQueue, Options, QueueClass};
 use weir_node::target::Target;
 use weir_sim::reproduce::{Survived, Timeline};
 use weir_units::Nanos;
-use weir_workload::{Latency, Rng, SeriesPoint, Summary};
+use weir_workload::{Latency, SeriesPoint, Summary, Xoshiro256};
 
 /// How long a server that goes is waited for.
 const RECONNECT_TIMEOUT: Nanos = Nanos::from_secs(30);
@@ -198,7 +198,7 @@ impl Gap {
         let until = over.clone();
         let thread = std::thread::Builder::new().name("client".into()).spawn(move || {
             weir_sys::sched::pin(core()).map_err(|e| e.to_string())?;
-            let mut rng = Rng::new(1);
+            let mut rng = Xoshiro256::new(1);
             let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
             loop {
                 // Looked at before a request: one that began after the end was wanted has been answered as well.

@@ -5,6 +5,7 @@ mod common;
 use common::{CC_EN, config};
 use weir_controller::testing::{Fabric, TestRing, TestWorld, io};
 use weir_controller::{Begun, Op, Owner, RestoreError, Subsystem, SubsystemConfig, Tag, WithDrive};
+use weir_spec::crc32c::crc32c;
 use weir_spec::nvme::Sqe;
 use weir_units::Nanos;
 
@@ -208,10 +209,4 @@ fn golden_bytes_of_version_1() {
         assert_eq!(error, expected, "byte {at}");
         assert!(Begun::from_bytes(&bytes[..at]).is_err());
     }
-}
-
-/// Bit by bit.
-fn crc32c(bytes: &[u8]) -> u32 {
-    let step = |crc: u32| crc >> 1 ^ if crc & 1 != 0 { 0x82f6_3b78 } else { 0 };
-    !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc)))
 }

@@ -1,7 +1,7 @@
 //! A victim policy of your own, on a drive in virtual time: `cargo run --release -p weir-flash --example victim_policy`.
 //! docs/guides/flash-policies.md walks through it.
 
-use weir_flash::{Flash, FlashDriveConfig, FlashOp, PlaneView, Precondition, Preset, Rng, VictimPolicy};
+use weir_flash::{Flash, FlashDriveConfig, FlashOp, PlaneView, Precondition, Preset, SplitMix64, VictimPolicy};
 use weir_units::{Bytes, Nanos};
 
 /// Greedy, but blocks that are worn more than the others are spared: a unit of data for each erase that they are ahead.
@@ -9,7 +9,7 @@ use weir_units::{Bytes, Nanos};
 struct SpareTheWorn;
 
 impl VictimPolicy for SpareTheWorn {
-    fn pick(&mut self, plane: &PlaneView<'_>, _: &mut Rng) -> Option<usize> {
+    fn pick(&mut self, plane: &PlaneView<'_>, _: &mut SplitMix64) -> Option<usize> {
         let least = plane.erases.iter().copied().min().unwrap_or(0);
         plane.best(|block| -f64::from(plane.valid[block]) - f64::from(plane.erases[block] - least))
     }
@@ -27,7 +27,7 @@ fn drive() -> Result<Flash, weir_flash::ConfigError> {
 /// Write amplification and the spread of erases after four drive writes, half of them to a tenth of the drive.
 fn measure(mut flash: Flash) -> (f64, u32) {
     flash.precondition(Precondition::Steady);
-    let mut rng = Rng::new(1);
+    let mut rng = SplitMix64::new(1);
     let mut now = Nanos(0);
     for _ in 0..4 * flash.units() {
         let part = if rng.below(2) == 0 { flash.units() / 10 } else { flash.units() };

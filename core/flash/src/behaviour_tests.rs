@@ -1,9 +1,9 @@
 //! What the policies are for: each does what it promises, seen from outside.
 
 use crate::model::{geometry, small};
-use crate::rng::Rng;
 use crate::*;
 use alloc::vec::Vec;
+use weir_units::rng::SplitMix64;
 use weir_units::{Bytes, Nanos};
 
 const WRITE: FlashOp = FlashOp::Write { fua: false };
@@ -16,7 +16,7 @@ fn drive(config: &FlashDriveConfig, state: Precondition) -> Flash {
 
 /// Writes single units, one every `gap` ns; `hot` hundredths of them to the first tenth.
 fn churn(flash: &mut Flash, count: u64, gap: u64, hot: u32) {
-    let mut rng = Rng::new(11);
+    let mut rng = SplitMix64::new(11);
     let units = flash.units();
     let start = flash.array().plane_free_at(0).0;
     for i in 0..count {
@@ -90,7 +90,7 @@ fn collection_blocks_what_it_says() {
         let mut config = small(geometry(8, 1, 32, 16, 1), 0.4);
         config.ftl.gc.mode = mode;
         let mut flash = drive(&config, Precondition::Steady);
-        let mut rng = Rng::new(3);
+        let mut rng = SplitMix64::new(3);
         let mut latencies: Vec<u64> = Vec::new();
         for i in 0..20_000u64 {
             let now = Nanos(i * 150_000);

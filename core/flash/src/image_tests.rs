@@ -2,7 +2,6 @@
 
 use crate::ftl::{Cut, MapEvent};
 use crate::model::{FlashModel, configs, geometry, ops, small};
-use crate::rng::Rng;
 use crate::*;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -10,6 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 use weir_units::Nanos;
+use weir_units::rng::SplitMix64;
 
 /// A drive that finds itself on what survived.
 fn recovered(config: &FlashDriveConfig, cut: &Cut) -> Flash {
@@ -222,7 +222,7 @@ proptest! {
         ]), 1..12),
     ) {
         let mut flash = Flash::new(&config, Nanos(0)).unwrap();
-        let mut rng = Rng::new(u64::from(writes));
+        let mut rng = SplitMix64::new(u64::from(writes));
         for i in 0..writes {
             flash.submit(Nanos(u64::from(i)), FlashOp::Write { fua: false }, rng.below(flash.units()), 1);
         }
@@ -262,7 +262,7 @@ fn separations_read_what_others_have_left() {
     let mut config = small(geometry(2, 1, 24, 8, 2), 0.6);
     config.ftl.streams = 2;
     let write = |flash: &mut Flash, seed| {
-        let mut rng = Rng::new(seed);
+        let mut rng = SplitMix64::new(seed);
         for i in 0..4_000u64 {
             let part = if rng.below(4) > 0 { flash.units() / 8 } else { flash.units() };
             flash.submit(Nanos(i * 1_000_000), FlashOp::Write { fua: false }, rng.below(part), 1);
@@ -306,7 +306,7 @@ fn a_drive_comes_back_on_its_image() {
     };
     let mut flash = Flash::create(&config, Nanos(0), lend()).unwrap();
     let mut model = FlashModel::adopt(&mut flash);
-    let mut rng = Rng::new(3);
+    let mut rng = SplitMix64::new(3);
     for i in 0..5_000 {
         let op = if i % 7 == 0 { FlashOp::Trim } else { FlashOp::Write { fua: false } };
         let lpn = rng.below(flash.units());

@@ -72,8 +72,8 @@ mod preset;
 mod queues;
 mod region;
 mod relocate;
-mod rng;
 mod scheduler;
+mod shuffle;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -114,13 +114,14 @@ pub use precondition::Precondition;
 pub use preset::{CellTimes, Preset, PresetParts, cell_times, page_type_factors};
 pub use region::{REGION_KEYS, RegionError, RegionImage, RegionKeys, RegionLoss, RegionSize};
 pub use relocate::{Relocation, Scope};
-pub use rng::{Rng, Shuffle};
 pub use scheduler::When;
+pub use shuffle::Shuffle;
 pub use stats::{Stats, WearSpread};
 pub use timing::{
     Arbitration, FlashTiming, Levels, OperationUnit, Order, Overheads, Registers, Suspend, TimingError, levels, uniform,
 };
 pub use variability::{EccSteps, Errors, Housekeeping, Variability, VariabilityError};
+pub use weir_units::rng::SplitMix64;
 pub use wire::{Packet, Wire};
 pub use zns::{
     Placed, Selection, Stripe, StripeError, Zone, ZoneAction, ZoneConfig, ZoneConfigError, ZoneError, ZoneState,

@@ -2,13 +2,13 @@
 //! erase of the FTL is played on it; what the map says must then read as the host wrote it last.
 
 use crate::ftl::{MapEvent, NONE};
-use crate::rng::Rng;
 use crate::*;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 use proptest::sample::select;
+use weir_units::rng::SplitMix64;
 use weir_units::{Bytes, Nanos};
 
 /// Flash with contents.
@@ -365,7 +365,7 @@ fn no_livelock_at_minimum_over_provisioning() {
             let mut flash = Flash::new(&config, Nanos(0)).unwrap();
             flash.precondition(Precondition::Sequential);
             let mut model = FlashModel::adopt(&mut flash);
-            let mut rng = Rng::new(1);
+            let mut rng = SplitMix64::new(1);
             for i in 0..20_000u64 {
                 // Odd thousands write only what lies in the first plane's half of the numbers.
                 let all = if i / 1000 % 2 == 0 { units } else { units / 2 };
@@ -380,7 +380,7 @@ fn no_livelock_at_minimum_over_provisioning() {
     }
 }
 
-fn random_writes(flash: &mut Flash, count: u64, rng: &mut Rng) -> f64 {
+fn random_writes(flash: &mut Flash, count: u64, rng: &mut SplitMix64) -> f64 {
     flash.reset_stats();
     let units = flash.units();
     for i in 0..count {
@@ -396,7 +396,7 @@ fn steady_is_where_long_running_leads() {
     for (over_provisioning, victims) in [(0.12, Victim::Greedy), (0.28, Victim::Greedy)] {
         let mut config = small(geometry(4, 1, 128, 64, 1), over_provisioning);
         config.ftl.gc.victim = victims;
-        let mut rng = Rng::new(5);
+        let mut rng = SplitMix64::new(5);
         let mut run = Flash::new(&config, Nanos(0)).unwrap();
         run.precondition(Precondition::Sequential);
         let drive = u64::from(run.units());

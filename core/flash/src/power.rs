@@ -5,9 +5,9 @@ use crate::buffer::Buffer;
 use crate::cache::Cache;
 use crate::config::BufferConfig;
 use crate::ftl::Lost;
-use crate::rng::Rng;
 use alloc::vec::Vec;
 use weir_units::Nanos;
+use weir_units::rng::SplitMix64;
 
 /// What a power cut did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Flash {
                 lost.push(Lost { lpn, writes });
             }
         }
-        self.ftl.tear(now, &mut Rng::new(seed), &mut lost);
+        self.ftl.tear(now, &mut SplitMix64::new(seed), &mut lost);
         lost.sort_unstable();
         lost.dedup_by(|later, first| {
             let same = later.lpn == first.lpn;

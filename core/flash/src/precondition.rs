@@ -8,11 +8,12 @@ use crate::geometry::UNIT;
 use crate::host::Host;
 use crate::image::{FREE, Lender};
 use crate::name::names;
-use crate::rng::{Rng, Shuffle, mix};
 use crate::scheduler::When;
+use crate::shuffle::Shuffle;
 use crate::stats::Stats;
 use alloc::vec::Vec;
 use weir_units::Nanos;
+use weir_units::rng::{SplitMix64, mix};
 
 /// What the drive went through before.
 ///
@@ -242,7 +243,7 @@ impl PageFtl {
         let shape = *self.shape();
         let (planes, units) = (shape.planes(), shape.units_per_block());
         let mut deck = Deck::new(self.striping.as_ref(), self.map.logical(), seed ^ 0x57ead);
-        let mut rng = Rng::new(seed ^ 0x7001);
+        let mut rng = SplitMix64::new(seed ^ 0x7001);
         self.is_staggered.fill(true);
         let mut lists: Vec<(Vec<u16>, Vec<u32>)> = Vec::new();
         let mut open = Vec::with_capacity(planes as usize);
@@ -305,7 +306,7 @@ impl PageFtl {
 
     /// How many units the open blocks of a plane hold that has `share` of them: the host's streams, `host` pages each (planes
     /// take turns, and are as far from each other however long they are written to); then collection's, anywhere.
-    fn filled_points(&self, share: u64, host: u32, rng: &mut Rng) -> Vec<u32> {
+    fn filled_points(&self, share: u64, host: u32, rng: &mut SplitMix64) -> Vec<u32> {
         let (page, pages) = (self.shape().units_per_page(), self.shape().pages_per_block());
         if self.fdp.is_some() {
             // Reclaim units begin at a block's begin.
@@ -340,7 +341,7 @@ impl PageFtl {
     }
 
     /// Fills a block with `valid` units, spread at random.
-    fn place_block(&mut self, block: u32, valid: u32, deck: &mut Deck, rng: &mut Rng) {
+    fn place_block(&mut self, block: u32, valid: u32, deck: &mut Deck, rng: &mut SplitMix64) {
         let units = self.shape().units_per_block();
         let first = block * units;
         let plane = self.shape().plane_of_block(block).0;

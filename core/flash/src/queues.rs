@@ -116,11 +116,11 @@ impl Queues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use weir_units::rng::SplitMix64;
 
     #[test]
     fn the_longest_is_the_one_that_a_search_finds() {
-        let (mut queues, mut rng) = (Queues::new(7, 2), Rng::new(3));
+        let (mut queues, mut rng) = (Queues::new(7, 2), SplitMix64::new(3));
         for i in 0..20_000 {
             let queue = rng.below(7);
             // Up and down: now and then they all run empty.

@@ -15,6 +15,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 use weir_units::Nanos;
+use weir_units::rng::SplitMix64;
 
 /// How chips and pages differ from the data sheet's times, and from what they were. The default is: not at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -232,12 +233,9 @@ impl Away {
     }
 }
 
-/// The finaliser of splitmix64: every bit of the result depends on every bit of `x`.
+/// The first number of that seed: every bit of it depends on every bit of `x`.
 fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
+    SplitMix64::new(x).next_u64()
 }
 
 /// A factor in thousandths, evenly within `spread` of 1000.

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use weir_arbiter::{Arbiter, ArbiterSettings, QueueKey};
 use weir_controller::Cost;
 use weir_units::{Ceiling, Floor, Nanos};
-use weir_workload::{Arrival, Histogram, Mix, Pacer, Rate, Rng};
+use weir_workload::{Arrival, Histogram, Mix, Pacer, Rate, Xoshiro256};
 
 /// Windows that are not counted: queues fill.
 const RAMP: u64 = 64;
@@ -112,7 +112,7 @@ impl<'a> Sizes<'a> {
         Sizes { mix, tickets: Vec::new(), left: 0 }
     }
 
-    fn draw(&mut self, rng: &mut Rng) -> u32 {
+    fn draw(&mut self, rng: &mut Xoshiro256) -> u32 {
         if let [(size, _)] = self.mix.parts() {
             return *size;
         }
@@ -155,7 +155,7 @@ struct Run<'a> {
     arbiter: Arbiter,
     lines: Vec<Line<'a>>,
     by_key: Vec<usize>,
-    rng: Rng,
+    rng: Xoshiro256,
     /// In the order in which they end.
     in_flight: VecDeque<Begun>,
     bytes: u64,
@@ -187,7 +187,7 @@ impl<'a> Run<'a> {
             arbiter,
             lines,
             by_key,
-            rng: Rng::new(1),
+            rng: Xoshiro256::new(1),
             in_flight: VecDeque::with_capacity(question.slots as usize),
             bytes: 0,
             head: None,
@@ -349,7 +349,13 @@ impl Line<'_> {
     }
 
     /// Its head: place, size, when it was due.
-    fn take(&mut self, (at, now): (usize, u64), cost: Cost, arbiter: &mut Arbiter, rng: &mut Rng) -> (usize, u64, u64) {
+    fn take(
+        &mut self,
+        (at, now): (usize, u64),
+        cost: Cost,
+        arbiter: &mut Arbiter,
+        rng: &mut Xoshiro256,
+    ) -> (usize, u64, u64) {
         let since = self.waiting.pop_front().unwrap_or_default();
         let size = self.sizes.draw(rng);
         let least = LEAST_COST as u32;

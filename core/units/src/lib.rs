@@ -3,13 +3,14 @@
 //! Numbers that must not be mixed, each a type of its own, with checked arithmetic; and how people write them.
 //!
 //! Depends on nothing. `parse` reads `4KiB`, `10GB`, `80us`, `500MB/s` as the configuration, the command line and
-//! bench targets write them; `Display` prints them the same way.
+//! bench targets write them; `Display` prints them the same way. `rng` has the seeded generators of all crates.
 
 extern crate alloc;
 
 mod class;
 pub mod parse;
 mod promise;
+pub mod rng;
 
 pub use class::{Class, PerClass};
 pub use promise::{Ceiling, Floor, PerSecond, Rates, Sla};

@@ -2,12 +2,12 @@
 
 use crate::job::{Job, JobRegion, Mix, Pattern};
 use crate::pace::{Arrival, Pacer};
-use crate::rng::Rng;
 use crate::skew::{PlaceSampler, Skew};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use weir_units::rng::Xoshiro256;
 use weir_units::{Bytes, Nanos};
 
 /// What a request does.
@@ -69,7 +69,7 @@ pub struct Generator {
     places: Option<PlaceSampler>,
     smallest: u64,
     seed: u64,
-    rng: Rng,
+    rng: Xoshiro256,
 }
 
 impl Generator {
@@ -103,7 +103,7 @@ impl Generator {
             places: PlaceSampler::new(&job.skew, region.len / smallest).map_err(refuse)?,
             smallest,
             seed,
-            rng: Rng::new(seed),
+            rng: Xoshiro256::new(seed),
         })
     }
 

@@ -27,7 +27,6 @@ pub mod math;
 mod pace;
 mod quantiles;
 mod report;
-mod rng;
 mod skew;
 pub mod verify;
 
@@ -37,5 +36,5 @@ pub use job::{Job, JobError, JobRegion, Mix, Pattern, Rate};
 pub use pace::{Arrival, Pacer};
 pub use quantiles::{ByKind, PARTS, Quantiles, quantile};
 pub use report::{JobResult, Latency, Recorder, SeriesPoint, Summary};
-pub use rng::Rng;
 pub use skew::{Skew, Theta, Zones};
+pub use weir_units::rng::Xoshiro256;

@@ -2,10 +2,10 @@
 
 use crate::job::{JobError, Rate};
 use crate::math::ln;
-use crate::rng::Rng;
 use alloc::format;
 use core::str::FromStr;
 use weir_units::Nanos;
+use weir_units::rng::Xoshiro256;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -55,7 +55,7 @@ enum Gap {
     /// Part of a nanosecond, in 1/`per_second`.
     Even { rest: u64 },
     /// Part of a nanosecond.
-    Random { rest: f64, rng: Rng },
+    Random { rest: f64, rng: Xoshiro256 },
 }
 
 impl Pacer {
@@ -72,7 +72,7 @@ impl Pacer {
 
     /// A Poisson process of that mean rate from `start` on.
     pub fn poisson(rate: Rate, start: Nanos, seed: u64) -> Self {
-        let rng = Rng::new(seed);
+        let rng = Xoshiro256::new(seed);
         let mut pacer = Pacer { gap: Gap::Random { rest: 0.0, rng }, ..Pacer::new(rate, start) };
         // The first gap begins at the start as well; by bandwidth its length is not known yet.
         if !pacer.bytes {

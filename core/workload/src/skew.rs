@@ -1,12 +1,12 @@
 //! Where a random request goes, if not everywhere alike: Zipf's law, or zones of which some are hot.
 
 use crate::math::pow;
-use crate::rng::Rng;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
+use weir_units::rng::Xoshiro256;
 
 use crate::job::JobError;
 
@@ -109,7 +109,7 @@ impl PlaceSampler {
     }
 
     #[inline]
-    pub fn draw(&self, rng: &mut Rng) -> u64 {
+    pub fn draw(&self, rng: &mut Xoshiro256) -> u64 {
         match self {
             PlaceSampler::Zipf(zipf) => zipf.draw(rng),
             PlaceSampler::Zones(zones) => {
@@ -173,7 +173,7 @@ impl Zipf {
     }
 
     #[inline]
-    fn draw(&self, rng: &mut Rng) -> u64 {
+    fn draw(&self, rng: &mut Xoshiro256) -> u64 {
         let draw = rng.next_u64();
         let mut at = (((draw >> 32) * self.buckets.len() as u64) >> 32) as usize;
         if draw & 0xffff_ffff >= self.buckets[at].keep {
@@ -223,7 +223,7 @@ mod tests {
 
     fn counts(skew: &Skew, n: u64, draws: u32) -> Vec<u32> {
         let places = PlaceSampler::new(skew, n).unwrap().unwrap();
-        let mut rng = Rng::new(7);
+        let mut rng = Xoshiro256::new(7);
         let mut seen = std::vec![0u32; n as usize];
         for _ in 0..draws {
             seen[places.draw(&mut rng) as usize] += 1;

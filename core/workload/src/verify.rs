@@ -13,10 +13,10 @@
 
 use crate::generator::{Request, RequestKind, WorkloadError};
 use crate::job::JobRegion;
-use crate::rng::mix;
 use alloc::format;
 use alloc::vec::Vec;
 use core::fmt;
+use weir_units::rng::mix;
 
 /// CRC32C of some bytes (`weir-sys` has the hardware's).
 pub type Crc = fn(&[u8]) -> u32;

@@ -11,7 +11,7 @@ use weir_node::config::DeviceConfig;
 use weir_plan::planner::Got;
 use weir_plan::{Demand, DriveModel, Margin, PlanTenant, Setting, forecast};
 use weir_units::{Bytes, Class, Nanos};
-use weir_workload::{Job, Mix, Pattern, Rng, Summary, quantile};
+use weir_workload::{Job, Mix, Pattern, Summary, Xoshiro256, quantile};
 
 /// One question.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -141,7 +141,7 @@ impl Cell {
     /// So many cells of each drive, a capacity and a victim policy, drawn from a seed: depths of 1 to 64, each octave as often; whole units of 4
     /// to 64 KiB, the same; mixes in steps of 5 %.
     pub fn drawn(seed: u64, drives: &[(f64, &'static str)], count: usize) -> Vec<Cell> {
-        let mut rng = Rng::new(seed);
+        let mut rng = Xoshiro256::new(seed);
         let mut part = || (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let mut one = |(capacity, victim): (f64, &'static str)| Cell {
             capacity,

@@ -6,7 +6,7 @@ use weir_arbiter::{ArbiterSettings, Burst, Mechanism, Quanta, Weights};
 use weir_controller::Cost;
 use weir_plan::{Demand, DriveModel, Forecast, PlanTenant, Setting, forecast};
 use weir_units::{Class, Nanos, Rates};
-use weir_workload::{Arrival, Mix, Pattern, Rate, Rng};
+use weir_workload::{Arrival, Mix, Pattern, Rate, Xoshiro256};
 
 /// A drive, how it arbitrates, and who shares it.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,26 +53,26 @@ pub enum Beside {
 
 /// So many cases on a flash drive, loads as in [`Loads::Deep`].
 pub fn flash_cases(seed: u64, count: usize, beside: Beside, drive: &Rc<FlashDrive>) -> impl Iterator<Item = Case> {
-    let mut rng = Rng::new(seed);
+    let mut rng = Xoshiro256::new(seed);
     let drive = drive.clone();
     (0..count).map(move |_| case_of(&mut rng, Loads::Deep, Some((&drive, beside))))
 }
 
 /// So many cases of them.
 pub fn cases(seed: u64, count: usize, loads: Loads) -> impl Iterator<Item = Case> {
-    let mut rng = Rng::new(seed);
+    let mut rng = Xoshiro256::new(seed);
     (0..count).map(move |_| case(&mut rng, loads))
 }
 
-fn one<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+fn one<T: Copy>(rng: &mut Xoshiro256, of: &[T]) -> T {
     of[rng.below(of.len() as u64) as usize]
 }
 
-fn case(rng: &mut Rng, loads: Loads) -> Case {
+fn case(rng: &mut Xoshiro256, loads: Loads) -> Case {
     case_of(rng, loads, None)
 }
 
-fn case_of(rng: &mut Rng, loads: Loads, flash: Option<(&Rc<FlashDrive>, Beside)>) -> Case {
+fn case_of(rng: &mut Xoshiro256, loads: Loads, flash: Option<(&Rc<FlashDrive>, Beside)>) -> Case {
     let mechanism = one(rng, &[Mechanism::Wrr, Mechanism::Wrr, Mechanism::Drr, Mechanism::Drr, Mechanism::Rr]);
     let mut weight = |of: &[u16]| one(rng, of);
     let weights =
@@ -131,7 +131,7 @@ fn case_of(rng: &mut Rng, loads: Loads, flash: Option<(&Rc<FlashDrive>, Beside)>
 }
 
 /// Gives tenants the requests that a flash drive was measured with.
-fn on_flash(rng: &mut Rng, beside: Beside, tenants: &mut [PlanTenant]) {
+fn on_flash(rng: &mut Xoshiro256, beside: Beside, tenants: &mut [PlanTenant]) {
     let (size, mix) = (one(rng, &FlashDrive::SIZES), one(rng, &FlashDrive::MIXES));
     for tenant in tenants {
         let demand = &mut tenant.demand;
@@ -145,7 +145,7 @@ fn on_flash(rng: &mut Rng, beside: Beside, tenants: &mut [PlanTenant]) {
     }
 }
 
-fn tenant(rng: &mut Rng, at: u64, loads: Loads) -> PlanTenant {
+fn tenant(rng: &mut Xoshiro256, at: u64, loads: Loads) -> PlanTenant {
     let class = match rng.below(100) {
         0..5 => Class::Urgent,
         5..40 => Class::High,
@@ -179,14 +179,14 @@ fn tenant(rng: &mut Rng, at: u64, loads: Loads) -> PlanTenant {
     tenant
 }
 
-fn open(demand: &Demand, rate: f64, rng: &mut Rng) -> Demand {
+fn open(demand: &Demand, rate: f64, rng: &mut Xoshiro256) -> Demand {
     let rate = Some(Rate::Iops(rate.max(1.0) as u64));
     let arrival = one(rng, &[Arrival::Fixed, Arrival::Poisson, Arrival::Poisson]);
     Demand { rate, depth: 1024, queues: 1, arrival, ..demand.clone() }
 }
 
 /// The last tenant gets a floor of up to three times what is guaranteed to it, at most a third of the drive; the first a ceiling.
-fn promise(tenants: &mut [PlanTenant], certain: &Forecast, drive: &DriveModel, rng: &mut Rng) {
+fn promise(tenants: &mut [PlanTenant], certain: &Forecast, drive: &DriveModel, rng: &mut Xoshiro256) {
     let alone = tenants.last().map_or(0.0, |tenant| drive.capacity(&tenant.demand));
     let most = certain.flow.rates.iter().sum::<f64>().min(alone) / 3.0;
     let iops = |rate: f64| Rates { iops: Some((rate as u64).max(1)), bandwidth: None };

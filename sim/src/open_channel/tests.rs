@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use weir_flash::{CellType, Geometry, HostTiming, OperationUnit, PageMap, Preset, Registers, Wire, uniform};
-use weir_workload::Rng;
+use weir_workload::Xoshiro256;
 
 /// Two channels of two dies; 24 lines of 4 * 64 sectors.
 fn small(collection: Collection, gate: OperationUnit, cell: CellType) -> HostFtlConfig {
@@ -94,7 +94,7 @@ proptest! {
 /// Overwrites at random until every line was collected several times.
 fn worn(collection: Collection, sectors: u32) -> HostFtl {
     let mut ftl = HostFtl::new(small(collection, OperationUnit::Plane, CellType::Slc)).unwrap();
-    let mut rng = Rng::new(9);
+    let mut rng = Xoshiro256::new(9);
     for tag in 0..40_000 / sectors {
         let lpn = rng.below(u64::from(ftl.sectors() / sectors)) as u32 * sectors;
         ftl.submit(HostRequest { write: true, lpn, sectors, tag });

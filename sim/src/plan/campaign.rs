@@ -13,7 +13,7 @@ use weir_node::config::{DeviceConfig, Mechanism};
 use weir_plan::planner::{self, Got, QUANTUM, Shares, TenantPlan};
 use weir_plan::{Demand, DriveModel};
 use weir_units::{Bytes, Class, Nanos, Sla};
-use weir_workload::{Job, Rng};
+use weir_workload::{Job, Xoshiro256};
 
 /// What came of one plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +78,7 @@ const CLIMB: u32 = 24;
 /// # Errors
 /// A plan that cannot be simulated: the generator's fault.
 pub fn trial(number: u64) -> Result<Trial, RunError> {
-    let mut rng = Rng::new(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x706c_616e);
+    let mut rng = Xoshiro256::new(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x706c_616e);
     let (file, drawn) = draw(&mut rng, number)?;
     let drive = DriveModel::fixed(file.device.latency, file.device.slots.into(), file.device.slot_bytes.get());
     let plans: Vec<TenantPlan> = file.members.iter().map(PlannedTenant::plan).collect();
@@ -100,20 +100,20 @@ fn least(file: &PlanFile, got: &[Got]) -> f64 {
     rooms.fold(f64::INFINITY, f64::min)
 }
 
-fn part(rng: &mut Rng) -> f64 {
+fn part(rng: &mut Xoshiro256) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-fn between(rng: &mut Rng, low: f64, high: f64) -> f64 {
+fn between(rng: &mut Xoshiro256, low: f64, high: f64) -> f64 {
     low + (high - low) * part(rng)
 }
 
-fn one_of<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+fn one_of<T: Copy>(rng: &mut Xoshiro256, of: &[T]) -> T {
     of[rng.below(of.len() as u64) as usize]
 }
 
 /// A drive, two to five tenants, and promises near what the shares that are drawn beside them give.
-fn draw(rng: &mut Rng, number: u64) -> Result<(PlanFile, Shares), RunError> {
+fn draw(rng: &mut Xoshiro256, number: u64) -> Result<(PlanFile, Shares), RunError> {
     let mechanism = one_of(rng, &[Mechanism::Wrr, Mechanism::Drr]);
     let (latency, slots) = (20 + rng.below(80), one_of(rng, &[4u64, 8, 16, 32]));
     let query = format!("latency={latency}us&slots={slots}&slot_bytes=64MiB&arbitration={mechanism}");
@@ -146,7 +146,7 @@ fn draw(rng: &mut Rng, number: u64) -> Result<(PlanFile, Shares), RunError> {
     Ok((file, drawn))
 }
 
-fn member(rng: &mut Rng, place: u64, fair: f64) -> PlannedTenant {
+fn member(rng: &mut Xoshiro256, place: u64, fair: f64) -> PlannedTenant {
     let mut class = one_of(rng, &Class::WEIGHTED);
     let sizes = one_of(rng, &["4KiB", "4KiB", "8KiB", "16KiB", "64KiB", "4KiB:70/64KiB:30"]);
     let load = match rng.below(3) {
@@ -166,7 +166,7 @@ fn member(rng: &mut Rng, place: u64, fair: f64) -> PlannedTenant {
 }
 
 /// Bounds at about what it got: below `tightness` 1 they leave room.
-fn promise(rng: &mut Rng, tightness: f64, demand: &Demand, got: &Got) -> Sla {
+fn promise(rng: &mut Xoshiro256, tightness: f64, demand: &Demand, got: &Got) -> Sla {
     let mut sla = Sla::default();
     let mut tight = || tightness * between(rng, 0.85, 1.1);
     let (rate, times) = (tight(), [(); 3].map(|()| tight()));

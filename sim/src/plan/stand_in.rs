@@ -7,7 +7,7 @@ use weir_controller::{Op, Operation, TimingModel};
 use weir_flash::When;
 use weir_plan::DriveModel;
 use weir_units::Nanos;
-use weir_workload::{Latency, Rng};
+use weir_workload::{Latency, Xoshiro256};
 
 /// Answers as a calibration says: a command takes what load tests of its size and kind say beside as many as are in flight, drawn from
 /// the percentiles that were measured.
@@ -20,7 +20,7 @@ pub(super) struct StandIn {
     mix: Option<f64>,
     /// What was looked up: latencies, and by how much they are longer than their mean says.
     known: BTreeMap<Seen, (Latency, f64)>,
-    rng: Rng,
+    rng: Xoshiro256,
 }
 
 /// Bytes of a command, whether it reads, of 100 commands those that read of late, and commands in flight.
@@ -31,7 +31,13 @@ const OF_LATE: f64 = 256.0;
 
 impl StandIn {
     pub fn new(drive: DriveModel, seed: u64) -> Self {
-        StandIn { drive, ends: BinaryHeap::new(), mix: None, known: BTreeMap::new(), rng: Rng::new(seed ^ 0x5741_4e44) }
+        StandIn {
+            drive,
+            ends: BinaryHeap::new(),
+            mix: None,
+            known: BTreeMap::new(),
+            rng: Xoshiro256::new(seed ^ 0x5741_4e44),
+        }
     }
 }
 

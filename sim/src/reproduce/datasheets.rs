@@ -7,7 +7,7 @@ use super::{Chart, Curve, Figure, LiveMeasurements, Measured, PrintedBound, Row,
 use weir_flash::{Flash, FlashDriveConfig, FlashOp, Precondition};
 use weir_node::config::DeviceConfig;
 use weir_units::Nanos;
-use weir_workload::Rng;
+use weir_workload::Xoshiro256;
 
 /// How far ours may be from the sheet, in percent.
 const TOLERANCE: f64 = 10.0;
@@ -372,7 +372,7 @@ impl Spread {
         let mut flash = Flash::new(config, Nanos(0)).expect("a profile fits together");
         flash.precondition(if self.write { Precondition::Fresh } else { Precondition::Sequential });
         let op = if self.write { FlashOp::Write { fua: false } } else { FlashOp::Read };
-        let (units, mut rng) = (u64::from(flash.units()), Rng::new(2));
+        let (units, mut rng) = (u64::from(flash.units()), Xoshiro256::new(2));
         let any = |published: &Published| !matches!(published, Published::Other(..));
         let count = if self.points.iter().any(|p| any(&p.published)) { COUNTED } else { LOOKED_AT };
         flash_loop(&mut flash, Nanos(0), (self.depth, self.host), (1_000, count), || (op, rng.below(units) as u32, 1))
@@ -450,7 +450,7 @@ fn sequential(flash: &mut Flash, load: Load, units: u32, depth: u32) -> f64 {
 
 /// Requests a second of 4 KiB.
 fn random(flash: &mut Flash, load: Load, depth: u32, counts: (u64, u64)) -> f64 {
-    let (units, mut rng) = (u64::from(flash.units()), Rng::new(1));
+    let (units, mut rng) = (u64::from(flash.units()), Xoshiro256::new(1));
     flash_loop(flash, Nanos(0), (depth, Nanos(0)), counts, || (load.op(), rng.below(units) as u32, 1)).iops()
 }
 

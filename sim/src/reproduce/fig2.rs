@@ -3,7 +3,7 @@
 use super::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Seen, Subject, micros};
 use weir_flash::{Array, PageAddress, Preset, Shape, Variability};
 use weir_units::Nanos;
-use weir_workload::Rng;
+use weir_workload::Xoshiro256;
 
 const SUBMITTERS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
@@ -223,7 +223,7 @@ fn cost(live: &mut dyn LiveMeasurements, preset: Preset) -> f64 {
     let parts = preset.parts(false);
     let shape: Shape = parts.geometry.shape().expect("a preset is a shape");
     let mut array = Array::new(&shape, &parts.timing, &Variability::default());
-    let mut rng = Rng::new(2);
+    let mut rng = Xoshiro256::new(2);
     let mut ends = [Nanos(0); 16];
     live.cost(STEPS, &mut |step| {
         let random = rng.next_u64() as u32;

@@ -8,7 +8,7 @@
 use super::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject, closed_loop, micros};
 use weir_flash::{Array, FlashTiming, Geometry, PageAddress, PageMap, Preset, Registers, Variability};
 use weir_units::Nanos;
-use weir_workload::Rng;
+use weir_workload::Xoshiro256;
 
 const READERS: u32 = 16;
 const STEPS: [u32; 5] = [1, 2, 4, 8, 16];
@@ -31,7 +31,7 @@ fn mean(reading: Reading, channels: u32, planes: u32) -> f64 {
     let timing = FlashTiming { registers, cache_read: double, ..parts.timing };
     let shape = geometry.shape().expect("up to 256 planes of the preset are a shape");
     let mut array = Array::new(&shape, &timing, &Variability::default());
-    let mut rng = Rng::new(u64::from(channels * 100 + planes));
+    let mut rng = Xoshiro256::new(u64::from(channels * 100 + planes));
     let done = closed_loop(Nanos(0), READERS, (READS / 10, READS), |now, reader| {
         let plane = match reading {
             Reading::Anywhere => rng.below(u64::from(shape.planes())) as u32,

@@ -6,7 +6,7 @@
 use super::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject, closed_loop};
 use weir_flash::{Array, Geometry, PageAddress, Preset, Shape, Variability};
 use weir_units::Nanos;
-use weir_workload::Rng;
+use weir_workload::Xoshiro256;
 
 /// One step of a personality: how often of 100, whether it writes, and KiB.
 type Step = (u32, bool, u32);
@@ -44,7 +44,7 @@ struct White {
     /// By plane: how many pages were written so far.
     written: Vec<u32>,
     next: u32,
-    rng: Rng,
+    rng: Xoshiro256,
 }
 
 impl White {
@@ -54,7 +54,7 @@ impl White {
         let geometry = Geometry { channels, ways: planes / channels, planes: 1, blocks: BLOCKS, ..parts.geometry };
         let shape = geometry.shape().expect("up to 16 planes of the preset are a shape");
         let array = Array::new(&shape, &parts.timing, &Variability::default());
-        White { array, shape, written: vec![0; planes as usize], next: 0, rng: Rng::new(5) }
+        White { array, shape, written: vec![0; planes as usize], next: 0, rng: Xoshiro256::new(5) }
     }
 
     fn read(&mut self, now: Nanos, kib: u32) -> Nanos {
@@ -93,7 +93,7 @@ fn latencies(preset: Preset, personality: &Personality, threads: u32, planes: u3
     let mut drive = White::new(preset, planes);
     let mut sums = vec![(0.0, 0.0); personality.steps.len()];
     // What is drawn does not depend on the drive.
-    let mut rng = Rng::new(55);
+    let mut rng = Xoshiro256::new(55);
     let mut asked = 0;
     closed_loop(Nanos(0), threads, COUNTS, |now, _| {
         let step = personality.step(rng.below(100) as u32);

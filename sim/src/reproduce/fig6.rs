@@ -6,7 +6,7 @@ use weir_flash::{
     HostTiming, OperationUnit, PageMap, Precondition, Preset, Registers, Variability, Wire, uniform,
 };
 use weir_units::Nanos;
-use weir_workload::{Histogram, Pacer, Rate, Rng};
+use weir_workload::{Histogram, Pacer, Rate, Xoshiro256};
 
 /// Requests that are counted, and a quarter of that before.
 const REQUESTS: u64 = 100_000;
@@ -56,7 +56,7 @@ fn config(mode: GcMode) -> FlashDriveConfig {
 fn reads(mode: GcMode) -> Histogram {
     let mut flash = Flash::new(&config(mode), Nanos(0)).expect("the drive above fits together");
     flash.precondition(Precondition::Steady);
-    let (mut latencies, mut rng) = (Histogram::new(), Rng::new(66));
+    let (mut latencies, mut rng) = (Histogram::new(), Xoshiro256::new(66));
     let mut pacer = Pacer::poisson(Rate::Iops(RATE), Nanos(0), 666);
     for i in 0..REQUESTS / 4 + REQUESTS {
         let now = pacer.due();

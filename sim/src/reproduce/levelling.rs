@@ -1,7 +1,7 @@
 //! Static wear levelling: how far blocks lag, and what it costs, against the bounds of its paper.
 
 use super::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject};
-use weir_flash::{Flash, FlashDriveConfig, FlashOp, FtlConfig, Precondition, Preset, Rng, Wear};
+use weir_flash::{Flash, FlashDriveConfig, FlashOp, FtlConfig, Precondition, Preset, SplitMix64, Wear};
 use weir_units::{Bytes, Nanos};
 
 const BLOCKS: u32 = 128;
@@ -19,7 +19,7 @@ const COUNTED: u64 = 20;
 /// A drive of which only the hot data is written.
 struct Drive {
     flash: Flash,
-    rng: Rng,
+    rng: SplitMix64,
     now: Nanos,
     cold_units: u32,
 }
@@ -35,7 +35,7 @@ impl Drive {
         (config.ftl.wear.policy, config.ftl.wear.gap) = (policy, gap);
         let mut flash = Flash::new(&config, Nanos(0)).expect("a small drive of the preset");
         flash.precondition(Precondition::Sequential);
-        Drive { flash, rng: Rng::new(3), now: Nanos(0), cold_units: cold * PAGES }
+        Drive { flash, rng: SplitMix64::new(3), now: Nanos(0), cold_units: cold * PAGES }
     }
 
     /// Writes hot data until that many blocks were erased since the counters were reset.

@@ -20,7 +20,7 @@ use weir_flash::Precondition;
 use weir_node::config::{DeviceConfig, Profile};
 use weir_node::replay::{Answered, Planned};
 use weir_units::{Class, Nanos};
-use weir_workload::{Job, Rng};
+use weir_workload::{Job, Xoshiro256};
 
 /// Requests of each profile.
 const LOOK: usize = 20_000;
@@ -69,7 +69,7 @@ pub(super) fn plan(config: &DeviceConfig, count: usize) -> Result<Vec<Planned>, 
     let most = Scenario { requests, ..scenario(config, SimulatedClient::new(&job, 0)) };
     let rate = most.run(|_| ()).map_err(|e| e.to_string())?.total.summary.iops;
     let apart = 1e9 / (rate * LOAD).min(MOST);
-    let (mut rng, mut at) = (Rng::new(1), START.get() as f64);
+    let (mut rng, mut at) = (Xoshiro256::new(1), START.get() as f64);
     let blocks = capacity(config) / u64::from(SIZE);
     let mut request = |_| {
         // In (0, 1]: the logarithm is finite.

@@ -3,7 +3,7 @@
 use super::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject};
 use crate::open_channel::{Collection, HostFtl, HostFtlConfig, HostRequest};
 use weir_flash::{Geometry, HostTiming, OpenChannelConfig, Preset, Wire};
-use weir_workload::Rng;
+use weir_workload::Xoshiro256;
 
 /// Channels, an eighth of the paper's drive; the link is scaled as they are.
 const CHANNELS: u32 = 2;
@@ -40,7 +40,7 @@ struct Measured {
 /// Random overwrites until `enough`; their throughput.
 fn overwrite(
     ftl: &mut HostFtl,
-    rng: &mut Rng,
+    rng: &mut Xoshiro256,
     sectors: u32,
     requests: u64,
     mut enough: impl FnMut(&HostFtl) -> bool,
@@ -68,7 +68,7 @@ fn overwrite(
 
 fn measure(collection: Collection, link: u64, sectors: u32) -> Measured {
     let mut ftl = HostFtl::new(config(collection, link)).expect("the drive above fits together");
-    let mut rng = Rng::new(7);
+    let mut rng = Xoshiro256::new(7);
     // Every sector is written once, in order.
     for tag in 0..ftl.sectors() / WRITE {
         ftl.submit(HostRequest { write: true, lpn: tag * WRITE, sectors: WRITE, tag });

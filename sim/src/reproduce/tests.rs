@@ -1,18 +1,18 @@
 use super::*;
 use crate::accuracy::Grid;
 use weir_node::replay::{Clock, replay};
-use weir_workload::{Rng, Summary};
+use weir_workload::{Summary, Xoshiro256};
 
 /// Time that passes by looking at it, by up to so much a look.
 struct Script {
     now: Nanos,
     most: u64,
-    rng: Rng,
+    rng: Xoshiro256,
 }
 
 impl Script {
     fn new(most: Nanos) -> Script {
-        Script { now: Nanos(0), most: most.get(), rng: Rng::new(7) }
+        Script { now: Nanos(0), most: most.get(), rng: Xoshiro256::new(7) }
     }
 }
 

@@ -509,25 +509,9 @@ pub trait Digest {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TableDigest;
 
-const CRC_TABLE: [u32; 256] = {
-    let mut table = [0u32; 256];
-    let mut i = 0;
-    while i < 256 {
-        let mut crc = i as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 != 0 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
-            bit += 1;
-        }
-        table[i] = crc;
-        i += 1;
-    }
-    table
-};
-
 impl Digest for TableDigest {
     fn append(crc: u32, bytes: &[u8]) -> u32 {
-        !bytes.iter().fold(!crc, |c, b| c >> 8 ^ CRC_TABLE[usize::from(c as u8 ^ b)])
+        crate::crc32c::append(crc, bytes)
     }
 }
 

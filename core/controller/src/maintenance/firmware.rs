@@ -13,8 +13,8 @@
 //! ```
 
 use crate::saved::codec::{Damaged, Reader, Writer};
-use crate::saved::crc::crc32c;
 use alloc::vec::Vec;
+use weir_spec::crc32c::crc32c;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::log::FirmwareSlots;
 use weir_spec::nvme::maintenance::{CommitDw10, commit};

@@ -1,7 +1,7 @@
 //! Bytes of saved state, little-endian: how they are written, and how they are read by somebody who trusts nothing in them.
 
-use crate::saved::crc::crc32c;
 use alloc::vec::Vec;
+use weir_spec::crc32c::crc32c;
 
 /// The version of the whole; sections have their own.
 pub const VERSION: u32 = 1;

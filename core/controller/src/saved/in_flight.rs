@@ -21,11 +21,11 @@ use crate::namespace::why;
 use crate::queues::command::{Command, flag};
 use crate::queues::queue::{NONE, SqState};
 use crate::saved::codec::{Damaged, Reader, RestoreError, Writer};
-use crate::saved::crc::crc32c;
 use crate::subsystem::Subsystem;
 use crate::vendor::FIRST_OPCODE;
 use alloc::vec::Vec;
 use weir_flash::When;
+use weir_spec::crc32c::crc32c;
 use weir_spec::nvme::{IoOpcode, Status};
 use weir_units::Nanos;
 

@@ -2,7 +2,6 @@
 
 pub(crate) mod checkpoint;
 pub(crate) mod codec;
-pub(crate) mod crc;
 pub(crate) mod fabrics;
 pub(crate) mod in_flight;
 pub(crate) mod journals;

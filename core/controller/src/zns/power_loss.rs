@@ -5,7 +5,7 @@ use super::io::extent;
 use crate::subsystem::Subsystem;
 use crate::zns::ZoneLoss;
 use alloc::vec::Vec;
-use weir_flash::{RegionError, RegionImage, RegionSize, Rng};
+use weir_flash::{RegionError, RegionImage, RegionSize, SplitMix64};
 use weir_units::Nanos;
 
 impl Subsystem {
@@ -39,7 +39,7 @@ impl Subsystem {
     pub fn zones_power_on(&mut self, now: Nanos, seed: u64) -> ZoneLoss {
         let mut all = ZoneLoss::default();
         for at in 0..self.zoned.len() {
-            let mut rng = Rng::new(seed);
+            let mut rng = SplitMix64::new(seed);
             let space = &mut self.zoned[at];
             let mut loss = match &mut space.engine {
                 Engine::Plain(zones) => zones.power_on(Some(&mut rng), |_| 0),

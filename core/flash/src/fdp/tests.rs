@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::model::{FlashModel, configs, geometry, ops, small};
-use crate::rng::Rng;
 use crate::*;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use proptest::prelude::*;
 use weir_units::Bytes;
+use weir_units::rng::SplitMix64;
 
 /// Any small drive, given placement handles; the smallest capacity that is surely allowed, or the largest.
 fn placed() -> impl Strategy<Value = FlashDriveConfig> {
@@ -255,7 +255,7 @@ fn amplification(handles: [u8; 2], isolation: Isolation, op: f64) -> (f64, Flash
     config.ftl.fdp = Some(FdpConfig { handles: 2, ..FdpConfig::DEFAULT }.with_isolation(isolation));
     let mut flash = Flash::new(&config, Nanos(0)).unwrap();
     let hints = handles.map(|h| flash.fdp().unwrap().hint(None, h));
-    let (half, mut rng, mut head) = (flash.units() / 2, Rng::new(3), 0);
+    let (half, mut rng, mut head) = (flash.units() / 2, SplitMix64::new(3), 0);
     let mut run = |flash: &mut Flash, rounds: u32| {
         for i in 0..rounds {
             let now = Nanos(u64::from(i) * 100_000);

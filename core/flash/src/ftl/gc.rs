@@ -17,9 +17,9 @@ use crate::array::Array;
 use crate::geometry::{PageAddress, Shape, UNIT};
 use crate::name::names;
 use crate::relocate::{Relocation, Scope};
-use crate::rng::{Rng, mix};
 use core::ops::Range;
 use weir_units::Nanos;
+use weir_units::rng::{SplitMix64, mix};
 
 /// What waits while a block is collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -205,7 +205,7 @@ impl PageFtl {
     }
 
     /// The debt of a plane that has been collecting for long: somewhere on its way.
-    pub(crate) fn owe(&mut self, now: Nanos, plane: u32, rng: &mut Rng) {
+    pub(crate) fn owe(&mut self, now: Nanos, plane: u32, rng: &mut SplitMix64) {
         if !(1..=self.start).contains(&self.free.count(plane)) || !self.borrow(now, plane) {
             return;
         }

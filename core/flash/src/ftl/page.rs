@@ -17,13 +17,13 @@ use crate::fdp::{Fdp, Placement};
 use crate::geometry::{PageAddress, Shape, UNIT, Unit};
 use crate::image::{FREE, Image};
 use crate::lun::Promise;
-use crate::rng::{Rng, mix};
 use crate::scheduler::When;
 use crate::stats::{Stats, WearSpread};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use weir_units::Nanos;
+use weir_units::rng::{SplitMix64, mix};
 
 /// Where the next page of one kind goes in one plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ pub struct PageFtl {
     factory_bad: u32,
     /// Whole dies are written, or the mapping is hybrid.
     unusual: bool,
-    pub(crate) rng: Rng,
+    pub(crate) rng: SplitMix64,
     pub(crate) cache: Option<MapCache>,
     pub(crate) hybrid: Option<Hybrid>,
     /// Who chooses among the host's write points, and whose the blocks are.
@@ -193,7 +193,7 @@ impl PageFtl {
             seed: config.seed,
             factory_bad: ftl.factory_bad,
             unusual: (ftl.multi_plane && shape.planes_per_die() > 1) || ftl.mapping == Mapping::Hybrid,
-            rng: Rng::new(mix(config.seed ^ 0xf71)),
+            rng: SplitMix64::new(mix(config.seed ^ 0xf71)),
             cache: MapCache::new(config, plan),
             hybrid: Hybrid::new(config, plan),
             streams: Streams::new(policy, ftl.host_streams(), plan.moved as u8, &shape, plan.logical),

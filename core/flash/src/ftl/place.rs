@@ -209,8 +209,8 @@ impl Route {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::mix;
     use crate::{CellType, Geometry, PageMap};
+    use weir_units::rng::mix;
 
     fn shape(channels: u32, planes: u32) -> Shape {
         let (cell, page_map) = (CellType::Slc, PageMap::Modulo);

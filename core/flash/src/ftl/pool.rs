@@ -1,8 +1,8 @@
 //! Free blocks by plane, bad blocks, and the life of a block.
 
-use crate::rng::{Rng, mix};
 use alloc::vec;
 use alloc::vec::Vec;
+use weir_units::rng::{SplitMix64, mix};
 
 /// Which blocks of a plane are free. A list for each plane in one array, of fixed size.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl Lifetimes {
     }
 
     /// Whether the block fails at this erase of its life. Blocks differ by up to a fifth in what they endure.
-    pub fn fails(&self, block: u32, erases: u32, rng: &mut Rng) -> bool {
+    pub fn fails(&self, block: u32, erases: u32, rng: &mut SplitMix64) -> bool {
         if self.endurance > 0 {
             let fifth = u64::from(self.endurance / 5);
             let more = mix(self.seed ^ u64::from(block)) % (2 * fifth + 1);
@@ -87,7 +87,7 @@ pub fn factory_bad(blocks: u32, seed: u64, per_million: u32) -> Vec<bool> {
         // Of a large drive these are hundreds of thousands of draws, at each start.
         return vec![false; blocks as usize];
     }
-    let mut rng = Rng::new(mix(seed ^ 0xbad));
+    let mut rng = SplitMix64::new(mix(seed ^ 0xbad));
     (0..blocks).map(|_| rng.per_million(per_million)).collect()
 }
 
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn blocks_last_about_as_long_as_promised() {
         let life = Lifetimes::new(7, 1000, 0);
-        let mut rng = Rng::new(1);
+        let mut rng = SplitMix64::new(1);
         let mut sum = 0;
         for block in 0..1000 {
             let ends = (0..2000).find(|e| life.fails(block, *e, &mut rng)).unwrap();

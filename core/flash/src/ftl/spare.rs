@@ -11,11 +11,11 @@ use super::map::{HELD, Map, NONE};
 use super::page::{PageFtl, SHUT, WritePoint};
 use crate::geometry::Unit;
 use crate::image::{BAD, FREE, SEQUENCE_MAX};
-use crate::rng::Rng;
 use crate::scheduler::When;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use weir_units::Nanos;
+use weir_units::rng::SplitMix64;
 
 /// A program that power loss may undo until it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,7 +224,7 @@ impl Map {
 
 impl PageFtl {
     /// Power goes at `now`: programs that are not done by then are torn or not, as `rng` has it. Adds what is lost.
-    pub(crate) fn tear(&mut self, now: Nanos, rng: &mut Rng, lost: &mut Vec<Lost>) {
+    pub(crate) fn tear(&mut self, now: Nanos, rng: &mut SplitMix64, lost: &mut Vec<Lost>) {
         self.map.begin_anew();
         let none = self.map.logical();
         // The newest first: below a torn version may lie another one.

@@ -2,9 +2,9 @@
 
 use super::map::HELD;
 use crate::name::names;
-use crate::rng::Rng;
 use alloc::boxed::Box;
 use core::fmt;
+use weir_units::rng::SplitMix64;
 
 /// One plane's blocks as a policy sees them: the same index in every slice is the same block.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ impl PlaneView<'_> {
 pub trait VictimPolicy: fmt::Debug + Send {
     /// The block of this plane to collect, by its place in the slices; `None` where there is no candidate. A choice
     /// that is wholly valid frees nothing: after a few of them in a row the engine takes the greedy choice.
-    fn pick(&mut self, plane: &PlaneView<'_>, rng: &mut Rng) -> Option<usize>;
+    fn pick(&mut self, plane: &PlaneView<'_>, rng: &mut SplitMix64) -> Option<usize>;
 }
 
 /// The victim policies that a configuration can name.
@@ -119,7 +119,7 @@ pub(crate) fn fewest(valid: &[u16]) -> Option<usize> {
 }
 
 impl VictimPolicy for Greedy {
-    fn pick(&mut self, plane: &PlaneView<'_>, _: &mut Rng) -> Option<usize> {
+    fn pick(&mut self, plane: &PlaneView<'_>, _: &mut SplitMix64) -> Option<usize> {
         fewest(plane.valid)
     }
 }
@@ -128,7 +128,7 @@ impl VictimPolicy for Greedy {
 struct CostBenefit;
 
 impl VictimPolicy for CostBenefit {
-    fn pick(&mut self, plane: &PlaneView<'_>, _: &mut Rng) -> Option<usize> {
+    fn pick(&mut self, plane: &PlaneView<'_>, _: &mut SplitMix64) -> Option<usize> {
         plane.best(|b| {
             let u = plane.utilisation(b);
             let age = plane.now.saturating_sub(plane.written_at[b]) as f64;
@@ -143,7 +143,7 @@ impl VictimPolicy for CostBenefit {
 struct DChoice(u32);
 
 impl VictimPolicy for DChoice {
-    fn pick(&mut self, plane: &PlaneView<'_>, rng: &mut Rng) -> Option<usize> {
+    fn pick(&mut self, plane: &PlaneView<'_>, rng: &mut SplitMix64) -> Option<usize> {
         let mut best = None;
         let mut drawn = 0;
         // Nearly all blocks of a plane at work are candidates; a plane with few is searched in order.
@@ -171,7 +171,7 @@ impl VictimPolicy for DChoice {
 struct Fifo;
 
 impl VictimPolicy for Fifo {
-    fn pick(&mut self, plane: &PlaneView<'_>, _: &mut Rng) -> Option<usize> {
+    fn pick(&mut self, plane: &PlaneView<'_>, _: &mut SplitMix64) -> Option<usize> {
         plane.candidates().min_by_key(|b| plane.written_at[*b])
     }
 }

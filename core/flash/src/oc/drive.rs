@@ -10,9 +10,9 @@ use crate::array::Array;
 use crate::ftl::{Lifetimes, factory_bad};
 use crate::geometry::{PageAddress, Shape, UNIT};
 use crate::host::{Host, HostOp};
-use crate::rng::{Rng, mix};
 use crate::timing::OperationUnit;
 use weir_units::Nanos;
+use weir_units::rng::{SplitMix64, mix};
 
 /// A list that was accepted, and how that went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct OpenChannel {
     /// Reads may fail: each page is asked how it went.
     varied: bool,
     life: Lifetimes,
-    rng: Rng,
+    rng: SplitMix64,
     pub(super) work: OpenChannelWork,
 }
 
@@ -87,7 +87,7 @@ impl OpenChannel {
             together: config.timing.gate == OperationUnit::Die,
             varied: config.variability.errors.is_some(),
             life: Lifetimes::new(config.seed, config.endurance, 0),
-            rng: Rng::new(mix(config.seed ^ 0xc4)),
+            rng: SplitMix64::new(mix(config.seed ^ 0xc4)),
             work: OpenChannelWork::default(),
         })
     }

@@ -173,7 +173,7 @@ impl<E: Copy> Agenda<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use weir_units::rng::SplitMix64;
 
     /// A list that is searched for the earliest, and among equals for the first that came.
     fn earliest(list: &mut Vec<(u64, u32)>) -> Option<(u64, u32)> {
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn events_come_by_time_and_equal_ones_in_their_order() {
-        let (mut agenda, mut list, mut rng, mut now) = (Agenda::default(), Vec::new(), Rng::new(5), 0);
+        let (mut agenda, mut list, mut rng, mut now) = (Agenda::default(), Vec::new(), SplitMix64::new(5), 0);
         for event in 0..20_000u32 {
             // Now, soon, within the spans, and beyond them.
             let reach = [1, 4, 20_000, 400_000, 4_000_000][rng.below(5) as usize];

@@ -6,8 +6,8 @@ use crate::array::Array;
 use crate::geometry::{Geometry, PageAddress};
 use crate::lun::Promise;
 use crate::preset::Preset;
-use crate::rng::Rng;
 use crate::wire::Wire;
+use weir_units::rng::SplitMix64;
 
 /// What MQSim printed, see the file's first lines.
 const MQSIM: &str = include_str!("../../../../bench/reference/mqsim.tsv");
@@ -81,7 +81,7 @@ impl Row {
 fn closed_loop(row: &Row, count: u64) -> (f64, f64) {
     let shape = row.geometry.shape().unwrap();
     let mut array = Array::new(&shape, &row.timing, &Preset::MqsimDefault.parts(true).variability);
-    let mut rng = Rng::new(row.depth ^ 0x5eed);
+    let mut rng = SplitMix64::new(row.depth ^ 0x5eed);
     let mut next = alloc::vec![0; shape.planes() as usize];
     // Doorbell, read request and entry; data; completion.
     let read_request = 32 / row.link.0 / row.link.1;

@@ -150,7 +150,7 @@ fn a_static_scheme_puts_each_page_on_its_plane() {
         config.buffer = BufferConfig { size: Bytes(buffer * 4096), ..BufferConfig::NONE };
         let mut flash = Flash::new(&config, Nanos(0)).unwrap();
         let shape = *flash.shape();
-        let mut rng = Rng::new(3);
+        let mut rng = SplitMix64::new(3);
         for i in 0..8 * u64::from(flash.units()) {
             let lpn = rng.below(flash.units());
             flash.submit(Nanos(i * 20_000), WRITE, lpn, 1 + rng.below(5));

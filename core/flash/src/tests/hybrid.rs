@@ -1,9 +1,9 @@
 //! The hybrid mapping, held to the costs that its papers derive.
 
 use crate::model::{geometry, small};
-use crate::rng::Rng;
 use crate::*;
 use alloc::vec::Vec;
+use weir_units::rng::SplitMix64;
 use weir_units::{Bytes, Nanos};
 
 const WRITE: FlashOp = FlashOp::Write { fua: false };
@@ -40,7 +40,7 @@ fn hybrid(association: Association, lpn: &mut dyn FnMut(u32) -> u32) -> (f64, f6
 /// Systems", 2002, section III). That is the thrashing which Lee et al. (2007) set out from.
 #[test]
 fn block_associative_logs_thrash_as_published() {
-    let mut rng = Rng::new(5);
+    let mut rng = SplitMix64::new(5);
     let (amplification, merges, erases) = hybrid(Association::Block, &mut |_| rng.below(DATA * PAGES));
     let misses = 1.0 - f64::from(LOGS) / f64::from(DATA);
     let wanted = [1.0 + misses * f64::from(PAGES), misses, 2.0 * misses];
@@ -56,7 +56,7 @@ fn block_associative_logs_thrash_as_published() {
 /// (1 - m/B)^(L - 1). So m blocks are merged with each log block, where m = D (1 - m/B)^(L - 1).
 #[test]
 fn full_associative_logs_merge_as_their_rules_say() {
-    let mut rng = Rng::new(5);
+    let mut rng = SplitMix64::new(5);
     let (amplification, merges, erases) = hybrid(Association::Full, &mut |_| rng.below(DATA * PAGES));
     let blocks = f64::from(DATA);
     let newest = (1.0 - 1.0 / f64::from(DATA * PAGES)).powf(f64::from(PAGES) * (f64::from(LOGS) - 0.5));

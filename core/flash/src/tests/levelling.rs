@@ -1,8 +1,8 @@
 //! Static wear levelling, held to what it costs and gives in the literature.
 
 use crate::model::{geometry, small};
-use crate::rng::Rng;
 use crate::*;
+use weir_units::rng::SplitMix64;
 use weir_units::{Bytes, Nanos};
 
 const PAGES: u32 = 8;
@@ -46,7 +46,7 @@ impl Setting {
         config.ftl.capacity = Some(Bytes(u64::from(self.cold * PAGES + hot) * 4096));
         let mut flash = Flash::new(&config, Nanos(0)).unwrap();
         flash.precondition(Precondition::Sequential);
-        let (mut rng, mut now) = (Rng::new(3), 0);
+        let (mut rng, mut now) = (SplitMix64::new(3), 0);
         // Cold data begins at one level and leaves it together, so what is measured are many turns of it.
         for turns in [5, 20] {
             flash.reset_stats();

@@ -1,12 +1,12 @@
 //! Hot and cold data told apart: held to an oracle that knows each unit's rate, and the oracle to the closed form.
 
 use crate::model::{geometry, small};
-use crate::rng::Rng;
 use crate::*;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 use weir_units::Nanos;
+use weir_units::rng::SplitMix64;
 
 /// Of the writes, `share` go to `part` of the units.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,7 @@ fn amplification(chooser: Chooser, skew: Skew, moves: Moves) -> f64 {
         flash.set_separation(Box::new(Oracle(set.clone())));
     }
     flash.precondition(Precondition::Sequential);
-    let mut rng = Rng::new(9);
+    let mut rng = SplitMix64::new(9);
     let all = 18 * u64::from(units);
     for i in 0..all {
         if i == all / 2 {

@@ -1,13 +1,13 @@
 //! The state that `Precondition::Steady` places is the one that long random writing leads to.
 
 use crate::model::{configs, geometry, small};
-use crate::rng::Rng;
 use crate::*;
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use proptest::prelude::*;
 use proptest::sample::select;
+use weir_units::rng::SplitMix64;
 use weir_units::{Bytes, Nanos};
 
 /// What 16 clients saw who each wrote one unit after the other: write amplification, and their latencies in order.
@@ -32,7 +32,7 @@ fn written(config: &FlashDriveConfig, state: Precondition, before: u64) -> Seen 
     flash.precondition(state);
     flash.check();
     let units = u64::from(flash.units());
-    let mut rng = Rng::new(5);
+    let mut rng = SplitMix64::new(5);
     let mut waiting: BinaryHeap<_> = (0..16).map(|_| Reverse(0)).collect();
     let mut latencies = Vec::new();
     for i in 0..(before + 10) * units {
@@ -119,7 +119,7 @@ fn every_shape_of_drive_can_be_placed() {
 
 /// Whether both answer alike, whatever is asked of them.
 fn are_alike(a: &mut Flash, b: &mut Flash, requests: u32, seed: u64) -> Result<(), TestCaseError> {
-    let mut rng = Rng::new(seed);
+    let mut rng = SplitMix64::new(seed);
     let mut now = Nanos(0);
     for _ in 0..requests {
         let lpn = rng.below(a.units());

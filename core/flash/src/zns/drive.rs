@@ -15,13 +15,13 @@ use crate::geometry::{Geometry, GeometryError, Shape, UNIT};
 use crate::host::{Host, HostOp, HostTiming};
 use crate::preset::PresetParts;
 use crate::region::{RegionError, RegionImage, RegionLoss, RegionSize};
-use crate::rng::Rng;
 use crate::timing::{FlashTiming, TimingError};
 use crate::variability::{Variability, VariabilityError};
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
+use weir_units::rng::SplitMix64;
 use weir_units::{Bytes, Nanos};
 
 /// Where writes are kept until their page is programmed.
@@ -411,7 +411,7 @@ impl ZonedFlash {
     }
 
     /// The power goes at `now` and comes back: see [`Zones::power_on`]. Pages that are programmed by then keep their data.
-    pub fn power_cut(&mut self, now: Nanos, rng: &mut Rng) -> RegionLoss {
+    pub fn power_cut(&mut self, now: Nanos, rng: &mut SplitMix64) -> RegionLoss {
         let under_way = |list: &VecDeque<(Nanos, u32)>| {
             list.iter().filter(|(end, _)| *end > now).map(|(_, bytes)| u64::from(*bytes)).sum::<u64>()
         };

@@ -15,7 +15,7 @@ use super::config::{ZoneConfig, Zrwa};
 use super::zones::{EMPTY, Zone, ZoneState, Zones};
 use crate::cells::Cells;
 use crate::region::{RegionError, RegionImage, RegionLoss, RegionSize, RegionWord};
-use crate::rng::Rng;
+use weir_units::rng::SplitMix64;
 
 impl ZoneState {
     /// By its number; `None`: no state has it.
@@ -101,7 +101,7 @@ impl Zones {
 
     /// The power was away. Where the buffer is volatile, a part of what no flush has covered is gone as `rng` draws it, but not what
     /// `programmed` says of a zone: blocks from its beginning that are in the flash.
-    pub fn power_on(&mut self, rng: Option<&mut Rng>, programmed: impl Fn(u32) -> u32) -> RegionLoss {
+    pub fn power_on(&mut self, rng: Option<&mut SplitMix64>, programmed: impl Fn(u32) -> u32) -> RegionLoss {
         let mut loss = RegionLoss::default();
         let before = self.zones.clone();
         if let Some(rng) = rng.filter(|_| !self.flushed.is_empty()) {

@@ -4,7 +4,6 @@ use super::tests::{config, step};
 use super::*;
 use crate::preset::Preset;
 use crate::region::{RegionError, RegionImage, RegionWord};
-use crate::rng::Rng;
 use crate::zns::model::{ZoneOp, apply};
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
@@ -12,6 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 use weir_units::Nanos;
+use weir_units::rng::SplitMix64;
 
 type Raw = (u8, u32, u32, u32);
 
@@ -115,7 +115,7 @@ proptest! {
     fn a_prefix_survives(config in config(), steps in raws(150), seed: u64) {
         let mut zones = Zones::new(config).unwrap();
         zones.set_volatile();
-        let mut rng = Rng::new(seed);
+        let mut rng = SplitMix64::new(seed);
         for (raw, what) in steps {
             let step = step(&zones, raw);
             let _ = apply(&mut zones, step);
@@ -174,7 +174,7 @@ proptest! {
         if volatile {
             drive.zones_mut().set_volatile();
         }
-        let (mut now, mut rng) = (Nanos(0), Rng::new(seed));
+        let (mut now, mut rng) = (Nanos(0), SplitMix64::new(seed));
         for (raw, what) in steps {
             now.0 += u64::from(raw.1 % 300_000);
             let landed = |drive: &mut ZonedFlash, p: Placed| drive.zones_mut().landed(p.zone, p.wp, false);
@@ -282,7 +282,7 @@ fn a_full_zone_that_was_finished_stays_full() {
             if finish {
                 zones.manage(ZoneAction::Finish, Selection::One(0), |_, _| panic!("it was full before")).unwrap();
             }
-            let loss = zones.power_on(Some(&mut Rng::new(seed)), |_| 0);
+            let loss = zones.power_on(Some(&mut SplitMix64::new(seed)), |_| 0);
             zones.check();
             assert_eq!(zones.get(0).unwrap().wp, 8 - loss.lost as u32);
             fates.push(loss.lost);

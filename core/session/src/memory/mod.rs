@@ -1,12 +1,13 @@
 //! The port to memory that somebody else owns and changes while we look: a guest's, or a front end's.
 //!
-//! `weir-sys` implements it over mapped files, [`model`] over a `Vec`. It is dispatched statically. Nothing that reads or
+//! `weir-sys` implements it over mapped files, `model` (feature `testing`) over a `Vec`. It is dispatched statically. Nothing that reads or
 //! writes through it ever holds a reference into that memory: values are copied out once, checked, and only the copy is
 //! used.
 //!
 //! A place that is used often (a ring) is resolved once into a [`Memory::Window`]; a place used once (a request's
 //! buffer) is given by its guest address each time. A window of a region that has gone is refused, not followed.
 
+#[cfg(any(test, feature = "testing"))]
 pub mod model;
 
 use core::fmt;

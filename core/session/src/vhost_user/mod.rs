@@ -34,6 +34,8 @@ mod inbox;
 mod journal;
 mod log;
 mod map;
+#[cfg(any(test, feature = "testing"))]
+mod model;
 mod queue;
 mod request;
 mod ring;

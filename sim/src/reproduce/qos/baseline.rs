@@ -8,7 +8,7 @@ use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subje
 use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_flash::{Flash, FlashOp, Precondition};
 use weir_units::{Class, Nanos};
-use weir_workload::{Rng, SeriesPoint};
+use weir_workload::{SeriesPoint, Xoshiro256};
 
 const LARGE: &str = "\"large I/O performance is better with QEMU than actual hardware\"";
 const SAME: &str = "\"both jobs experience the same I/O throughput\"";
@@ -85,7 +85,7 @@ fn p3700() -> Vec<(f64, f64)> {
     flash.precondition(Precondition::Sequential);
     let mut start = Nanos(0);
     let one = |size: u32| {
-        let (units, mut rng) = (size / 4096, Rng::new(1));
+        let (units, mut rng) = (size / 4096, Xoshiro256::new(1));
         let places = u64::from(flash.units() / units);
         let count = (40_000 / u64::from(units)).max(1_000);
         let done = flash_loop(&mut flash, start, (DEPTH, Nanos(0)), (count / 10, count), || {

@@ -1,40 +1,6 @@
-//! splitmix64 (Steele, Lea and Flood, 2014): small, seedable, the same on every machine.
+//! Permutations that need no memory.
 
-/// A source of pseudo-random numbers for policies. Not for secrets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rng(u64);
-
-/// Spreads a number over all 64 bits; the output function of splitmix64.
-pub const fn mix(x: u64) -> u64 {
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-impl Rng {
-    /// The sequence of that seed.
-    pub const fn new(seed: u64) -> Self {
-        Rng(seed)
-    }
-
-    /// The next 64 bits.
-    #[inline]
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    /// A number below `n`; 0 for n = 0.
-    #[inline]
-    pub fn below(&mut self, n: u32) -> u32 {
-        (((self.next_u64() >> 32) * u64::from(n)) >> 32) as u32
-    }
-
-    /// True once in a while: `parts` in a million.
-    pub fn per_million(&mut self, parts: u32) -> bool {
-        parts > 0 && self.below(1_000_000) < parts
-    }
-}
+use weir_units::rng::{SplitMix64, mix};
 
 /// A permutation of 0..n: four rounds of a Feistel network over the next power of four, walking past what lies outside.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +14,7 @@ impl Shuffle {
     /// That of the seed.
     pub fn new(n: u32, seed: u64) -> Self {
         let bits = 32 - n.saturating_sub(1).leading_zeros();
-        let mut rng = Rng::new(seed);
+        let mut rng = SplitMix64::new(seed);
         Shuffle { n, half: bits.div_ceil(2).max(1), keys: core::array::from_fn(|_| rng.next_u64()) }
     }
 
@@ -85,16 +51,5 @@ mod tests {
         }
         let moved = (0..1000).filter(|i| Shuffle::new(1000, 1).get(*i) != *i).count();
         assert!(moved > 950, "{moved}");
-    }
-
-    #[test]
-    fn below_is_even() {
-        let mut rng = Rng::new(3);
-        let mut seen = [0u32; 10];
-        for _ in 0..100_000 {
-            seen[rng.below(10) as usize] += 1;
-        }
-        assert!(seen.iter().all(|n| (9_500..10_500).contains(n)), "{seen:?}");
-        assert_eq!(rng.below(0), 0);
     }
 }
