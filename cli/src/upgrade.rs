@@ -122,7 +122,7 @@ fn describe(status: &UpgradeStatus) -> String {
 }
 
 fn failed(status: &UpgradeStatus) -> String {
-    let reason = status.reason.as_deref().unwrap_or("nobody knows why");
+    let reason = status.reason.as_deref().unwrap_or("no reason was reported");
     match status.state {
         UpgradeState::RolledBack => format!("upgrade: rolled back, the program before it serves again: {reason}"),
         _ => format!("upgrade: refused, the program before it serves: {reason}"),

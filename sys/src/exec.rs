@@ -91,7 +91,7 @@ impl Inherited {
         let wrong = |why: &str| io::Error::other(format!("descriptor {number} of the keeper before: {why}"));
         let raw = RawFd::try_from(number).map_err(|_| wrong("there is no such number"))?;
         if raw <= 2 || !self.taken.insert(raw) {
-            return Err(wrong("it is somebody else's"));
+            return Err(wrong("it was not handed over, or was taken already"));
         }
         // SAFETY: the program before this one left that descriptor open for this one, so says its state, and nobody else has been told of
         // it. Should there be none of that number, the next line finds out.
@@ -128,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_somebody_elses_is_refused() {
+    fn descriptors_of_others_are_refused() {
         let own = std::process::id();
         for (text, part) in [
             (format!("{}:3", own + 1), "another process"),
             (format!("{own}"), "a process and a descriptor"),
             (format!("{own}:x"), "no descriptor"),
-            (format!("{own}:1"), "somebody else's"),
+            (format!("{own}:1"), "was not handed over"),
         ] {
             let said = find(&text).unwrap_err();
             assert!(said.contains(part), "{said}");

@@ -26,7 +26,7 @@ const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(30);
 pub struct WorkerProgress {
     /// Requests.
     pub ios: AtomicU64,
-    /// Bytes.
+    /// Bytes of the requests that `ios` counts.
     pub bytes: AtomicU64,
     /// Its target is open, and its time runs.
     pub ready: AtomicBool,

@@ -75,7 +75,7 @@
 //! completion queue entry is reserved. One that does not fit into `slot_bytes` waits and nobody overtakes it.
 //!
 //! **Data.** Where a command's bytes are is walked by [`Walk`], for the `Host` that has the memory.
-//! **Tests.** With the feature `testing` there are hosts, a medium and an oracle for them: `testing::World`.
+//! **Tests.** With the feature `testing` there are hosts, a medium and an oracle for them: `testing::TestWorld`.
 //! **Limits.** Controllers are dynamic only. An association ends with its admin queue's connection.
 
 extern crate alloc;

@@ -31,12 +31,12 @@ pub enum DataPiece {
     Memory {
         /// Where; anything that the host may have written.
         address: u64,
-        /// Bytes.
+        /// Its length in bytes, at least 1.
         len: u32,
     },
     /// The host does not want it.
     Bucket {
-        /// Bytes.
+        /// How many bytes of the data go nowhere, at least 1.
         len: u32,
     },
 }
@@ -319,7 +319,7 @@ impl Walk {
 }
 
 impl DataPiece {
-    /// Bytes.
+    /// Its length in bytes.
     #[inline]
     pub const fn len(self) -> u32 {
         match self {

@@ -40,9 +40,9 @@ impl RingKind {
 pub struct Descriptor {
     /// Guest address.
     pub address: u64,
-    /// Bytes.
+    /// The buffer's length in bytes, or an indirect table's (Virtio 1.2, 2.8.13).
     pub len: u32,
-    /// Flags.
+    /// `VIRTQ_DESC_F_*` (Virtio 1.2, 2.8.13).
     pub flags: u16,
 }
 

@@ -218,7 +218,7 @@ impl Copy {
         }
     }
 
-    /// How far it reaches.
+    /// Generation and number of the copy's last whole entry.
     pub fn reach(&self) -> LogEnd {
         LogEnd { generation: self.generation, entry: self.entry }
     }

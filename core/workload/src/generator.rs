@@ -28,14 +28,14 @@ pub struct Request {
     pub kind: RequestKind,
     /// First byte.
     pub offset: u64,
-    /// Bytes.
+    /// Its length in bytes, a multiple of the block size and at most [`JobTarget::max_io`].
     pub len: u32,
 }
 
 /// What a job must know of its drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobTarget {
-    /// Bytes.
+    /// The size of the drive or volume in bytes.
     pub capacity: u64,
     /// Bytes of a block.
     pub block: u32,

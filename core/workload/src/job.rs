@@ -203,7 +203,7 @@ impl FromStr for Rate {
 pub struct JobRegion {
     /// First byte.
     pub offset: u64,
-    /// Bytes.
+    /// Its length in bytes.
     pub len: u64,
 }
 

@@ -42,7 +42,7 @@ pub struct Draw {
     pub fua: bool,
     /// First byte.
     pub offset: u64,
-    /// Bytes.
+    /// Its length in bytes.
     pub len: u32,
 }
 

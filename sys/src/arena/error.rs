@@ -20,7 +20,7 @@ pub enum ArenaError {
     Damaged,
     /// The payload is something else.
     Schema {
-        /// What it is.
+        /// The name that the header gives its schema.
         found: String,
         /// What it should be.
         wanted: &'static str,

@@ -227,7 +227,7 @@ impl FileMedia {
         self.base = base >> TOKEN_BITS << TOKEN_BITS;
     }
 
-    /// Bytes.
+    /// The size of the medium in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }

@@ -115,7 +115,7 @@ impl Media {
         })
     }
 
-    /// Bytes.
+    /// The size of the medium in bytes.
     pub fn capacity(&self) -> u64 {
         match self {
             Media::Store(s) => s.capacity(),
@@ -151,7 +151,7 @@ macro_rules! each {
 }
 
 impl Store {
-    /// Bytes.
+    /// The size of the medium in bytes.
     pub fn capacity(&self) -> u64 {
         each!(self, s => s.capacity())
     }

@@ -31,7 +31,7 @@ impl Null {
         self.reads_zeroes
     }
 
-    /// Bytes.
+    /// The size of the medium in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }

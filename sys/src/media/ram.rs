@@ -139,7 +139,7 @@ impl Ram {
         }
     }
 
-    /// Bytes.
+    /// The size of the medium in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }

@@ -49,7 +49,7 @@ pub enum FileOp {
         mode: i32,
         /// Where in the file.
         offset: u64,
-        /// Bytes.
+        /// The range's length in bytes.
         len: u64,
     },
 }

@@ -14,7 +14,7 @@ pub const CMB_BAR: u8 = 2;
 pub struct MemoryBuffer {
     /// CMBMSC.CBA, in bytes.
     pub base: u64,
-    /// Bytes.
+    /// Its length in bytes (CMBSZ; NVMe base 2.0, 3.1.3.12).
     pub size: u64,
 }
 

@@ -70,7 +70,7 @@ pub(crate) const PIECE: u64 = 1 << 30;
 pub(crate) enum WorkStep {
     /// Until then, for what has been begun already.
     Until(When),
-    /// Bytes.
+    /// Move these bytes.
     Move(WorkPiece),
 }
 

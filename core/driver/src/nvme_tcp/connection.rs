@@ -68,7 +68,7 @@ pub enum SendSegment {
 }
 
 impl SendSegment {
-    /// Bytes.
+    /// Its length in bytes.
     pub fn len(&self) -> usize {
         match self {
             SendSegment::Header { len, .. } => *len,

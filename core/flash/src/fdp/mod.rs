@@ -56,7 +56,7 @@ pub enum FdpEventKind {
 /// An event and where it happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FdpEvent {
-    /// What.
+    /// What happened (NVMe base 2.1, 8.1.10).
     pub kind: FdpEventKind,
     /// When.
     pub at: Nanos,

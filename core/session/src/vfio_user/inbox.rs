@@ -61,7 +61,7 @@ impl core::error::Error for ProtocolError {}
 /// A whole message.
 #[derive(Debug)]
 pub struct Message<F> {
-    /// What it is.
+    /// The 16 bytes before it: identifier, command, length, flags.
     pub header: Header,
     /// What follows the header.
     pub payload: Vec<u8>,

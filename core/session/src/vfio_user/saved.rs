@@ -90,7 +90,7 @@ pub struct Head {
 pub struct RegionRecord {
     /// DMA address.
     pub address: U64,
-    /// Bytes.
+    /// The region's length in bytes.
     pub len: U64,
     /// Where it begins in its file.
     pub offset: U64,
@@ -108,7 +108,7 @@ pub struct RequestRecord {
     pub address: U64,
     /// For how long it has been waiting, ns.
     pub age: U64,
-    /// Bytes.
+    /// Bytes to be read or written.
     pub len: U32,
     /// Message identifier.
     pub id: U16,
