@@ -122,10 +122,10 @@ pub use namespace::ns_allocator::granule;
 pub use pointer::{DESCRIPTORS_MAX, DataPiece, Direction, Walk};
 pub use queues::shadow::{Shadow, ShadowPages};
 pub use saved::checkpoint::{QueuePosition, Resubmission, RingPlace, VERSION as CHECKPOINT_VERSION};
-pub use saved::codec::{RestoreError, VERSION as NONVOLATILE_VERSION};
 pub use saved::fabrics::{VERSION as ASSOCIATION_VERSION, WithDrive};
 pub use saved::in_flight::{Begun, VERSION as BEGUN_VERSION};
 pub use saved::journals::{Journals, RecoveredController, Trouble};
+pub use saved::nonvolatile::VERSION as NONVOLATILE_VERSION;
 pub use saved::pcie::VERSION as FUNCTION_VERSION;
 pub use stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
 pub use subsystem::{Attach, Subsystem, TransportModel};
@@ -135,5 +135,6 @@ pub use vendor::{
     OpenChannelSet, VendorAnswer, VendorCommand, VendorData, VendorOpcode, VendorPort, VendorQueue, VendorRefusal,
     VendorRequest,
 };
+pub use weir_codec::SavedError;
 pub use weir_flash::{Zone, ZoneConfig, ZoneState, ZonedConfig, Zones, Zrwa};
 pub use zns::ZoneLoss;

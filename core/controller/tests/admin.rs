@@ -5,7 +5,7 @@ mod common;
 use common::{drive, fabric_with_queues, get_feature, identify_controller, set_feature};
 use std::net::SocketAddr;
 use weir_controller::testing::{Fabric, TestWorld, admin, io};
-use weir_controller::{AnaScope, AnaState, Data, Op, RestoreError, firmware_image};
+use weir_controller::{AnaScope, AnaState, Data, Op, SavedError, firmware_image};
 use weir_spec::nvme::fdp::EnduranceGroup;
 use weir_spec::nvme::feature::{async_config, fid, select};
 use weir_spec::nvme::identify::{oacs, oncs};
@@ -186,9 +186,9 @@ fn a_blob_that_was_damaged_is_refused() {
         bad[at] ^= 0x40;
         let error = restore(&bad).expect_err("a flipped bit");
         let expected = match at {
-            0..8 => matches!(error, RestoreError::Foreign),
-            8..12 => matches!(error, RestoreError::Version(_)),
-            _ => error == RestoreError::Damaged,
+            0..8 => matches!(error, SavedError::Foreign(_)),
+            8..12 => matches!(error, SavedError::Version { .. }),
+            _ => error == SavedError::Damaged,
         };
         assert!(expected, "byte {at}: {error}");
         assert!(restore(&blob[..at]).is_err());

@@ -5,7 +5,7 @@ mod common;
 use common::{CC_EN, config, drive, get_feature, set_feature};
 use proptest::prelude::*;
 use weir_controller::testing::{Fabric, TestWorld, admin, io};
-use weir_controller::{Owner, RestoreError, Subsystem, Tag};
+use weir_controller::{Owner, SavedError, Subsystem, Tag};
 use weir_spec::nvme::feature::{Arbitration, fid, select};
 use weir_spec::nvme::{AdminOpcode, Sqe, Status};
 use weir_units::Nanos;
@@ -164,7 +164,11 @@ fn other_releases_and_damage_are_told() {
     let bytes = world.drive.associations(world.now);
     let read = |bytes: &[u8]| Subsystem::new(config(|_| {}), Nanos(0)).unwrap().resume_associations(Nanos(0), bytes);
     assert_eq!(read(&bytes), Ok(()));
-    for (at, error) in [(0, RestoreError::Foreign), (8, RestoreError::Version(3)), (12, RestoreError::Damaged)] {
+    for (at, error) in [
+        (0, SavedError::Foreign("the state of associations")),
+        (8, SavedError::Version { found: 3, oldest: 1, newest: 1 }),
+        (12, SavedError::Damaged),
+    ] {
         let mut other = bytes.clone();
         other[at] ^= 2;
         assert_eq!(read(&other), Err(error));
@@ -172,7 +176,7 @@ fn other_releases_and_damage_are_told() {
     // Twice is once too often, and leaves the first as they are.
     let mut drive = Subsystem::new(config(|_| {}), Nanos(0)).unwrap();
     drive.resume_associations(Nanos(0), &bytes).unwrap();
-    assert_eq!(drive.resume_associations(Nanos(0), &bytes), Err(RestoreError::Damaged));
+    assert_eq!(drive.resume_associations(Nanos(0), &bytes), Err(SavedError::Damaged));
 }
 
 /// As [`weir_spec::nvme::tcp::Digest`].

@@ -4,7 +4,7 @@ mod common;
 
 use common::{CC_EN, config};
 use weir_controller::testing::{Fabric, TestRing, TestWorld, io};
-use weir_controller::{Begun, Op, Owner, RestoreError, Subsystem, SubsystemConfig, Tag, WithDrive};
+use weir_controller::{Begun, Op, Owner, SavedError, Subsystem, SubsystemConfig, Tag, WithDrive};
 use weir_spec::crc32c::crc32c;
 use weir_spec::nvme::Sqe;
 use weir_units::Nanos;
@@ -194,17 +194,18 @@ fn golden_bytes_of_version_1() {
     assert_eq!((body, weir_controller::BEGUN_VERSION), (&golden[..], 1));
     assert_eq!(u32::from_le_bytes(*crc), crc32c(&golden));
     assert_eq!(Begun::from_bytes(&bytes).unwrap(), list);
+    let version = |found| SavedError::Version { found, oldest: 1, newest: 1 };
     for at in 0..bytes.len() {
         let mut wrong = bytes.clone();
         wrong[at] ^= 1;
         let error = Begun::from_bytes(&wrong).unwrap_err();
         let expected = match at {
-            0..8 => RestoreError::Foreign,
-            8 => RestoreError::Version(0),
-            9 => RestoreError::Version(0x0101),
-            10 => RestoreError::Version(0x1_0001),
-            11 => RestoreError::Version(0x0100_0001),
-            _ => RestoreError::Damaged,
+            0..8 => SavedError::Foreign("a list of commands"),
+            8 => version(0),
+            9 => version(0x0101),
+            10 => version(0x1_0001),
+            11 => version(0x0100_0001),
+            _ => SavedError::Damaged,
         };
         assert_eq!(error, expected, "byte {at}");
         assert!(Begun::from_bytes(&bytes[..at]).is_err());

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use weir_controller::testing::{TestRing, TestWorld, admin, io};
 use weir_controller::{
-    Attach, CHECKPOINT_VERSION, ControllerHandle, Event, Journals, Management, Owner, RestoreError, Subsystem,
+    Attach, CHECKPOINT_VERSION, ControllerHandle, Event, Journals, Management, Owner, SavedError, Subsystem,
     TransportModel,
 };
 use weir_journal::JournalMemory;
@@ -118,7 +118,7 @@ fn what_is_no_checkpoint_is_refused_whole() {
         assert_eq!(drive.controllers().len(), usize::from(read.is_ok()));
         read
     };
-    assert_eq!((read(&bytes, 0), read(&bytes, 1)), (Ok(()), Err(RestoreError::Damaged)));
+    assert_eq!((read(&bytes, 0), read(&bytes, 1)), (Ok(()), Err(SavedError::Damaged)));
     for len in 0..bytes.len() {
         assert!(read(&bytes[..len], 0).is_err(), "{len} bytes");
     }
@@ -132,9 +132,9 @@ fn what_is_no_checkpoint_is_refused_whole() {
     assert!(refused as usize > bytes.len() - 100, "{refused} of {}", bytes.len());
     let mut other = bytes.clone();
     other[8] = 1;
-    assert_eq!(read(&other, 0), Err(RestoreError::Version(1)));
+    assert_eq!(read(&other, 0), Err(SavedError::Version { found: 1, oldest: 2, newest: 2 }));
     other[0] = 0;
-    assert_eq!(read(&other, 0), Err(RestoreError::Foreign));
+    assert_eq!(read(&other, 0), Err(SavedError::Foreign("the checkpoint of a controller")));
 }
 
 /// Admin commands that take more than one turn are carried out again, and complete once.

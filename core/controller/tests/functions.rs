@@ -7,9 +7,7 @@ use common::sparse::Machine;
 use common::{config, csts, drive, get_feature, set_feature};
 use proptest::prelude::*;
 use weir_controller::testing::{TestRing, TestWorld, admin, io};
-use weir_controller::{
-    Attach, Event, FUNCTION_VERSION, ManagementError, Owner, RestoreError, Subsystem, TransportModel,
-};
+use weir_controller::{Attach, Event, FUNCTION_VERSION, ManagementError, Owner, SavedError, Subsystem, TransportModel};
 use weir_spec::nvme::feature::{Arbitration, fid, select};
 use weir_spec::nvme::register::{self, ams};
 use weir_spec::nvme::{AdminOpcode, Status};
@@ -327,8 +325,9 @@ fn other_releases_and_damage_are_told() {
         read
     };
     assert_eq!(read(&bytes), Ok(0));
-    let wrong = [(0, RestoreError::Foreign), (8, RestoreError::Version(0)), (12, RestoreError::Damaged)];
-    for (at, error) in wrong.into_iter().chain([(bytes.len() / 2, RestoreError::Damaged)]) {
+    let version = |found| SavedError::Version { found, oldest: 2, newest: 2 };
+    let wrong = [(0, SavedError::Foreign("the state of PCIe controllers")), (8, version(0)), (12, SavedError::Damaged)];
+    for (at, error) in wrong.into_iter().chain([(bytes.len() / 2, SavedError::Damaged)]) {
         let mut other = bytes.clone();
         other[at] ^= 2;
         assert_eq!(read(&other), Err(error));

@@ -4,7 +4,7 @@ use super::kept;
 use super::{Device, OpenError};
 use crate::config::{DeviceConfig, MediaConfig};
 use std::path::Path;
-use weir_controller::{RestoreError, Subsystem};
+use weir_controller::{SavedError, Subsystem};
 use weir_sys::keeper_channel::Keep;
 use weir_sys::media::{MediaError, NonvolatileFile};
 use weir_units::Nanos;
@@ -61,7 +61,7 @@ pub(super) fn remember(
     };
     if let Some(blob) = blob {
         let advice = "remove it, and the drive begins with nothing remembered";
-        let refused = |e: RestoreError| OpenError::Flash(format!("{}: {e}; {advice}", beside.display()));
+        let refused = |e: SavedError| OpenError::Flash(format!("{}: {e}; {advice}", beside.display()));
         machine.restore(&blob).map_err(refused)?;
     }
     Ok(Some(Kept::new(file)))

@@ -11,8 +11,8 @@
 //! Only commands that must not be carried out twice are noted. Those that set something are carried out again: what they set is their controller's as well,
 //! whose checkpoint is older.
 
-use crate::saved::codec::{Damaged, Reader, Writer};
 use alloc::collections::VecDeque;
+use weir_codec::{Damaged, Reader, Writer};
 use weir_spec::nvme::{AdminOpcode, Sqe, Status};
 
 /// More than are executed between two checkpoints of all controllers. The oldest go first: those of clients that have never come back.

@@ -11,10 +11,10 @@ use crate::host::Host;
 use crate::pointer::check_pointer;
 use crate::power::{POWER_STATES, SENSORS, thermal};
 use crate::queues::queue::NONE;
-use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
 use weir_arbiter::Quanta;
+use weir_codec::{Counted, Damaged, Reader, Writer, fields};
 use weir_spec::nvme::Status;
 use weir_spec::nvme::feature::{
     self, Arbitration, FeatureDw10, HostBehavior, Power, Queues, TemperatureThreshold, Timestamp, fid, select,
@@ -538,19 +538,26 @@ fn save(drive: &Subsystem, to: &mut Writer) {
     write_saved(&drive.admin.saved_features, to);
 }
 
-/// What can be saved of a controller's features.
-pub(crate) fn write_saved(f: &Features, to: &mut Writer) {
-    to.u32(f.arbitration.0);
-    to.u32(f.power.0);
-    f.temperature_over.iter().chain(&f.temperature_under).for_each(|t| to.u16(*t));
-    to.words([f.error_recovery, f.write_cache, f.coalescing, f.write_atomicity, f.async_config]);
-    to.u16(f.uncoalesced.len() as u16);
-    f.uncoalesced.iter().for_each(|vector| to.u16(*vector));
-    to.u8(f.autonomous.into());
-    f.transitions.iter().for_each(|entry| to.u64(*entry));
-    to.words([f.thermal, f.non_operational, f.sanitize]);
-    to.words([f.quanta.high, f.quanta.medium, f.quanta.low]);
-}
+fields! { pub(crate) Features: write_saved, read_fields, saved_rows {
+    arbitration.0: "01h arbitration",
+    power.0: "02h power management",
+    temperature_over: "04h temperature threshold: over, of each sensor, K",
+    temperature_under: "04h: under",
+    error_recovery: "05h error recovery",
+    write_cache: "06h volatile write cache",
+    coalescing: "08h interrupt coalescing",
+    write_atomicity: "0ah write atomicity normal",
+    async_config: "0bh asynchronous event configuration",
+    uncoalesced as Counted<u16>: "09h: vectors that are not coalesced",
+    autonomous: "0ch autonomous power state transitions",
+    transitions: "0ch: its entries",
+    thermal: "10h host controlled thermal management",
+    non_operational: "11h non-operational power state config",
+    sanitize: "17h sanitize config",
+    quanta.high: "c0h quantum of class high",
+    quanta.medium: "c0h: medium",
+    quanta.low: "c0h: low",
+} }
 
 fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), Damaged> {
     drive.admin.saved_features = read_saved(drive.config.volatile_write_cache, from)?;
@@ -559,40 +566,14 @@ fn restore(drive: &mut Subsystem, from: &mut Reader<'_>, _: u16) -> Result<(), D
 
 /// What [`write_saved`] has written; the rest as it is by default.
 pub(crate) fn read_saved(volatile_write_cache: bool, from: &mut Reader<'_>) -> Result<Features, Damaged> {
-    let mut f = Features::new(volatile_write_cache);
-    f.arbitration = Arbitration(from.u32()?);
-    f.power = Power(from.u32()?);
-    if f.power.ps() as usize >= POWER_STATES.len() {
-        return Err(Damaged);
-    }
-    for of in [&mut f.temperature_over, &mut f.temperature_under] {
-        for threshold in of.iter_mut() {
-            *threshold = from.u16()?;
-        }
-    }
     const { assert!(SENSORS == 3, "version 1 has so many sensors") };
-    f.error_recovery = from.u32()?;
+    let mut f = Features::new(volatile_write_cache);
+    read_fields(&mut f, from)?;
     // The drive may have been given another medium since.
-    f.write_cache = from.u32()? & u32::from(volatile_write_cache);
-    f.coalescing = from.u32()?;
-    f.write_atomicity = from.u32()?;
-    f.async_config = from.u32()?;
-    for _ in 0..from.u16()? {
-        f.uncoalesced.push(from.u16()?);
-    }
-    f.autonomous = from.u8()? == 1;
-    for entry in &mut f.transitions {
-        *entry = from.u64()?;
-        if usize::from(feature::transition_state(*entry)) >= POWER_STATES.len() {
-            return Err(Damaged);
-        }
-    }
-    f.thermal = from.u32()?;
-    f.non_operational = from.u32()?;
-    f.sanitize = from.u32()?;
-    f.quanta = Quanta { high: from.u32()?, medium: from.u32()?, low: from.u32()? };
-    if [f.quanta.high, f.quanta.medium, f.quanta.low].contains(&0) {
-        return Err(Damaged);
-    }
-    Ok(f)
+    f.write_cache &= u32::from(volatile_write_cache);
+    let is_state = |state: u32| (state as usize) < POWER_STATES.len();
+    let sane = is_state(f.power.ps())
+        && f.transitions.iter().all(|entry| is_state(feature::transition_state(*entry).into()))
+        && ![f.quanta.high, f.quanta.medium, f.quanta.low].contains(&0);
+    if sane { Ok(f) } else { Err(Damaged) }
 }

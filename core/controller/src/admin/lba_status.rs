@@ -6,10 +6,10 @@
 use super::{Admin, AdminOutcome};
 use crate::controller::Controller;
 use crate::host::Host;
-use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
+use weir_codec::{Damaged, Reader, Writer};
 use weir_spec::nvme::Status;
 use weir_spec::nvme::lba_status::{
     EVERY_BLOCK, LbaStatusDescriptor, LbaStatusDw13, LbaStatusElement, LbaStatusHeader, LbaStatusLog, LbaStatusRange,

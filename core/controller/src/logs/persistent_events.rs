@@ -1,8 +1,8 @@
 //! The events of the persistent event log (base 2.0, 5.16.1.14): the newest 64 KiB of them.
 
-use crate::saved::codec::{Damaged, Reader, Writer};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use weir_codec::{Damaged, Reader, Writer};
 use weir_spec::nvme::log::lid;
 use weir_spec::nvme::maintenance::{PersistentEventHeader, PersistentHeader, persistent};
 use zerocopy::IntoBytes;

@@ -12,8 +12,8 @@
 //!      24      …  payload
 //! ```
 
-use crate::saved::codec::{Damaged, Reader, Writer};
 use alloc::vec::Vec;
+use weir_codec::{Damaged, Reader, Writer};
 use weir_spec::crc32c::crc32c;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::log::FirmwareSlots;

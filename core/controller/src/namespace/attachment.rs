@@ -5,10 +5,10 @@
 //! see is the same).
 
 use crate::namespace::{Namespace, why};
-use crate::saved::codec::{Damaged, Reader};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
+use weir_codec::coded_as;
 
 /// A set of namespaces, by NSID from 1 to 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,19 +20,6 @@ impl NamespaceSet {
 
     /// None of them.
     pub const NONE: Self = Self([0; 16]);
-
-    /// As words, for a saved state.
-    pub fn words(&self) -> [u32; 32] {
-        core::array::from_fn(|i| (self.0[i / 2] >> (i % 2 * 32)) as u32)
-    }
-
-    /// Takes what [`words`](Self::words) gave.
-    pub fn set_words(&mut self, from: &mut Reader<'_>) -> Result<(), Damaged> {
-        for word in &mut self.0 {
-            *word = from.u64()?;
-        }
-        Ok(())
-    }
 
     pub fn has(&self, nsid: u32) -> bool {
         let at = nsid.wrapping_sub(1) as usize;
@@ -46,6 +33,8 @@ impl NamespaceSet {
         }
     }
 }
+
+coded_as! { NamespaceSet: [u64; 16], |set| set.0, |words| Some(NamespaceSet(words)) }
 
 /// What is known of a namespace beside how it is addressed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! SMART's counters over the whole life of a drive, and how it is stopped.
 
 use crate::power::lifetime::Counters;
-use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::saved::section::Section;
 use crate::stats::Work;
 use crate::subsystem::Subsystem;
+use weir_codec::{Damaged, Reader, Writer};
 use weir_units::Nanos;
 
 pub(crate) const HOUR: u64 = 3_600_000_000_000;

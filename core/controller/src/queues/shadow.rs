@@ -14,7 +14,7 @@ use weir_spec::nvme::Status;
 use weir_spec::nvme::register::{DOORBELLS, Doorbell, doorbell_offset};
 
 /// Where a controller's shadow doorbells are, by addresses of its host: a memory page each, indexed like the doorbells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Shadow {
     /// What the host writes.
     pub doorbells: u64,

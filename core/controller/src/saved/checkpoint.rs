@@ -23,19 +23,22 @@ use crate::io::starting::{NOT_JUDGED, Starting};
 use crate::io::work::Partner;
 use crate::queues::command::{data_pointer, flag, of_ring, words_of};
 use crate::queues::queue::{Cq, NONE, Sq};
-use crate::saved::codec::{Damaged, Reader, RestoreError, Writer};
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
+use weir_codec::{Coder, Counted, Damaged, Format, Reader, SavedError, Writer, coded_as};
 use weir_spec::nvme::register::shst;
 use weir_spec::nvme::zns::ZonedOpcode;
 use weir_spec::nvme::{AdminOpcode, Cqe, IoOpcode, Sqe, Status};
 use weir_units::Nanos;
 use zerocopy::little_endian::{U16, U32};
 
-const MAGIC: [u8; 8] = *b"WEIRCKPT";
 /// The version that is written, and the only one that is read.
 pub const VERSION: u32 = 2;
+/// It has no length and no checksum of its own: the function in it has.
+const FORMAT: Format = Format::new(b"WEIRCKPT", VERSION, "the checkpoint of a controller");
+
+coded_as! { CountedCommand: (u64, [u64; 8]), |kept| (kept.number, kept.sqe.words()), |(number, words)| Some(CountedCommand { number, sqe: Sqe::from_words(words) }) }
 
 /// A submission queue, as far as its journal is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,31 +131,22 @@ impl Subsystem {
         let ctrl = self.resolve(controller).and_then(|c| self.ctrl(c));
         let Some(ctrl) = ctrl.filter(|ctrl| ctrl.transport == Transport::Rings) else { return Vec::new() };
         let mut to = Writer::default();
-        to.array(&MAGIC);
+        to.array(&FORMAT.magic);
         to.u32(VERSION);
         to.bytes(&self.write_functions(now, &[ctrl]));
-        to.u64(ctrl.life);
-        to.u64(ctrl.taken);
+        to.put(&(ctrl.life, ctrl.taken));
         let cqs: Vec<&Cq> = ctrl.cqs.iter().filter_map(|at| self.queues.cqs.get(*at as usize)?.as_ref()).collect();
         to.u16(cqs.len() as u16);
         for cq in cqs {
-            to.u16(cq.qid);
-            to.u64(cq.laps);
-            to.u32(cq.made);
+            to.put(&((cq.qid, cq.laps), cq.made));
         }
         let sqs: Vec<&Sq> = ctrl.sqs.iter().filter(|q| **q != NONE).map(|q| self.sq(*q)).collect();
         to.u16(sqs.len() as u16);
         for sq in sqs {
-            to.u16(sq.qid);
-            to.u32(sq.made);
+            to.put(&(sq.qid, sq.made));
         }
-        let kept: Vec<&CountedCommand> =
-            ctrl.kept.iter().filter(|kept| self.is_kept(ctrl, kept.sqe.cid.get())).collect();
-        to.u16(kept.len() as u16);
-        for kept in kept {
-            to.u64(kept.number);
-            kept.sqe.words().into_iter().for_each(|word| to.u64(word));
-        }
+        let kept = ctrl.kept.iter().filter(|kept| self.is_kept(ctrl, kept.sqe.cid.get()));
+        Counted::<u16>::put(&kept.copied().collect(), &mut to);
         to.done()
     }
 
@@ -188,28 +182,28 @@ impl Subsystem {
         bytes: &[u8],
         tenant: u16,
         owner: Owner,
-    ) -> Result<ControllerHandle, RestoreError> {
+    ) -> Result<ControllerHandle, SavedError> {
         let mut from = Reader::of(bytes);
-        if from.array().ok() != Some(MAGIC) {
-            return Err(RestoreError::Foreign);
+        if from.array().ok() != Some(FORMAT.magic) {
+            return Err(SavedError::Foreign(FORMAT.what));
         }
-        match from.u32().map_err(|_| RestoreError::Damaged)? {
+        match from.u32()? {
             VERSION => {}
-            version => return Err(RestoreError::Version(version)),
+            version => return Err(FORMAT.other_version(version)),
         }
-        let function = from.bytes().map_err(|_| RestoreError::Damaged)?;
+        let function = from.bytes()?;
         let before: Vec<bool> = self.controllers.list.iter().map(Option::is_some).collect();
         if self.resume_functions(now, function)? != 0 {
-            return Err(RestoreError::Damaged);
+            return Err(SavedError::Damaged);
         }
         let is_new = |c: &usize| self.controllers.list[*c].is_some() && before.get(*c) != Some(&true);
-        let c = (0..self.controllers.list.len()).find(is_new).ok_or(RestoreError::Damaged)? as u32;
+        let c = (0..self.controllers.list.len()).find(is_new).ok_or(SavedError::Damaged)? as u32;
         let fits = self.ctrl(c).is_some_and(|ctrl| ctrl.tenant == tenant && ctrl.owner == UNCLAIMED);
         if !fits || self.read_rest(c, &mut from).is_err() || !from.is_empty() {
             self.drop_controller(c);
-            return Err(RestoreError::Damaged);
+            return Err(SavedError::Damaged);
         }
-        let ctrl = self.ctrl_mut(c).ok_or(RestoreError::Damaged)?;
+        let ctrl = self.ctrl_mut(c).ok_or(SavedError::Damaged)?;
         (ctrl.owner, ctrl.journaled) = (owner, true);
         let (handle, queues) = (ctrl.handle(c), ctrl.sqs.clone());
         for q in queues.into_iter().filter(|q| *q != NONE) {
@@ -220,12 +214,13 @@ impl Subsystem {
 
     fn read_rest(&mut self, c: u32, from: &mut Reader<'_>) -> Result<(), Damaged> {
         let ctrl = self.ctrl_mut(c).ok_or(Damaged)?;
-        (ctrl.life, ctrl.taken) = (from.u64()?, from.u64()?);
+        (ctrl.life, ctrl.taken) = from.get()?;
         if ctrl.taken >= 1 << 62 {
             return Err(Damaged);
         }
         for _ in 0..from.u16()? {
-            let (qid, laps, made) = (from.u16()?, from.u64()?, from.u32()?);
+            let ((qid, laps), made): (_, u32) = from.get()?;
+            let laps: u64 = laps;
             let index = self.ctrl(c).ok_or(Damaged)?.cq(qid);
             let cq = self.queues.cqs.get_mut(index as usize).and_then(Option::as_mut).ok_or(Damaged)?;
             if cq.phase != (laps % 2 == 0) || laps >= 1 << 40 {
@@ -235,19 +230,12 @@ impl Subsystem {
             self.queues.epoch = self.queues.epoch.max(made).wrapping_add(1);
         }
         for _ in 0..from.u16()? {
-            let (qid, made) = (from.u16()?, from.u32()?);
+            let (qid, made): (_, u32) = from.get()?;
             let q = self.ctrl(c).ok_or(Damaged)?.sq(qid);
             self.queues.sqs.get_mut(q as usize).and_then(Option::as_mut).ok_or(Damaged)?.made = made;
             self.queues.epoch = self.queues.epoch.max(made).wrapping_add(1);
         }
-        let mut kept = Vec::new();
-        for _ in 0..from.u16()? {
-            let (number, mut words) = (from.u64()?, [0; 8]);
-            for word in &mut words {
-                *word = from.u64()?;
-            }
-            kept.push(CountedCommand { number, sqe: Sqe::from_words(words) });
-        }
+        let kept: Vec<CountedCommand> = Counted::<u16>::get(from)?;
         let ctrl = self.ctrl_mut(c).ok_or(Damaged)?;
         if !kept.is_empty() && ctrl.sq(0) == NONE {
             return Err(Damaged);

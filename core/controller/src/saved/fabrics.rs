@@ -22,19 +22,22 @@ use crate::namespace::Namespace;
 use crate::queues::command::{Command, flag};
 use crate::queues::queue::{NONE, SqState};
 use crate::reservation;
-use crate::saved::codec::{Damaged, Envelope, Reader, RestoreError, Writer};
 use crate::saved::in_flight::Begun;
 use crate::subsystem::Subsystem;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
+use weir_codec::{
+    Ago, Always, Coder, Counted, Damaged, Format, Left, Own, Reader, SavedError, Text, Writer, coded, fields,
+};
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::namespace::write_protect;
-use weir_spec::nvme::register::{Cc, Csts};
+use weir_spec::nvme::tcp::TableDigest;
 use weir_units::{Class, Nanos};
 
-const ENVELOPE: Envelope = Envelope { magic: *b"WEIRASSO", version: VERSION };
 /// The version that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
+const FORMAT: Format = Format::new(b"WEIRASSO", VERSION, "the state of associations");
+
 /// What the drive has of a connection's commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WithDrive {
@@ -46,75 +49,119 @@ pub struct WithDrive {
     pub events: Vec<Tag>,
 }
 
-pub(crate) fn number<T: Copy + PartialEq, const N: usize>(all: [T; N], one: T) -> u8 {
-    all.iter().position(|x| *x == one).map_or(0, |at| at as u8)
+/// What a host or an operator wishes, as a number: 0 for nothing.
+pub(crate) struct Wish;
+
+macro_rules! wishes {
+    ($($of:ident: $($one:ident)*;)*) => { $(
+        impl Coder<Option<$of>> for Wish {
+            fn put(wish: &Option<$of>, to: &mut Writer) {
+                to.u8([None, $(Some($of::$one)),*].iter().position(|one| one == wish).map_or(0, |at| at as u8));
+            }
+            fn get(from: &mut Reader<'_>) -> Result<Option<$of>, Damaged> {
+                [None, $(Some($of::$one)),*].get(usize::from(from.u8()?)).copied().ok_or(Damaged)
+            }
+            fn kind() -> String {
+                concat!("u8: 0 none" $(, ", ", stringify!($one))*).into()
+            }
+        }
+    )* };
+}
+wishes! {
+    Class: Urgent High Medium Low;
+    ClassFrom: Tenant Qprio Cattr Peer;
 }
 
-pub(crate) const CLASSES: [Option<Class>; 5] =
-    [None, Some(Class::Urgent), Some(Class::High), Some(Class::Medium), Some(Class::Low)];
-const SOURCES: [Option<ClassFrom>; 5] =
-    [None, Some(ClassFrom::Tenant), Some(ClassFrom::Qprio), Some(ClassFrom::Cattr), Some(ClassFrom::Peer)];
+/// A class that there is.
+pub(crate) struct Local;
 
-pub(crate) fn pick<T: Copy>(all: &[T], number: u8) -> Result<T, Damaged> {
-    all.get(usize::from(number)).copied().ok_or(Damaged)
+impl Coder<Class> for Local {
+    fn put(class: &Class, to: &mut Writer) {
+        Wish::put(&Some(*class), to);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Class, Damaged> {
+        <Wish as Coder<Option<Class>>>::get(from)?.ok_or(Damaged)
+    }
+    fn kind() -> String {
+        "u8: 1 urgent, 2 high, 3 medium, 4 low".into()
+    }
 }
 
-/// Time left until then; all ones for never.
-fn left(until: Nanos, now: Nanos) -> u64 {
-    if until == Nanos::NEVER { u64::MAX } else { until.saturating_sub(now).get() }
+coded! { PendingEventRequest { cid, tag } }
+
+/// Only such controllers are carried as are not shutting down.
+struct IsShutDown;
+
+impl Coder<Shutdown> for IsShutDown {
+    fn put(shutdown: &Shutdown, to: &mut Writer) {
+        to.put(&(*shutdown == Shutdown::Complete));
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Shutdown, Damaged> {
+        Ok(if from.get()? { Shutdown::Complete } else { Shutdown::None })
+    }
+    fn kind() -> String {
+        "u8, 0 or 1".into()
+    }
 }
 
-fn until(left: u64, now: Nanos) -> Nanos {
-    if left == u64::MAX { Nanos::NEVER } else { now.saturating_add(Nanos(left)) }
+fields! { pub(crate) Controller: put_identity, get_identity, identity_rows {
+    hostid: "host identifier",
+    wide_id: "whether that has 128 bits",
+    class_from as Wish: "who may wish for a class",
+    wish as Wish: "the class that it wishes for",
+    local as Text: "the address and port that its host has reached",
+    cc.0: "CC",
+    csts.0: "CSTS",
+    kato: "keep alive timeout, ms",
+    expires as Left: "when that is over",
+    shutdown as IsShutDown: "whether it is shut down",
+} }
+
+fields! { pub(crate) Controller: put_state, get_state, state_rows {
+    features.behavior: "host behavior support",
+    features.endurance_events: "endurance group event configuration",
+    features.queues as Granted: "submission and completion queues that were granted, 0 and 0 for none",
+    timestamp as Always<(Own, Ago)>: "what its host set the timestamp to, ms since 1970, and when",
+    power_since as Ago: "when it came to its power state",
+    power_before: "the power state before",
+    too_hot: "whether it has told of the temperature",
+} }
+
+fields! { pub(crate) Controller: put_namespaces, get_namespaces, namespaces_rows {
+    namespaces: "namespaces that are attached to it, a bit each",
+    changed as Counted<u16>: "of the changed namespace list",
+    changed_zones as Counted<u16>: "of the changed zone lists: NSID and zone",
+} }
+
+/// Numbers of queues.
+struct Granted;
+
+impl Coder<Option<(u16, u16)>> for Granted {
+    fn put(granted: &Option<(u16, u16)>, to: &mut Writer) {
+        to.put(&granted.unwrap_or((0, 0)));
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Option<(u16, u16)>, Damaged> {
+        Ok(Some(from.get()?).filter(|granted| *granted != (0, 0)))
+    }
+    fn kind() -> String {
+        "u16, u16".into()
+    }
 }
 
 /// What every controller that outlives its drive is written as, but for its queues.
-pub(crate) fn write_state(now: Nanos, ctrl: &Controller, to: &mut Writer) {
-    to.u16(ctrl.id);
-    to.u16(ctrl.tenant);
+pub(crate) fn write_state(ctrl: &Controller, to: &mut Writer) {
+    to.put(&(ctrl.id, ctrl.tenant));
     to.bytes(ctrl.host.as_bytes());
-    to.array(&ctrl.hostid);
-    to.u8(ctrl.wide_id.into());
-    to.u8(number(SOURCES, ctrl.class_from));
-    to.u8(number(CLASSES, ctrl.wish));
-    to.bytes(ctrl.local.map(|a| a.to_string()).unwrap_or_default().as_bytes());
-    to.words([ctrl.cc.0, ctrl.csts.0, ctrl.kato]);
-    to.u64(left(ctrl.expires, now));
-    to.u8((ctrl.shutdown == Shutdown::Complete).into());
+    put_identity(ctrl, to);
     feature::write_saved(&ctrl.features, to);
-    to.array(&ctrl.features.behavior);
-    to.u8(ctrl.features.endurance_events);
-    let (sqs, cqs) = ctrl.features.queues.unwrap_or((0, 0));
-    to.u16(sqs);
-    to.u16(cqs);
-    let (set, since) = ctrl.timestamp.map_or((0, 0), |(ms, at)| (ms, now.saturating_sub(at).get()));
-    to.u8(ctrl.timestamp.is_some().into());
-    to.u64(set);
-    to.u64(since);
-    to.u64(now.saturating_sub(ctrl.power_since).get());
-    to.u8(ctrl.power_before);
-    to.u8(ctrl.too_hot.into());
-    to.u8(ctrl.ana as u8);
-    to.u64(ctrl.ana_changes);
-    to.u8(ctrl.endurance_event.into());
+    put_state(ctrl, to);
+    to.put(&(ctrl.ana as u8, ctrl.ana_changes));
+    to.put(&ctrl.endurance_event);
     to.bytes(ctrl.event_context.as_deref().unwrap_or_default());
-    to.u8(ctrl.event_context.is_some().into());
-    let (pending, masked) = ctrl.aer.reported();
-    to.u32(pending);
-    to.u8(masked);
-    to.u8(ctrl.aer.waiting.len() as u8);
-    for w in &ctrl.aer.waiting {
-        to.u16(w.cid);
-        to.u32(w.tag);
-    }
-    to.words(ctrl.namespaces.words());
-    to.u16(ctrl.changed.len() as u16);
-    ctrl.changed.iter().for_each(|nsid| to.u32(*nsid));
-    to.u16(ctrl.changed_zones.len() as u16);
-    for (nsid, zone) in &ctrl.changed_zones {
-        to.u32(*nsid);
-        to.u64(*zone);
-    }
+    to.put(&ctrl.event_context.is_some());
+    to.put(&ctrl.aer.reported());
+    <Counted<u8> as Coder<_>>::put(&ctrl.aer.waiting, to);
+    put_namespaces(ctrl, to);
 }
 
 impl Subsystem {
@@ -177,17 +224,17 @@ impl Subsystem {
         let fabrics = |c: &&Controller| c.transport == Transport::Fabrics && c.sq(0) != NONE;
         let list: Vec<&Controller> =
             self.controllers.list.iter().flatten().map(|c| &**c).filter(fabrics).filter(rests).collect();
-        let mut to = ENVELOPE.begin();
+        let mut to = FORMAT.begin(now);
         to.u16(list.len() as u16);
-        list.into_iter().for_each(|ctrl| self.write_controller(now, ctrl, &mut to));
-        let mut reserved = Writer::default();
+        list.into_iter().for_each(|ctrl| self.write_controller(ctrl, &mut to));
+        let mut reserved = to.part();
         reservation::write(self, false, &mut reserved);
         to.bytes(&reserved.done());
-        ENVELOPE.seal(to)
+        FORMAT.seal::<TableDigest>(to)
     }
 
-    fn write_controller(&self, now: Nanos, ctrl: &Controller, to: &mut Writer) {
-        write_state(now, ctrl, to);
+    fn write_controller(&self, ctrl: &Controller, to: &mut Writer) {
+        write_state(ctrl, to);
         let queues: Vec<u32> = ctrl.sqs.iter().copied().filter(|q| *q != NONE).collect();
         to.u16(queues.len() as u16);
         for q in queues {
@@ -195,9 +242,9 @@ impl Subsystem {
             to.u16(sq.qid);
             // Of admin commands that wait and come again the head has moved past none.
             to.words([sq.size, sq.head]);
-            to.u8(sq.flow_off.into());
-            to.u8(number(CLASSES, sq.wish));
-            to.u8(number(CLASSES, Some(sq.local)));
+            to.put(&sq.flow_off);
+            Wish::put(&sq.wish, to);
+            Local::put(&sq.local, to);
         }
     }
 
@@ -205,25 +252,24 @@ impl Subsystem {
     ///
     /// # Errors
     /// The bytes cannot be read, or do not fit this drive. It has none of the associations then.
-    pub fn resume_associations(&mut self, now: Nanos, bytes: &[u8]) -> Result<(), RestoreError> {
-        let mut from = ENVELOPE.open(bytes)?;
-        let resumed = self.read_controllers(now, &mut from);
-        if resumed.is_err() || !from.is_empty() {
+    pub fn resume_associations(&mut self, now: Nanos, bytes: &[u8]) -> Result<(), SavedError> {
+        let (_, mut from) = FORMAT.open::<TableDigest>(now, bytes)?;
+        let resumed = self.read_controllers(&mut from).and_then(|()| from.end());
+        if resumed.is_err() {
             self.drop_unclaimed(now);
-            return Err(RestoreError::Damaged);
         }
-        Ok(())
+        Ok(resumed?)
     }
 
-    fn read_controllers(&mut self, now: Nanos, from: &mut Reader<'_>) -> Result<(), Damaged> {
+    fn read_controllers(&mut self, from: &mut Reader<'_>) -> Result<(), Damaged> {
         for _ in 0..from.u16()? {
-            self.read_controller(now, from)?;
+            self.read_controller(from)?;
         }
         reservation::read(self, false, &mut Reader::of(from.bytes()?))
     }
 
-    fn read_controller(&mut self, now: Nanos, from: &mut Reader<'_>) -> Result<(), Damaged> {
-        let c = self.read_state(now, Transport::Fabrics, from)?;
+    fn read_controller(&mut self, from: &mut Reader<'_>) -> Result<(), Damaged> {
+        let c = self.read_state(Transport::Fabrics, from)?;
         for _ in 0..from.u16()? {
             self.read_queue(c, from)?;
         }
@@ -242,63 +288,34 @@ impl Subsystem {
     }
 
     /// The controller that [`write_state`] has written, without queues, of nobody yet. What fails leaves it half made.
-    // tidy: long because every field of a controller that is carried is named once.
-    pub(crate) fn read_state(
-        &mut self,
-        now: Nanos,
-        transport: Transport,
-        from: &mut Reader<'_>,
-    ) -> Result<u32, Damaged> {
-        let (id, tenant) = (from.u16()?, from.u16()?);
-        let host = core::str::from_utf8(from.bytes()?).map_err(|_| Damaged)?;
-        let c = self.make_controller_at(id, transport, tenant, host.into())?;
+    pub(crate) fn read_state(&mut self, transport: Transport, from: &mut Reader<'_>) -> Result<u32, Damaged> {
+        let (id, tenant) = from.get()?;
+        let host: String = from.get()?;
+        let c = self.make_controller_at(id, transport, tenant, host.clone())?;
         let write_cache = self.config.volatile_write_cache;
         let access = self.namespaces.access.clone();
         let ctrl = self.ctrl_mut(c).ok_or(Damaged)?;
-        ctrl.hostid = from.array()?;
-        ctrl.wide_id = from.u8()? == 1;
-        ctrl.class_from = pick(&SOURCES, from.u8()?)?;
-        ctrl.wish = pick(&CLASSES, from.u8()?)?;
-        let local = core::str::from_utf8(from.bytes()?).map_err(|_| Damaged)?;
-        ctrl.local = if local.is_empty() { None } else { Some(local.parse().map_err(|_| Damaged)?) };
-        ctrl.ana = access.of(host, ctrl.local);
-        (ctrl.cc, ctrl.csts, ctrl.kato) = (Cc(from.u32()?), Csts(from.u32()?), from.u32()?);
-        ctrl.expires = until(from.u64()?, now);
-        ctrl.shutdown = if from.u8()? == 1 { Shutdown::Complete } else { Shutdown::None };
+        get_identity(ctrl, from)?;
+        ctrl.ana = access.of(&host, ctrl.local);
         ctrl.features = feature::read_saved(write_cache, from)?;
-        ctrl.features.behavior = from.array()?;
-        ctrl.features.endurance_events = from.u8()?;
-        let granted = (from.u16()?, from.u16()?);
-        ctrl.features.queues = Some(granted).filter(|granted| *granted != (0, 0));
-        let (is_set, ms, ago) = (from.u8()? == 1, from.u64()?, from.u64()?);
-        ctrl.timestamp = is_set.then(|| (ms, now.saturating_sub(Nanos(ago))));
-        ctrl.power_since = now.saturating_sub(Nanos(from.u64()?));
-        (ctrl.power_before, ctrl.too_hot) = (from.u8()?, from.u8()? == 1);
+        get_state(ctrl, from)?;
         // The operator may have said something else since.
-        let changed = from.u8()? != ctrl.ana as u8;
-        ctrl.ana_changes = from.u64()?.saturating_add(u64::from(changed));
-        ctrl.endurance_event = from.u8()? == 1;
+        let (ana, changes): (u8, u64) = from.get()?;
+        let changed = ana != ctrl.ana as u8;
+        ctrl.ana_changes = changes.saturating_add(u64::from(changed));
+        ctrl.endurance_event = from.get()?;
         let context = from.bytes()?.to_vec();
-        ctrl.event_context = (from.u8()? == 1).then_some(context);
-        let (pending, masked) = (from.u32()?, from.u8()?);
+        ctrl.event_context = from.get::<bool>()?.then_some(context);
+        let (pending, masked) = from.get()?;
         ctrl.aer.set_reported(pending, masked).ok_or(Damaged)?;
         if changed {
             ctrl.aer.raise(AsyncEvent::ANA_CHANGE, ctrl.features.async_config);
         }
-        let waiting = from.u8()?;
-        if usize::from(waiting) > LIMIT {
+        ctrl.aer.waiting = <Counted<u8> as Coder<_>>::get(from)?;
+        if ctrl.aer.waiting.len() > LIMIT {
             return Err(Damaged);
         }
-        for _ in 0..waiting {
-            ctrl.aer.waiting.push(PendingEventRequest { cid: from.u16()?, tag: from.u32()? });
-        }
-        ctrl.namespaces.set_words(from)?;
-        for _ in 0..from.u16()? {
-            ctrl.changed.push(from.u32()?);
-        }
-        for _ in 0..from.u16()? {
-            ctrl.changed_zones.push((from.u32()?, from.u64()?));
-        }
+        get_namespaces(ctrl, from)?;
         if transport == Transport::Rings {
             self.recall_attachments(c);
         }
@@ -323,9 +340,7 @@ impl Subsystem {
 
     fn read_queue(&mut self, c: u32, from: &mut Reader<'_>) -> Result<(), Damaged> {
         let (qid, size, head) = (from.u16()?, from.u32()?, from.u32()?);
-        let flow_off = from.u8()? == 1;
-        let wish = pick(&CLASSES, from.u8()?)?;
-        let local = pick(&CLASSES, from.u8()?)?.ok_or(Damaged)?;
+        let (flow_off, wish, local) = (from.get()?, Wish::get(from)?, Local::get(from)?);
         let ctrl = self.ctrl(c).ok_or(Damaged)?;
         let granted = ctrl.features.queues.map_or(self.config.max_io_queues, |(sqs, _)| sqs);
         let sane = (2..=self.config.max_queue_entries).contains(&size)

@@ -20,22 +20,19 @@ use crate::io::timing::Operation;
 use crate::namespace::why;
 use crate::queues::command::{Command, flag};
 use crate::queues::queue::{NONE, SqState};
-use crate::saved::codec::{Damaged, Reader, RestoreError, Writer};
 use crate::subsystem::Subsystem;
 use crate::vendor::FIRST_OPCODE;
+use alloc::string::String;
 use alloc::vec::Vec;
+use weir_codec::{Code, Damaged, Format, Reader, SavedError, Writer};
 use weir_flash::When;
-use weir_spec::crc32c::crc32c;
+use weir_spec::nvme::tcp::TableDigest;
 use weir_spec::nvme::{IoOpcode, Status};
 use weir_units::Nanos;
 
-const MAGIC: [u8; 8] = *b"WEIRBGUN";
 /// The version that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
-const HEAD: usize = 16;
-/// Bytes of a command.
-const ONE: usize = 14;
-const TAIL: usize = 4;
+const FORMAT: Format = Format::new(b"WEIRBGUN", VERSION, "a list of commands");
 
 /// A command that has left its queue and has moved nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,47 +45,37 @@ pub struct Begun {
     pub due: Option<Nanos>,
 }
 
+impl Code for Begun {
+    fn put(&self, to: &mut Writer) {
+        to.put(&(self.qid, self.tag.0));
+        to.put(&self.due.unwrap_or_default());
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Self, Damaged> {
+        let ((qid, tag), due): (_, Nanos) = from.get()?;
+        Ok(Begun { qid, tag: Tag(tag), due: Some(due).filter(|due| due.0 != 0) })
+    }
+    fn kind() -> String {
+        "QID u16, tag u32, due u64".into()
+    }
+}
+
 impl Begun {
     /// These commands as bytes, for [`from_bytes`](Self::from_bytes).
     pub fn to_bytes(list: &[Begun]) -> Vec<u8> {
-        let mut to = Writer::default();
-        to.array(&MAGIC);
-        to.words([VERSION, (HEAD + list.len() * ONE + TAIL) as u32]);
-        for begun in list {
-            to.u16(begun.qid);
-            to.u32(begun.tag.0);
-            to.u64(begun.due.unwrap_or_default().get());
-        }
-        let mut bytes = to.done();
-        let crc = crc32c(&bytes);
-        bytes.extend_from_slice(&crc.to_le_bytes());
-        bytes
+        let mut to = FORMAT.begin(Nanos(0));
+        list.iter().for_each(|begun| to.put(begun));
+        FORMAT.seal::<TableDigest>(to)
     }
 
     /// The commands that [`to_bytes`](Self::to_bytes) has written.
     ///
     /// # Errors
     /// The bytes are no such list, or of another release.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Begun>, RestoreError> {
-        let Some((body, tail)) = bytes.split_last_chunk::<TAIL>().filter(|(body, _)| body.starts_with(&MAGIC)) else {
-            return Err(RestoreError::Foreign);
-        };
-        let mut from = Reader::of(&body[MAGIC.len()..]);
-        match from.u32() {
-            Ok(VERSION) => {}
-            version => return Err(version.map_or(RestoreError::Damaged, RestoreError::Version)),
-        }
-        if from.u32() != Ok(bytes.len() as u32) || crc32c(body).to_le_bytes() != *tail {
-            return Err(RestoreError::Damaged);
-        }
-        Self::read(&mut from).map_err(|_| RestoreError::Damaged)
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Vec<Begun>, Damaged> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Begun>, SavedError> {
+        let (_, mut from) = FORMAT.open::<TableDigest>(Nanos(0), bytes)?;
         let mut list = Vec::new();
         while !from.is_empty() {
-            let (qid, tag, due) = (from.u16()?, Tag(from.u32()?), Nanos(from.u64()?));
-            list.push(Begun { qid, tag, due: Some(due).filter(|due| due.0 != 0) });
+            list.push(from.get()?);
         }
         Ok(list)
     }

@@ -1,7 +1,6 @@
 //! State as bytes: what a drive remembers without power, and what another process goes on from.
 
 pub(crate) mod checkpoint;
-pub(crate) mod codec;
 pub(crate) mod fabrics;
 pub(crate) mod in_flight;
 pub(crate) mod journals;

@@ -5,11 +5,11 @@
 use crate::namespace::NSID_MAX;
 use crate::namespace::attachment::NamespaceRecord;
 use crate::namespace::ns_allocator::Allocator;
-use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
 use alloc::string::String;
 use alloc::vec::Vec;
+use weir_codec::{Damaged, Reader, Writer};
 use weir_spec::nvme::namespace::write_protect;
 
 pub(crate) const SECTION: Section = Section { id: 16, version: 1, save, restore };

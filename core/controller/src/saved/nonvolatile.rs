@@ -11,12 +11,16 @@
 //!
 //! A part of the drive that has something to remember adds a line to [`SECTIONS`], and calls [`Subsystem::touch`] when it changes.
 
-use crate::saved::codec::{Damaged, Envelope, Reader, RestoreError, VERSION, Writer};
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
+use weir_codec::{Format, SavedError, Writer};
+use weir_spec::nvme::tcp::TableDigest;
+use weir_units::Nanos;
 
-const ENVELOPE: Envelope = Envelope { magic: *b"WEIRNVST", version: VERSION };
+/// The version of the whole; sections have their own.
+pub const VERSION: u32 = 1;
+const FORMAT: Format = Format::new(b"WEIRNVST", VERSION, "the state of a drive");
 
 /// Every section, by identifier: 1 to 15 what the drive as a whole remembers, 16 to 31 namespaces, 32 to 47 reservations.
 const SECTIONS: &[Section] = &[
@@ -47,34 +51,33 @@ impl Subsystem {
 
     /// What the drive remembers without power, for [`restore`](Self::restore).
     pub fn save(&self) -> Vec<u8> {
-        let mut blob = ENVELOPE.begin();
+        let mut blob = FORMAT.begin(Nanos(0));
         for section in SECTIONS {
             let mut bytes = Writer::default();
             (section.save)(self, &mut bytes);
             if !bytes.is_empty() {
-                blob.u16(section.id);
-                blob.u16(section.version);
+                blob.put(&(section.id, section.version));
                 blob.bytes(&bytes.done());
             }
         }
-        ENVELOPE.seal(blob)
+        FORMAT.seal::<TableDigest>(blob)
     }
 
     /// Gives a drive that was just made, and has its inside, what it remembered.
     ///
     /// # Errors
     /// Why the blob cannot be read. The drive is half restored then and must not be used.
-    pub fn restore(&mut self, blob: &[u8]) -> Result<(), RestoreError> {
-        let mut rest = ENVELOPE.open(blob)?;
+    pub fn restore(&mut self, blob: &[u8]) -> Result<(), SavedError> {
+        let (_, mut rest) = FORMAT.open::<TableDigest>(Nanos(0), blob)?;
         while !rest.is_empty() {
-            let head = |rest: &mut Reader<'_>| Ok::<_, Damaged>((rest.u16()?, rest.u16()?));
-            let (id, version) = head(&mut rest).map_err(|_| RestoreError::Damaged)?;
-            let mut bytes = Reader::of(rest.bytes().map_err(|_| RestoreError::Damaged)?);
+            let (id, version) = rest.get()?;
+            let bytes = rest.bytes()?;
+            let mut bytes = rest.part(bytes);
             let section = SECTIONS.iter().find(|s| s.id == id && version >= 1 && version <= s.version);
-            let section = section.ok_or(RestoreError::Unknown(id, version))?;
+            let section = section.ok_or(SavedError::UnknownSection(id, version))?;
             let restored = (section.restore)(self, &mut bytes, version);
             if restored.is_err() || !bytes.is_empty() {
-                return Err(RestoreError::Section(id));
+                return Err(SavedError::Section(id));
             }
         }
         self.resume_sanitize();

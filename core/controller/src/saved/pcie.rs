@@ -19,16 +19,40 @@ use crate::host::{Nobody, Owner};
 use crate::queues::interrupt::masks;
 use crate::queues::queue::{Cq, NONE, SqState};
 use crate::queues::shadow::Shadow;
-use crate::saved::codec::{Damaged, Envelope, Reader, RestoreError, Writer};
-use crate::saved::fabrics::{CLASSES, number, pick, write_state};
+use crate::saved::fabrics::{Local, Wish, write_state};
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
-use weir_spec::nvme::register::{Aqa, CmbMsc};
+use weir_codec::{Always, Coder, Counted, Damaged, Format, Reader, SavedError, Writer, coded, fields};
+use weir_spec::nvme::tcp::TableDigest;
 use weir_units::Nanos;
 
-const ENVELOPE: Envelope = Envelope { magic: *b"WEIRFUNC", version: VERSION };
 /// The version that is written, and the only one that is read.
 pub const VERSION: u32 = 2;
+const FORMAT: Format = Format::new(b"WEIRFUNC", VERSION, "the state of PCIe controllers");
+
+coded! { Shadow { doorbells, event_indexes, queues } }
+
+fields! { pub(crate) Controller: put_registers, get_registers, registers_rows {
+    aqa.0: "AQA",
+    intm: "interrupt mask",
+    asq: "ASQ",
+    acq: "ACQ",
+    cmbmsc.0: "CMBMSC",
+    nssro: "NSSRO of CSTS",
+    shadow as Always: "shadow doorbells: address, address of the event indexes, queues",
+} }
+
+fields! { pub(crate) Cq: put_cq, get_cq, cq_rows {
+    qid: "identifier",
+    vector as Always: "interrupt vector",
+    base: "address of its entries",
+    size: "entries",
+    head: "the entry that its host reads next",
+    tail: "the entry that is written next",
+    phase: "the phase of that",
+    seen: "its head as its doorbell said last",
+    event: "what is written where its host looks whether to ring",
+} }
 
 impl Subsystem {
     /// Whether a ring controller can go on in another process: nothing of its queues is in flight, and it is not about to shut down.
@@ -56,45 +80,34 @@ impl Subsystem {
 
     /// The same of these, whatever they have in flight.
     pub(crate) fn write_functions(&self, now: Nanos, list: &[&Controller]) -> Vec<u8> {
-        let mut to = ENVELOPE.begin();
-        to.u16(self.config.max_io_queues);
-        to.u16(list.len() as u16);
+        let mut to = FORMAT.begin(now);
+        to.put(&(self.config.max_io_queues, list.len() as u16));
         for ctrl in list {
-            let mut one = Writer::default();
-            write_state(now, ctrl, &mut one);
-            write_registers(ctrl, &mut one);
+            let mut one = to.part();
+            write_state(ctrl, &mut one);
+            put_registers(ctrl, &mut one);
             self.write_rings(ctrl, &mut one);
             to.bytes(&one.done());
         }
-        ENVELOPE.seal(to)
+        FORMAT.seal::<TableDigest>(to)
     }
 
     fn write_rings(&self, ctrl: &Controller, to: &mut Writer) {
         let cqs: Vec<&Cq> = ctrl.cqs.iter().filter_map(|at| self.queues.cqs.get(*at as usize)?.as_ref()).collect();
         to.u16(cqs.len() as u16);
-        for cq in cqs {
-            to.u16(cq.qid);
-            to.u8(cq.vector.is_some().into());
-            to.u16(cq.vector.unwrap_or(0));
-            to.u64(cq.base);
-            to.words([cq.size, cq.head, cq.tail]);
-            to.u8(cq.phase.into());
-            to.words([cq.seen, cq.event]);
-        }
+        cqs.into_iter().for_each(|cq| put_cq(cq, to));
         let sqs: Vec<u32> = ctrl.sqs.iter().copied().filter(|q| *q != NONE).collect();
         to.u16(sqs.len() as u16);
         for q in sqs {
             let sq = self.sq(q);
-            to.u16(sq.qid);
-            to.u16(self.queues.cqs[sq.cq as usize].as_ref().map_or(0, |cq| cq.qid));
+            to.put(&(sq.qid, self.queues.cqs[sq.cq as usize].as_ref().map_or(0, |cq| cq.qid)));
             to.u64(sq.base);
             to.words([sq.size, sq.head, sq.waiting]);
-            to.u8(sq.paused.into());
-            to.u8(number(CLASSES, sq.wish));
-            to.u8(number(CLASSES, Some(sq.local)));
+            to.put(&sq.paused);
+            Wish::put(&sq.wish, to);
+            Local::put(&sq.local, to);
             to.words([sq.seen, sq.event]);
-            to.u16(sq.holes.len() as u16);
-            sq.holes.iter().for_each(|at| to.u32(*at));
+            <Counted<u16> as Coder<_>>::put(&sq.holes, to);
         }
     }
 
@@ -104,28 +117,29 @@ impl Subsystem {
     ///
     /// # Errors
     /// The bytes are not such controllers. It has none of them then.
-    pub fn resume_functions(&mut self, now: Nanos, bytes: &[u8]) -> Result<usize, RestoreError> {
-        let mut from = ENVELOPE.open(bytes)?;
+    pub fn resume_functions(&mut self, now: Nanos, bytes: &[u8]) -> Result<usize, SavedError> {
+        let (_, mut from) = FORMAT.open::<TableDigest>(now, bytes)?;
         let configured = self.config.max_io_queues;
-        match self.read_functions(now, &mut from) {
+        match self.read_functions(&mut from) {
             Ok(lost) if from.is_empty() => Ok(lost),
             _ => {
                 self.drop_unclaimed_functions();
                 self.config.max_io_queues = configured;
-                Err(RestoreError::Damaged)
+                Err(SavedError::Damaged)
             }
         }
     }
 
-    fn read_functions(&mut self, now: Nanos, from: &mut Reader<'_>) -> Result<usize, Damaged> {
-        let (queues, count, mut lost) = (from.u16()?, from.u16()?, 0);
+    fn read_functions(&mut self, from: &mut Reader<'_>) -> Result<usize, Damaged> {
+        let (queues, count): (u16, u16) = from.get()?;
+        let mut lost = 0;
         if count > 0 {
             self.config.max_io_queues = queues;
         }
         for _ in 0..count {
             let bytes = from.bytes()?;
             let there: Vec<bool> = self.controllers.list.iter().map(Option::is_some).collect();
-            if self.read_function(now, &mut Reader::of(bytes)).is_err() {
+            if self.read_function(&mut from.part(bytes)).is_err() {
                 lost += 1;
                 // What there is of it.
                 let new = (0..self.controllers.list.len())
@@ -136,47 +150,38 @@ impl Subsystem {
         Ok(lost)
     }
 
-    fn read_function(&mut self, now: Nanos, from: &mut Reader<'_>) -> Result<(), Damaged> {
-        let c = self.read_state(now, Transport::Rings, from)?;
+    fn read_function(&mut self, from: &mut Reader<'_>) -> Result<(), Damaged> {
+        let c = self.read_state(Transport::Rings, from)?;
         self.read_registers(c, from)?;
         for _ in 0..from.u16()? {
             self.read_cq(c, from)?;
         }
         for _ in 0..from.u16()? {
-            self.read_sq(now, c, from)?;
+            self.read_sq(c, from)?;
         }
         self.stand_by(c)?;
-        if from.is_empty() { Ok(()) } else { Err(Damaged) }
+        from.end()
     }
 
     fn read_registers(&mut self, c: u32, from: &mut Reader<'_>) -> Result<(), Damaged> {
         let most = self.config.max_io_queues.saturating_add(1);
         let ctrl = self.ctrl_mut(c).ok_or(Damaged)?;
-        ctrl.aqa = Aqa(from.u32()?);
-        ctrl.intm = from.u32()?;
-        (ctrl.asq, ctrl.acq, ctrl.cmbmsc) = (from.u64()?, from.u64()?, CmbMsc(from.u64()?));
-        ctrl.nssro = from.u8()? == 1;
-        let is_there = from.u8()? == 1;
-        let shadow = Shadow { doorbells: from.u64()?, event_indexes: from.u64()?, queues: from.u16()? };
-        ctrl.shadow = is_there.then_some(shadow);
+        get_registers(ctrl, from)?;
         if ctrl.shadow.is_some_and(|shadow| shadow.queues > most) { Err(Damaged) } else { Ok(()) }
     }
 
     fn read_cq(&mut self, c: u32, from: &mut Reader<'_>) -> Result<(), Damaged> {
-        let (qid, enabled, vector) = (from.u16()?, from.u8()? == 1, from.u16()?);
-        let base = from.u64()?;
-        let (size, head, tail) = (from.u32()?, from.u32()?, from.u32()?);
-        let mut cq = Cq::new(c, qid, base, size.max(2), enabled.then_some(vector));
-        (cq.head, cq.tail, cq.phase) = (head, tail, from.u8()? == 1);
+        let mut cq = Cq::new(c, 0, 0, 2, None);
+        get_cq(&mut cq, from)?;
+        let Cq { qid, vector, size, head, tail, .. } = cq;
         cq.laps = u64::from(!cq.phase);
-        (cq.seen, cq.event) = (from.u32()?, from.u32()?);
         let ctrl = self.ctrl(c).ok_or(Damaged)?;
         let granted = ctrl.features.queues.map_or(self.config.max_io_queues, |(_, cqs)| cqs);
         let sane = (2..=self.config.max_queue_entries).contains(&size)
             && head < size
             && tail < size
             && qid <= granted.min(self.config.max_io_queues)
-            && vector <= self.config.max_io_queues
+            && vector.is_none_or(|vector| vector <= self.config.max_io_queues)
             && ctrl.cq(qid) == NONE;
         if !sane {
             return Err(Damaged);
@@ -186,17 +191,12 @@ impl Subsystem {
         Ok(())
     }
 
-    fn read_sq(&mut self, now: Nanos, c: u32, from: &mut Reader<'_>) -> Result<(), Damaged> {
-        let (qid, cqid, base) = (from.u16()?, from.u16()?, from.u64()?);
-        let (size, head, waiting) = (from.u32()?, from.u32()?, from.u32()?);
-        let paused = from.u8()? == 1;
-        let wish = pick(&CLASSES, from.u8()?)?;
-        let local = pick(&CLASSES, from.u8()?)?.ok_or(Damaged)?;
-        let (seen, event) = (from.u32()?, from.u32()?);
-        let mut holes = Vec::new();
-        for _ in 0..from.u16()? {
-            holes.push(from.u32()?);
-        }
+    fn read_sq(&mut self, c: u32, from: &mut Reader<'_>) -> Result<(), Damaged> {
+        let ((qid, cqid), base): (_, u64) = from.get()?;
+        let [size, head, waiting] = from.get()?;
+        let (paused, wish, local) = (from.get()?, Wish::get(from)?, Local::get(from)?);
+        let [seen, event] = from.get()?;
+        let holes: Vec<u32> = Counted::<u16>::get(from)?;
         let ctrl = self.ctrl(c).ok_or(Damaged)?;
         let granted = ctrl.features.queues.map_or(self.config.max_io_queues, |(sqs, _)| sqs);
         let cq = ctrl.cq(cqid);
@@ -218,7 +218,7 @@ impl Subsystem {
         (sq.ring, sq.base, sq.cq, sq.head, sq.waiting) = (true, base, cq, head, waiting);
         (sq.paused, sq.in_flight, sq.seen, sq.event, sq.holes) = (paused, events, seen, event, holes);
         if !sq.arrived.is_empty() {
-            sq.arrive_again(now);
+            sq.arrive_again(from.now());
         }
         if let Some(cq) = self.queues.cq_mut(cq) {
             cq.users += 1;
@@ -310,17 +310,4 @@ impl Subsystem {
             }
         }
     }
-}
-
-fn write_registers(ctrl: &Controller, to: &mut Writer) {
-    to.words([ctrl.aqa.0, ctrl.intm]);
-    to.u64(ctrl.asq);
-    to.u64(ctrl.acq);
-    to.u64(ctrl.cmbmsc.0);
-    to.u8(ctrl.nssro.into());
-    to.u8(ctrl.shadow.is_some().into());
-    let shadow = ctrl.shadow.unwrap_or(Shadow { doorbells: 0, event_indexes: 0, queues: 0 });
-    to.u64(shadow.doorbells);
-    to.u64(shadow.event_indexes);
-    to.u16(shadow.queues);
 }

@@ -1,7 +1,7 @@
 //! A part of what a drive remembers without power.
 
-use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::subsystem::Subsystem;
+use weir_codec::{Damaged, Reader, Writer};
 
 /// A part of what is remembered.
 pub(crate) struct Section {

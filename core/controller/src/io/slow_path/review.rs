@@ -2,9 +2,9 @@
 
 use crate::namespace::unreadable::Intervals;
 use crate::namespace::why;
-use crate::saved::codec::{Damaged, Reader, Writer};
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
+use weir_codec::{Damaged, Reader, Writer};
 
 /// What is remembered of unreadable blocks: for each namespace its NSID, a count of ranges, and start and end of each.
 pub(crate) const UNREADABLE: Section = Section { id: 33, version: 1, save, restore };

@@ -1,0 +1,215 @@
+//! Saved state as bytes, for the next process: a hand-over, an upgrade, a start after a loss of power.
+//!
+//! ```text
+//!   magic, 8 bytes │ version u32 │ length u32 of all │ the state … │ CRC32C u32 of all before          all of it little-endian
+//! ```
+//! A [`Format`] is what stands around a state. Inside it, a type that is carried as a whole implements [`Code`]; [`coded`] does that for a
+//! structure, by naming its fields once. Of a larger structure [`fields`] carries those that it names, each by its own `Code` or by a
+//! [`Coder`] such as [`Left`], and gives the [`Row`]s of `docs/reference/formats.md` at the same time.
+//!
+//! Nothing in the bytes is trusted: reading ends in [`Damaged`] and reserves no memory for what is only promised. Times are carried
+//! relative to now ([`Left`], [`Ago`]), since the clock of the next process may be another.
+//! State that lies in shared memory and is changed in place is not written by this: see `docs/reference/formats.md`, "Memory regions".
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod code;
+mod format;
+
+pub use code::{Ago, Always, Code, Coder, Counted, Left, Own, Text};
+pub use format::{Format, SavedError};
+
+#[doc(hidden)]
+pub use alloc::string::String;
+#[doc(hidden)]
+pub use alloc::vec::Vec;
+use weir_units::Nanos;
+
+/// Bytes that are nothing of the kind, or that contradict themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged;
+
+/// What a field is: a line of a table in `docs/reference/formats.md`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its name in the source.
+    pub name: String,
+    /// How it is written, such as `u32`.
+    pub kind: String,
+    /// What it says.
+    pub meaning: &'static str,
+}
+
+/// Collects bytes, little-endian.
+#[derive(Debug, Default)]
+pub struct Writer {
+    bytes: Vec<u8>,
+    now: Nanos,
+}
+
+impl Writer {
+    /// An empty one; times are relative to `now`.
+    pub fn at(now: Nanos) -> Self {
+        Self { bytes: Vec::new(), now }
+    }
+
+    /// An empty one with the same time.
+    pub fn part(&self) -> Self {
+        Self::at(self.now)
+    }
+
+    /// What was written.
+    pub fn done(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The time that times are relative to.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// A value.
+    pub fn put<T: Code>(&mut self, value: &T) {
+        value.put(self);
+    }
+
+    /// One byte.
+    pub fn u8(&mut self, value: u8) {
+        self.put(&value);
+    }
+
+    /// Two bytes.
+    pub fn u16(&mut self, value: u16) {
+        self.put(&value);
+    }
+
+    /// Four bytes.
+    pub fn u32(&mut self, value: u32) {
+        self.put(&value);
+    }
+
+    /// Eight bytes.
+    pub fn u64(&mut self, value: u64) {
+        self.put(&value);
+    }
+
+    /// Four bytes each.
+    pub fn words<const N: usize>(&mut self, words: [u32; N]) {
+        self.put(&words);
+    }
+
+    /// A length in 32 bits, and so many bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.u32(bytes.len() as u32);
+        self.array(bytes);
+    }
+
+    /// Bytes whose number the reader knows.
+    pub fn array(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+}
+
+/// Takes bytes apart; nothing in them is trusted.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+    now: Nanos,
+}
+
+impl<'a> Reader<'a> {
+    /// Of these bytes, where no time is among them.
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self::at(Nanos(0), bytes)
+    }
+
+    /// Of these bytes; times are relative to `now`.
+    pub fn at(now: Nanos, bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, now }
+    }
+
+    /// Of other bytes, with the same time.
+    pub fn part<'b>(&self, bytes: &'b [u8]) -> Reader<'b> {
+        Reader::at(self.now, bytes)
+    }
+
+    /// The time that times are relative to.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// A value.
+    ///
+    /// # Errors
+    /// The bytes end too early, or are no such value. So it is with all that follow.
+    pub fn get<T: Code>(&mut self) -> Result<T, Damaged> {
+        T::get(self)
+    }
+
+    /// The next `len` bytes.
+    #[allow(clippy::missing_errors_doc)]
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8], Damaged> {
+        let (taken, rest) = self.rest.split_at_checked(len).ok_or(Damaged)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    /// The next `N` bytes.
+    #[allow(clippy::missing_errors_doc)]
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Damaged> {
+        self.take(N)?.try_into().map_err(|_| Damaged)
+    }
+
+    /// One byte.
+    #[allow(clippy::missing_errors_doc)]
+    pub fn u8(&mut self) -> Result<u8, Damaged> {
+        self.get()
+    }
+
+    /// Two bytes.
+    #[allow(clippy::missing_errors_doc)]
+    pub fn u16(&mut self) -> Result<u16, Damaged> {
+        self.get()
+    }
+
+    /// Four bytes.
+    #[allow(clippy::missing_errors_doc)]
+    pub fn u32(&mut self) -> Result<u32, Damaged> {
+        self.get()
+    }
+
+    /// Eight bytes.
+    #[allow(clippy::missing_errors_doc)]
+    pub fn u64(&mut self) -> Result<u64, Damaged> {
+        self.get()
+    }
+
+    /// What [`Writer::bytes`] wrote.
+    #[allow(clippy::missing_errors_doc)]
+    pub fn bytes(&mut self) -> Result<&'a [u8], Damaged> {
+        let len = self.u32()?;
+        self.take(len as usize)
+    }
+
+    /// Whether everything was read.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// That everything was read.
+    #[allow(clippy::missing_errors_doc)]
+    pub fn end(&self) -> Result<(), Damaged> {
+        if self.is_empty() { Ok(()) } else { Err(Damaged) }
+    }
+}
+
+#[cfg(test)]
+mod tests;
