@@ -62,13 +62,12 @@ wrong_usage() {
 put() { if ! { cp "$1" "$2.new" && mv -f "$2.new" "$2"; }; then stop "cannot write $2"; fi; }
 
 install_lib() {
-  local prefix=$1 static=$2 version target private kinds=cdylib profile=${WEIR_PROFILE:-release}
+  local prefix=$1 static=$2 version target private kinds=cdylib
   prepare
-  # WEIR_PROFILE=dev is for the tests, which have compiled everything in it.
-  target=${CARGO_TARGET_DIR:-$ROOT/target}/${profile/#dev/debug}
+  target=${CARGO_TARGET_DIR:-$ROOT/target}/release
   version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml" | head -n 1)
   ! $static || kinds=cdylib,staticlib
-  cargo rustc -q --profile "$profile" --locked -p weir-capi --lib --crate-type "$kinds" --manifest-path "$ROOT/Cargo.toml" </dev/null >&2 ||
+  cargo rustc -q --release --locked -p weir-capi --lib --crate-type "$kinds" --manifest-path "$ROOT/Cargo.toml" </dev/null >&2 ||
     stop "the build failed; the messages above say why"
   mkdir -p "$prefix/include" "$prefix/lib/pkgconfig" || stop "cannot make $prefix/include"
   put "$target/libweir.so" "$prefix/lib/libweir.so.$version"

@@ -1,11 +1,12 @@
-//! The runner: names, results, the summary.
+//! What a test is, what it knows of its surroundings, and how a measurement is made again.
 
-use std::panic::{self, AssertUnwindSafe};
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+
+use rustix::fs::{FlockOperation, flock};
 
 /// What a test says when it fails.
 pub type Outcome = Result<(), String>;
@@ -20,6 +21,8 @@ pub struct Test {
     pub long: bool,
     /// Nodes have a keeper where the test does not say.
     pub keeper: bool,
+    /// It measures time, or how cores are shared: no other test runs beside it.
+    pub measures: bool,
     /// What it does.
     pub run: fn(&Env) -> Outcome,
 }
@@ -35,32 +38,61 @@ impl Test {
 #[derive(Debug, Default)]
 pub struct Selection {
     filters: Vec<String>,
+    without: Vec<String>,
     /// Only list.
     pub list: bool,
     /// The long ones too.
     pub full: bool,
+    /// So many tests at a time; not said: as many as there are cores, up to three.
+    pub lanes: Option<usize>,
+    /// This process runs one test of another one's selection.
+    pub one: Option<One>,
+}
+
+/// One test, run in a process of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct One {
+    /// Its full name.
+    pub name: String,
+    /// The lane that it runs in, counted from 0: its part of the ports, and the core of its nodes.
+    pub lane: usize,
+    /// Its folder, in the folder of the run.
+    pub folder: PathBuf,
 }
 
 impl Selection {
     /// From the command line.
     pub fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut selection = Self::default();
+        let mut one = One::default();
         while let Some(arg) = args.next() {
+            let mut value = |what: &str| args.next().ok_or_else(|| format!("{arg} wants {what}"));
             match arg.as_str() {
-                "--filter" => selection.filters.push(args.next().ok_or("--filter wants a text")?),
+                "--filter" => selection.filters.push(value("a text")?),
+                "--without" => selection.without.push(value("a suite")?),
+                "--lanes" => {
+                    let lanes = value("a number")?.parse().ok().filter(|n| (1..=MOST_LANES).contains(n));
+                    selection.lanes =
+                        Some(lanes.ok_or_else(|| format!("--lanes wants a number from 1 to {MOST_LANES}"))?);
+                }
                 "--list" => selection.list = true,
                 "--full" => selection.full = true,
+                // How the runner starts itself.
+                "--one" => one.name = value("a name")?,
+                "--lane" => one.lane = value("a number")?.parse().map_err(|_| "--lane wants a number")?,
+                "--folder" => one.folder = value("a folder")?.into(),
                 _ => return Err(format!("unknown argument '{arg}'")),
             }
         }
+        selection.one = Some(one).filter(|one| !one.name.is_empty());
         Ok(selection)
     }
 
-    /// Whether the test's name contains one of the filters, and it is not a long one in a short run.
+    /// Whether the test's name contains one of the filters, its suite is not left out, and it is not a long one in a short run.
     pub fn wants(&self, test: &Test) -> bool {
         let name = test.full_name();
         let named = self.filters.is_empty() || self.filters.iter().any(|f| name.contains(f.as_str()));
-        named && (self.full || self.list || !test.long)
+        named && !self.without.iter().any(|suite| suite == test.suite) && (self.full || self.list || !test.long)
     }
 }
 
@@ -75,38 +107,82 @@ pub struct Env {
     /// A long run.
     pub full: bool,
     /// What a configuration says of a keeper that says nothing itself.
-    pub keeper: AtomicBool,
+    pub keeper: bool,
+    /// The core of nodes with one shard.
+    pub core: usize,
     tmp: PathBuf,
     counter: AtomicU32,
-    /// Measurements that were made again, in the whole run.
-    retries: AtomicU32,
-    /// Why the test that runs cannot say anything here.
+    /// The next port to try, counted from this lane's first one.
+    next_port: AtomicU16,
+    first_port: u16,
+    /// Measurements that were made again.
+    again: AtomicU32,
+    /// Why the test cannot say anything here.
     skipped: Mutex<Option<String>>,
 }
 
 /// So often a measurement is made at the most: what the majority says holds.
 const MAJORITY_OF: u32 = 5;
 
+/// So many tests at a time at the most.
+pub const MOST_LANES: usize = 8;
+/// The first port of the first lane, and how many each lane has. All of them lie below those that Linux gives to outgoing connections
+/// (`ip_local_port_range`, 32768 on): a connection of one test never takes the port that another is about to listen on.
+const FIRST_PORT: u16 = 20_000;
+const PORTS: u16 = 1_500;
+const _: () = assert!(FIRST_PORT as usize + PORTS as usize * MOST_LANES <= 32_768);
+
+/// The program under test: `$WEIR_BIN`, else that of the release build.
+pub fn program_under_test() -> Result<PathBuf, String> {
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/weir");
+    let weir = std::env::var_os("WEIR_BIN").map_or_else(built, PathBuf::from);
+    let weir = std::path::absolute(&weir).map_err(|e| format!("{}: {e}", weir.display()))?;
+    let missing = || format!("{} does not exist; run: cargo build --release -p weir-cli", weir.display());
+    if weir.is_file() { Ok(weir) } else { Err(missing()) }
+}
+
 impl Env {
-    /// Looks for the binary and makes a folder for this run.
-    pub fn new(full: bool) -> Result<Self, String> {
-        let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let root = tests.parent().ok_or("no repository root")?;
-        let weir = std::env::var_os("WEIR_BIN").map_or_else(|| root.join("target/release/weir"), PathBuf::from);
-        let weir = std::path::absolute(&weir).map_err(|e| format!("{}: {e}", weir.display()))?;
-        if !weir.is_file() {
-            return Err(format!("{} does not exist; run: cargo build --release -p weir-cli", weir.display()));
-        }
+    /// The surroundings of a test.
+    pub fn new(test: &Test, one: &One, full: bool) -> Result<Self, String> {
         let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
         let cache = cache.or_else(|| std::env::home_dir().map(|h| h.join(".cache"))).unwrap_or_default();
-        let guest_dir = std::env::var_os("GUEST_DIR").map_or_else(|| cache.join("weir/guest"), PathBuf::from);
-        // Short: a socket's path has at most 107 bytes.
-        let tmp = std::env::temp_dir().join(format!("weir-e2e-{}", std::process::id()));
-        std::fs::create_dir_all(&tmp).map_err(|e| format!("{}: {e}", tmp.display()))?;
-        let guests = tests.join("guests");
-        let (counter, retries) = (AtomicU32::new(0), AtomicU32::new(0));
-        let (keeper, skipped) = (AtomicBool::new(false), Mutex::new(None));
-        Ok(Self { weir, guests, guest_dir, full, keeper, tmp, counter, retries, skipped })
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Self {
+            weir: program_under_test()?,
+            guests: Path::new(env!("CARGO_MANIFEST_DIR")).join("guests"),
+            guest_dir: std::env::var_os("GUEST_DIR").map_or_else(|| cache.join("weir/guest"), PathBuf::from),
+            full,
+            keeper: test.keeper,
+            core: one.lane % cores,
+            tmp: one.folder.clone(),
+            counter: AtomicU32::new(0),
+            // Two runs on one machine begin at different ports.
+            next_port: AtomicU16::new((std::process::id() % u32::from(PORTS)) as u16),
+            first_port: FIRST_PORT + PORTS * (one.lane % MOST_LANES) as u16,
+            again: AtomicU32::new(0),
+            skipped: Mutex::new(None),
+        })
+    }
+
+    /// A port that nobody listens on, and that no test of another lane asks for.
+    pub fn free_port(&self) -> Result<u16, String> {
+        (0..PORTS)
+            .map(|_| self.first_port + self.next_port.fetch_add(1, Ordering::Relaxed) % PORTS)
+            .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+            .ok_or_else(|| format!("all ports from {} on are taken", self.first_port))
+    }
+
+    /// A folder that the first test of this run that asks for it makes, for all: `make` gets its path. The others wait meanwhile.
+    pub fn shared(&self, name: &str, make: impl FnOnce(&Path) -> Outcome) -> Result<PathBuf, String> {
+        let of = |end: &str| self.tmp.with_file_name(format!("{name}{end}"));
+        let (folder, made) = (of(""), of(".made"));
+        let lock = File::create(of(".lock")).context(|| name.into())?;
+        flock(&lock, FlockOperation::LockExclusive).context(|| name.into())?;
+        if !made.exists() {
+            make(&folder)?;
+            File::create(&made).context(|| name.into())?;
+        }
+        Ok(folder)
     }
 
     /// The test that runs cannot be made here: it counts as skipped, unless it fails.
@@ -119,7 +195,7 @@ impl Env {
     /// Says that something is measured again, and counts it.
     pub fn again(&self, why: &str) {
         println!("    measured again: {why}");
-        self.retries.fetch_add(1, Ordering::Relaxed);
+        self.again.fetch_add(1, Ordering::Relaxed);
     }
 
     /// For what a machine that does other things as well may get wrong: a measurement that holds at once holds; one that does not
@@ -135,15 +211,15 @@ impl Env {
         Ok(dir)
     }
 
+    /// How often something was measured again, and why the test was skipped.
+    pub fn told(&self) -> (u32, Option<String>) {
+        let skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner).take();
+        (self.again.load(Ordering::Relaxed), skipped)
+    }
+
     /// A program of the guest folder that runs on the host: `qemu-io`, `qemu-img`, …
     pub fn host_program(&self, name: &str) -> PathBuf {
         self.guest_dir.join("host").join(name)
-    }
-}
-
-impl Drop for Env {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.tmp);
     }
 }
 
@@ -170,52 +246,6 @@ fn majority<T>(measure: &mut dyn FnMut() -> Result<T, String>, again: impl Fn(&s
             }
         }
     }
-}
-
-/// Runs the selected tests and prints a line each; the last line says `N passed, N failed, N skipped, N measured again`.
-pub fn run(env: &Env, tests: &[Test], selection: &Selection) -> ExitCode {
-    let start = Instant::now();
-    let (mut failed, mut skipped) = (Vec::new(), Vec::new());
-    let mut passed = 0;
-    for test in tests.iter().filter(|t| selection.wants(t)) {
-        let name = test.full_name();
-        println!("{name} ...");
-        let begin = Instant::now();
-        env.keeper.store(test.keeper, Ordering::Relaxed);
-        let result = panic::catch_unwind(AssertUnwindSafe(|| (test.run)(env)));
-        let result = result.unwrap_or_else(|_| Err("the test panicked (see above)".into()));
-        let took = begin.elapsed().as_secs_f64();
-        let skip = env.skipped.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match (result, skip) {
-            (Ok(()), Some(why)) => {
-                println!("{name} SKIPPED ({took:.1} s)");
-                skipped.push(format!("{name}: {why}"));
-            }
-            (Ok(()), None) => {
-                passed += 1;
-                println!("{name} ok ({took:.1} s)");
-            }
-            (Err(message), _) => {
-                println!("{name} FAILED ({took:.1} s)\n    {}", message.trim_end().replace('\n', "\n    "));
-                failed.push(format!("{name}: {}", first_lines(&message)));
-            }
-        }
-    }
-    println!(
-        "\nend to end: {passed} passed, {} failed, {} skipped, {} measured again in {:.0} s",
-        failed.len(),
-        skipped.len(),
-        env.retries.load(Ordering::Relaxed),
-        start.elapsed().as_secs_f64()
-    );
-    failed.iter().for_each(|text| println!("  failed: {text}"));
-    skipped.iter().for_each(|text| println!("  skipped: {text}"));
-    if failed.is_empty() && passed + skipped.len() > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// What of an error stands in the summary: those who see the end of the log only have to know what went wrong.
-fn first_lines(message: &str) -> String {
-    message.trim().lines().take(4).collect::<Vec<_>>().join("\n    ")
 }
 
 /// An error that says what was expected.

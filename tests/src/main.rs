@@ -1,15 +1,17 @@
-//! End to end with real clients: `weir-tests [--filter TEXT]… [--list] [--full]`.
+//! End to end with real clients: `weir-tests [--filter TEXT]… [--without SUITE]… [--lanes N] [--list] [--full]`.
 //!
 //! Starts nodes of the release binary (`$WEIR_BIN`, else `target/release/weir`) in temporary folders on free ports and drives
 //! them by clients that know nothing of this project: a Linux guest under QEMU, QEMU's block layer through libblkio,
 //! the crates `virtio-driver` and `vfio_user`, and hand-made hostile ones. Only processes that it started are ended, by their id.
 //!
 //! ```text
+//! runner ──▶ a process for each test
 //! suites/* (what is tested) ──▶ node (a `weir up`), guest (a Linux), bench (a `weir bench`), raw/* (bytes by hand)
 //!                                          └────────────── process (start, watch, end) ──────────────┘
 //! ```
 //!
-//! Tests run one after the other, because many of them measure. Each prints its name, its result and what it measured.
+//! Tests that measure run alone, the others beside each other in `--lanes` (with 1: all of them alone, in the order of `--list`). Each
+//! prints its name, its result and what it measured.
 //! Exit status 0: all passed; 1: some failed; 2: usage.
 
 mod aimed;
@@ -26,6 +28,9 @@ mod proxy;
 mod qmp;
 mod raw;
 mod relay;
+#[cfg(test)]
+mod results;
+mod runner;
 mod stepped;
 mod suites;
 mod systemd;
@@ -34,13 +39,13 @@ mod vfio;
 
 use std::process::ExitCode;
 
-use harness::{Env, Selection};
+use harness::Selection;
 
 fn main() -> ExitCode {
     let selection = match Selection::parse(std::env::args().skip(1)) {
         Ok(selection) => selection,
         Err(message) => {
-            eprintln!("weir-tests: {message}\nusage: weir-tests [--filter TEXT]... [--list] [--full]");
+            eprintln!("weir-tests: {message}\n{USAGE}");
             return ExitCode::from(2);
         }
     };
@@ -51,11 +56,10 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    match Env::new(selection.full) {
-        Ok(env) => harness::run(&env, &tests, &selection),
-        Err(message) => {
-            eprintln!("weir-tests: {message}");
-            ExitCode::FAILURE
-        }
+    match &selection.one {
+        Some(one) => runner::run_one(&tests, one, selection.full),
+        None => runner::run(&tests, &selection),
     }
 }
+
+const USAGE: &str = "usage: weir-tests [--filter TEXT]... [--without SUITE]... [--lanes N] [--list] [--full]";

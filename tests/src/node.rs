@@ -1,9 +1,8 @@
 //! A node under test: its configuration, its life from start to SIGTERM.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -140,19 +139,10 @@ impl Setup {
 /// In a configuration whose keeper is left to the program.
 pub const DEFAULT_KEEPER: &str = "# keeper: the default";
 
-/// A configuration that says whether there is a keeper: tests mean the one or the other.
-fn with_keeper(whole: &str, keeper: bool) -> String {
-    if whole.contains("keeper") {
-        whole.to_owned()
-    } else {
-        whole.replace("[node]\n", &format!("[node]\nkeeper = {keeper}\n"))
-    }
-}
-
-/// A port that nobody listens on.
-pub fn free_port() -> Result<u16, String> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context(|| "no free port".into())?;
-    Ok(listener.local_addr().context(|| "no free port".into())?.port())
+/// A configuration that says whether there is a keeper (tests mean the one or the other), and whose only core is the lane's.
+fn completed(whole: &str, keeper: bool, core: usize) -> String {
+    let whole = whole.replace("cores = [0]", &format!("cores = [{core}]"));
+    if whole.contains("keeper") { whole } else { whole.replace("[node]\n", &format!("[node]\nkeeper = {keeper}\n")) }
 }
 
 /// A running node.
@@ -164,21 +154,22 @@ pub struct Node {
     pub port: u16,
     weir: PathBuf,
     keeper: bool,
+    core: usize,
 }
 
 impl Node {
     /// Starts a node and waits until it answers.
     pub fn start(env: &Env, setup: &Setup) -> Result<Self, String> {
-        let port = free_port()?;
+        let port = env.free_port()?;
         let dir = env.folder()?;
         let file = dir.join("weir.toml");
-        let keeper = env.keeper.load(Ordering::Relaxed);
-        std::fs::write(&file, with_keeper(&setup.toml(port), keeper)).context(|| file.display().to_string())?;
+        let (keeper, core) = (env.keeper, env.core);
+        std::fs::write(&file, completed(&setup.toml(port), keeper, core)).context(|| file.display().to_string())?;
         let mut args = vec!["up".to_owned(), "-c".into(), file.display().to_string()];
         args.extend(setup.args.iter().cloned());
         let weir = setup.program.as_ref().unwrap_or(&env.weir).clone();
         let process = Process::start(&dir, "weir-up", &weir, &args)?;
-        let mut node = Self { process, dir, port, weir, keeper };
+        let mut node = Self { process, dir, port, weir, keeper, core };
         node.await_ready()?;
         Ok(node)
     }
@@ -186,7 +177,7 @@ impl Node {
     /// Another configuration for its next start.
     pub fn reconfigure(&self, text: &str) -> Outcome {
         let file = self.dir.join("weir.toml");
-        let whole = with_keeper(&text.replace("PORT", &self.port.to_string()), self.keeper);
+        let whole = completed(&text.replace("PORT", &self.port.to_string()), self.keeper, self.core);
         std::fs::write(&file, whole).context(|| file.display().to_string())
     }
 

@@ -74,7 +74,7 @@ guest() {
 /// `weir`, everything else is the program under test.
 const WEIR: &str = r#"
 case ${1:-} in
-  lib | spdk-preload | fio-engine) WEIR_PROFILE=dev exec "$ROOT/weir" "$@" ;;
+  lib | spdk-preload | fio-engine) exec "$ROOT/weir" "$@" ;;
   up) ;;
   *) exec -a "$0" "$WEIR" "$@" ;;
 esac

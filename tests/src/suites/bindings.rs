@@ -12,10 +12,10 @@ pub fn root(env: &Env) -> PathBuf {
     env.guests.ancestors().nth(2).map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
-/// `./weir ARGUMENTS...`, compiled as the unit tests were.
+/// `./weir ARGUMENTS...`.
 pub fn weir(env: &Env, args: &[&str]) -> Result<Finished, String> {
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]).arg(root(env).join("weir")).args(args).env("WEIR_PROFILE", "dev");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(root(env).join("weir")).args(args);
     Process::spawn(&env.folder()?, "weir-bindings", command)?.wait(Duration::from_secs(900))
 }
 

@@ -13,7 +13,7 @@ use super::{long, test};
 use crate::bench::{Bench, bench};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::http;
-use crate::node::{DEFAULT_KEEPER, GUEST_HOST, NQN, Node, Setup, free_port, with_node};
+use crate::node::{DEFAULT_KEEPER, GUEST_HOST, NQN, Node, Setup, with_node};
 use crate::process::{Finished, Process, run};
 use crate::raw::nvme_tcp::Host;
 
@@ -130,7 +130,7 @@ fn busy_port(env: &Env) -> Outcome {
 
 fn busy_socket(env: &Env) -> Outcome {
     with_node(env, &Setup::default().socket("gold.sock"), |node| {
-        let port = free_port()?;
+        let port = env.free_port()?;
         let pid = node.process().pid().to_string();
         for (what, text) in [
             ("weir.sock", format!("[node]\napi = \"unix:{}/weir.sock\"\n", node.dir.display())),
@@ -159,7 +159,7 @@ fn busy_socket(env: &Env) -> Outcome {
     let text = format!(
         "[node]\napi = \"unix:weir.sock\"\n[[tenant]]\nname = \"t\"\n[[export]]\ntenant = \"t\"\ndoor = \"vhost-user:gold.sock\"\n\
          [door.nvme-tcp]\nlisten = \"127.0.0.1:{}\"\n",
-        free_port()?
+        env.free_port()?
     );
     std::fs::write(dir.join("weir.toml"), text).context(|| "weir.toml".into())?;
     let mut stale = Process::start(&dir, "weir-up", &env.weir, ["up", "-c", "weir.toml"])?;
@@ -181,7 +181,8 @@ fn answers(process: &mut Process, socket: &Path) -> Outcome {
 fn no_permission(env: &Env) -> Outcome {
     let dir = env.folder()?;
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).context(|| "chmod".into())?;
-    let text = format!("[node]\napi = \"unix:weir.sock\"\n[door.nvme-tcp]\nlisten = \"127.0.0.1:{}\"\n", free_port()?);
+    let text =
+        format!("[node]\napi = \"unix:weir.sock\"\n[door.nvme-tcp]\nlisten = \"127.0.0.1:{}\"\n", env.free_port()?);
     std::fs::write(dir.join("weir.toml"), text).context(|| "weir.toml".into())?;
     let out = if rustix::process::getuid().is_root() {
         // The binary may lie where only root can see it: a copy in the folder.

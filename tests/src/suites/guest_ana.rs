@@ -3,7 +3,7 @@
 use super::test;
 use crate::guest::{Guest, section};
 use crate::harness::{Env, Outcome, Test, ensure};
-use crate::node::{NQN, Node, Setup, free_port, with_node};
+use crate::node::{NQN, Node, Setup, with_node};
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
@@ -43,7 +43,7 @@ section end
 "#;
 
 fn fails_over(env: &Env) -> Outcome {
-    let second = free_port()?;
+    let second = env.free_port()?;
     let whole = format!(
         r#"
 [node]

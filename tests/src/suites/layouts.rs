@@ -133,7 +133,7 @@ fn began_with(env: &Env, dir: &Path, held: &Held) -> Result<(Store, PathBuf), St
 fn refuses(env: &Env, dir: &Path, held: &Held, part: &str) -> Outcome {
     let (mut store, program) = began_with(env, dir, held)?;
     let config = dir.join("weir.toml");
-    let text_of = setup(program.clone()).toml(crate::node::free_port()?);
+    let text_of = setup(program.clone()).toml(env.free_port()?);
     std::fs::write(&config, text_of).context(|| text(&config))?;
     let ended =
         Process::start(dir, "weir-up", &program, ["up", "-c", &text(&config)])?.wait(Duration::from_secs(20))?;

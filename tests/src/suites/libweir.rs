@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -30,13 +29,7 @@ pub fn tests() -> Vec<Test> {
 
 /// Where the library lies, installed once for all suites.
 pub fn prefix(env: &Env) -> Result<PathBuf, String> {
-    static PREFIX: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let install = || {
-        let dir = env.folder()?.join("prefix");
-        bindings::install(env, &["lib", "--prefix", &dir.display().to_string()])?;
-        Ok(dir)
-    };
-    PREFIX.get_or_init(install).clone()
+    env.shared("libweir", |dir| bindings::install(env, &["lib", "--prefix", &dir.display().to_string()]))
 }
 
 /// Compiles a program as a user would.

@@ -13,7 +13,7 @@ use super::test;
 use crate::bench::{Bench, bench};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::http;
-use crate::node::{DEFAULT_KEEPER, Node, Setup, free_port, text, with_node};
+use crate::node::{DEFAULT_KEEPER, Node, Setup, text, with_node};
 use crate::process::{Process, run, until};
 
 /// The tests of this suite.
@@ -138,7 +138,7 @@ impl Terminal {
     /// Starts a node there, with these keys of `[node]`, by that line; its process, once it serves.
     fn start(env: &Env, keys: &str, line: &str) -> Result<(Self, Pid), String> {
         let dir = env.folder()?;
-        let (file, port) = (dir.join("weir.toml"), free_port()?);
+        let (file, port) = (dir.join("weir.toml"), env.free_port()?);
         let setup = Setup { node: keys.into(), ..Setup::default() };
         std::fs::write(&file, setup.toml(port)).context(|| text(&file))?;
         let mut command = Command::new("script");

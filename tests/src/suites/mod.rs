@@ -125,7 +125,38 @@ pub fn all() -> Vec<Test> {
     .collect::<Vec<_>>()
     .into_iter()
     .flat_map(|test| [under_a_keeper(&test), Some(test)].into_iter().flatten())
+    .map(|test| Test { measures: measures(&test), ..test })
     .collect()
+}
+
+/// Suites that measure time or shares.
+const MEASURING: [&str; 10] =
+    ["admission", "classes", "floors", "limits", "model_live", "realtime", "reproduce", "restart", "rogue", "shares"];
+
+/// Tests of other suites that do, by the beginnings of their names.
+const MEASURING_TESTS: [&str; 11] = [
+    // A node's processor time.
+    "cli::idle_node_uses_no_cpu",
+    // Kills have to find requests in flight on a drive that is slow to start.
+    "crash::a_drive_that_collects_notices_no_kill",
+    // Load tests of a drive.
+    "docs::docs/guides/calibrate.md",
+    "docs::docs/guides/shares.md",
+    // Shares.
+    "pool::shares_are_the_drive's",
+    "upgrade_vfio::queues_keep_their_class",
+    "vfio_client::deficit_round_robin",
+    "vfio_client::weighted_round_robin",
+    // How long an upgrade takes, with and without commands under way.
+    "upgrade::what_is_begun",
+    "upgrade_vfio::what_is_begun",
+    // Latencies.
+    "vfio_client::first_command_after_a_pause",
+];
+
+fn measures(test: &Test) -> bool {
+    let name = test.full_name();
+    MEASURING.contains(&test.suite) || MEASURING_TESTS.iter().any(|begins| name.starts_with(begins))
 }
 
 /// Suites whose clients say to the keeper what they say to a worker elsewhere.
@@ -138,10 +169,35 @@ fn under_a_keeper(test: &Test) -> Option<Test> {
 
 /// A test of every run.
 fn test(suite: &'static str, name: &'static str, run: fn(&Env) -> Outcome) -> Test {
-    Test { suite, name, long: false, keeper: false, run }
+    Test { suite, name, long: false, keeper: false, measures: false, run }
 }
 
 /// A test of `--full`.
 fn long(suite: &'static str, name: &'static str, run: fn(&Env) -> Outcome) -> Test {
-    Test { suite, name, long: true, keeper: false, run }
+    Test { suite, name, long: true, keeper: false, measures: false, run }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_different() {
+        let mut names: Vec<String> = all().iter().map(Test::full_name).collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn what_measures_is_there() {
+        let all = all();
+        for suite in MEASURING {
+            assert!(all.iter().any(|test| test.suite == suite), "{suite}");
+        }
+        for begins in MEASURING_TESTS {
+            assert!(all.iter().any(|test| test.full_name().starts_with(begins)), "{begins}");
+        }
+    }
 }

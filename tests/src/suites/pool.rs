@@ -632,7 +632,7 @@ fn drives_that_do_not_belong(env: &Env) -> Outcome {
     )?;
     keep("b.kept", "b.img")?;
     damage(&dir.join("b.img"), 65536, 65536)?;
-    let port = crate::node::free_port()?;
+    let port = env.free_port()?;
     std::fs::write(dir.join("weir.toml"), both.replace("PORT", &port.to_string())).context(|| "weir.toml".into())?;
     let mut process = Process::start(&dir, "again", &env.weir, ["up", "-c", "weir.toml"])?;
     crate::process::until(Duration::from_secs(20), "it comes up with one good copy of each", || {
@@ -678,7 +678,7 @@ fn old_copies(env: &Env) -> Outcome {
         }
         for (set, there, not) in [("old", "early", "late"), ("new", "late", "early")] {
             sets(set, "img")?;
-            let port = crate::node::free_port()?;
+            let port = env.free_port()?;
             std::fs::write(dir.join("weir.toml"), both.replace("PORT", &port.to_string()))
                 .context(|| "weir.toml".into())?;
             let mut process = Process::start(&dir, "again", &env.weir, ["up", "-c", "weir.toml"])?;
@@ -740,7 +740,7 @@ fn refused(env: &Env) -> Outcome {
 /// The drive's file lies where there is no more space: its hosts get a status, what was written stays, and the pool goes on.
 fn without_space(env: &Env) -> Outcome {
     let dir = env.folder()?;
-    let port = crate::node::free_port()?;
+    let port = env.free_port()?;
     let whole = head()
         + &device("d0", "media = \"file:small/d0.img\"\ncapacity = \"64MiB\"")
         + &volume("v0", "gold", "30MiB", "\"nvme-tcp\"");

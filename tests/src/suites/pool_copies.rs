@@ -92,7 +92,7 @@ fn copy(from: &Path, to: &Path) -> Outcome {
 
 /// Comes up with what is there: the names of the pool's volumes and of its drives.
 fn comes_up(env: &Env, dir: &Path, whole: &str) -> Result<(String, Vec<String>), String> {
-    let port = crate::node::free_port()?;
+    let port = env.free_port()?;
     std::fs::write(dir.join("weir.toml"), whole.replace("PORT", &port.to_string())).context(|| "weir.toml".into())?;
     let mut process = Process::start(dir, "again", &env.weir, ["up", "-c", "weir.toml"])?;
     let api = dir.join("weir.sock");

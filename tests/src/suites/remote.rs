@@ -7,7 +7,7 @@ use super::{long, test};
 use crate::bench::Bench;
 use crate::guest::Guest;
 use crate::harness::{Env, Outcome, Test, ensure};
-use crate::node::{NQN, Node, Setup, free_port, with_node};
+use crate::node::{NQN, Node, Setup, with_node};
 use crate::process::until;
 use crate::proxy::Proxy;
 use crate::vfio::{Drive, Queue, ams, in_turn, io};
@@ -116,7 +116,7 @@ sleep 600
 "#;
 
 fn with_linux(env: &Env, test: impl FnOnce(SocketAddr) -> Outcome) -> Outcome {
-    let port = free_port()?;
+    let port = env.free_port()?;
     let net = format!("user,id=un1,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:4420");
     let qemu = ["-netdev", &net, "-device", "virtio-net-pci,netdev=un1,romfile="].map(String::from);
     let guest = Guest { cpus: 1, net: false, qemu: &qemu, limit: 300 };

@@ -37,6 +37,7 @@ pub fn tests() -> Vec<Test> {
         long(S, "what_is_begun_for_7_s_is_complete_when_it_was_due", |env| begun(env, 7)),
         test(S, "volumes_on_two_cores_serve_on", volumes),
         test(S, "what_a_host_waits_for_goes_on", waits),
+        test(S, "from_the_program_before_the_last_change", from_before),
         long(S, "hosts_stay_connected_over_100_upgrades", |env| upgrades(env, "ram", 100)),
     ]
 }
@@ -207,6 +208,31 @@ fn upgrades(env: &Env, media: &str, count: u64) -> Outcome {
         let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
     }
     result
+}
+
+/// From the program that `tests/before.sh` has built, that of before the newest change to what ships, to the one under test: hosts of both
+/// doors write and verify meanwhile. One whose layouts differ is refused, as [`refused`] tests; what fixtures of older ones do is in `layouts`.
+fn from_before(env: &Env) -> Outcome {
+    let folder = env.weir.ancestors().nth(2).ok_or("no folder")?.join("before");
+    let before = folder.join("weir");
+    if !before.is_file() {
+        let why = std::fs::read_to_string(folder.join("none"));
+        env.skip(why.map_or_else(|_| "tests/before.sh has not built it".into(), |why| why.trim().to_owned()));
+        return Ok(());
+    }
+    let setup = kept(Setup::default().socket("gold.sock"));
+    let setup = Setup { capacity: "64MiB".into(), program: Some(before.clone()), ..setup };
+    let upgraded = with_node(env, &setup, |node| {
+        ensure(node.program()? == before, || format!("{:?} runs", node.program()))?;
+        under_load(env, node, 2)
+    });
+    match upgraded {
+        Err(why) if why.contains("does not fit: ") => {
+            env.skip(format!("the layouts differ: {}", why.lines().next().unwrap_or_default()));
+            Ok(())
+        }
+        other => other,
+    }
 }
 
 fn under_load(env: &Env, node: &mut Node, count: u64) -> Outcome {
