@@ -13,7 +13,7 @@ const TAIL: usize = 4;
 
 /// A kind of saved state: what stands before it and behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Format {
+pub struct SavedFormat {
     /// How it begins.
     pub magic: [u8; 8],
     /// The version that is written.
@@ -76,7 +76,7 @@ impl From<Damaged> for SavedError {
     }
 }
 
-impl Format {
+impl SavedFormat {
     /// The only version that is read is the one that is written.
     pub const fn new(magic: &[u8; 8], version: u32, what: &'static str) -> Self {
         Self { magic: *magic, version, oldest: version, what }

@@ -3,7 +3,7 @@
 //! ```text
 //!   magic, 8 bytes │ version u32 │ length u32 of all │ the state … │ CRC32C u32 of all before          all of it little-endian
 //! ```
-//! A [`Format`] is what stands around a state. Inside it, a type that is carried as a whole implements [`Code`]; [`coded`] does that for a
+//! A [`SavedFormat`] is what stands around a state. Inside it, a type that is carried as a whole implements [`Code`]; [`coded`] does that for a
 //! structure, by naming its fields once. Of a larger structure [`fields`] carries those that it names, each by its own `Code` or by a
 //! [`Coder`] such as [`Left`], and gives the [`Row`]s of `docs/reference/formats.md` at the same time.
 //!
@@ -20,7 +20,7 @@ mod code;
 mod format;
 
 pub use code::{Ago, Always, Code, Coder, Counted, Left, Own, Text};
-pub use format::{Format, SavedError};
+pub use format::{SavedError, SavedFormat};
 
 #[doc(hidden)]
 pub use alloc::string::String;

@@ -1,7 +1,7 @@
 //! What is written is read again, and nothing else is.
 
 use crate::{
-    Ago, Always, Code, Coder, Counted, Damaged, Format, Left, Own, Reader, SavedError, Text, Writer, coded, fields,
+    Ago, Always, Code, Coder, Counted, Damaged, Left, Own, Reader, SavedError, SavedFormat, Text, Writer, coded, fields,
 };
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::{String, ToString};
@@ -116,10 +116,10 @@ fn a_list_is_cut_off_where_its_count_ends() {
     assert_eq!(read, list[..255]);
 }
 
-const FORMAT: Format = Format { oldest: 2, ..Format::new(b"WEIRTEST", 3, "a test's state") };
+const FORMAT: SavedFormat = SavedFormat { oldest: 2, ..SavedFormat::new(b"WEIRTEST", 3, "a test's state") };
 
 fn sealed(version: u32) -> Vec<u8> {
-    let mut to = Format { version, ..FORMAT }.begin(NOW);
+    let mut to = SavedFormat { version, ..FORMAT }.begin(NOW);
     to.put(&Place::default());
     FORMAT.seal::<TableDigest>(to)
 }

@@ -26,7 +26,7 @@ use crate::queues::queue::{Cq, NONE, Sq};
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
-use weir_codec::{Coder, Counted, Damaged, Format, Reader, SavedError, Writer, coded_as};
+use weir_codec::{Coder, Counted, Damaged, Reader, SavedError, SavedFormat, Writer, coded_as};
 use weir_spec::nvme::register::shst;
 use weir_spec::nvme::zns::ZonedOpcode;
 use weir_spec::nvme::{AdminOpcode, Cqe, IoOpcode, Sqe, Status};
@@ -36,7 +36,7 @@ use zerocopy::little_endian::{U16, U32};
 /// The version that is written, and the only one that is read.
 pub const VERSION: u32 = 2;
 /// It has no length and no checksum of its own: the function in it has.
-const FORMAT: Format = Format::new(b"WEIRCKPT", VERSION, "the checkpoint of a controller");
+const FORMAT: SavedFormat = SavedFormat::new(b"WEIRCKPT", VERSION, "the checkpoint of a controller");
 
 coded_as! { CountedCommand: (u64, [u64; 8]), |kept| (kept.number, kept.sqe.words()), |(number, words)| Some(CountedCommand { number, sqe: Sqe::from_words(words) }) }
 

@@ -27,7 +27,7 @@ use crate::subsystem::Subsystem;
 use alloc::string::String;
 use alloc::vec::Vec;
 use weir_codec::{
-    Ago, Always, Coder, Counted, Damaged, Format, Left, Own, Reader, SavedError, Text, Writer, coded, fields,
+    Ago, Always, Coder, Counted, Damaged, Left, Own, Reader, SavedError, SavedFormat, Text, Writer, coded, fields,
 };
 use weir_spec::nvme::log::AsyncEvent;
 use weir_spec::nvme::namespace::write_protect;
@@ -36,7 +36,7 @@ use weir_units::{Class, Nanos};
 
 /// The version that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
-const FORMAT: Format = Format::new(b"WEIRASSO", VERSION, "the state of associations");
+const FORMAT: SavedFormat = SavedFormat::new(b"WEIRASSO", VERSION, "the state of associations");
 
 /// What the drive has of a connection's commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,9 @@ macro_rules! wishes {
                 [None, $(Some($of::$one)),*].get(usize::from(from.u8()?)).copied().ok_or(Damaged)
             }
             fn kind() -> String {
-                concat!("u8: 0 none" $(, ", ", stringify!($one))*).into()
+                let names = [$(stringify!($one)),*];
+                let number = |(at, name): (usize, &&str)| alloc::format!(", {} {name}", at + 1);
+                core::iter::once("u8: 0 none".into()).chain(names.iter().enumerate().map(number)).collect()
             }
         }
     )* };

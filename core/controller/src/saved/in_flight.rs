@@ -24,7 +24,7 @@ use crate::subsystem::Subsystem;
 use crate::vendor::FIRST_OPCODE;
 use alloc::string::String;
 use alloc::vec::Vec;
-use weir_codec::{Code, Damaged, Format, Reader, SavedError, Writer};
+use weir_codec::{Code, Damaged, Reader, SavedError, SavedFormat, Writer};
 use weir_flash::When;
 use weir_spec::nvme::tcp::TableDigest;
 use weir_spec::nvme::{IoOpcode, Status};
@@ -32,7 +32,7 @@ use weir_units::Nanos;
 
 /// The version that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
-const FORMAT: Format = Format::new(b"WEIRBGUN", VERSION, "a list of commands");
+const FORMAT: SavedFormat = SavedFormat::new(b"WEIRBGUN", VERSION, "a list of commands");
 
 /// A command that has left its queue and has moved nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

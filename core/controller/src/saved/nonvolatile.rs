@@ -14,13 +14,13 @@
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
-use weir_codec::{Format, SavedError, Writer};
+use weir_codec::{SavedError, SavedFormat, Writer};
 use weir_spec::nvme::tcp::TableDigest;
 use weir_units::Nanos;
 
 /// The version of the whole; sections have their own.
 pub const VERSION: u32 = 1;
-const FORMAT: Format = Format::new(b"WEIRNVST", VERSION, "the state of a drive");
+const FORMAT: SavedFormat = SavedFormat::new(b"WEIRNVST", VERSION, "the state of a drive");
 
 /// Every section, by identifier: 1 to 15 what the drive as a whole remembers, 16 to 31 namespaces, 32 to 47 reservations.
 const SECTIONS: &[Section] = &[

@@ -22,13 +22,13 @@ use crate::queues::shadow::Shadow;
 use crate::saved::fabrics::{Local, Wish, write_state};
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
-use weir_codec::{Always, Coder, Counted, Damaged, Format, Reader, SavedError, Writer, coded, fields};
+use weir_codec::{Always, Coder, Counted, Damaged, Reader, SavedError, SavedFormat, Writer, coded, fields};
 use weir_spec::nvme::tcp::TableDigest;
 use weir_units::Nanos;
 
 /// The version that is written, and the only one that is read.
 pub const VERSION: u32 = 2;
-const FORMAT: Format = Format::new(b"WEIRFUNC", VERSION, "the state of PCIe controllers");
+const FORMAT: SavedFormat = SavedFormat::new(b"WEIRFUNC", VERSION, "the state of PCIe controllers");
 
 coded! { Shadow { doorbells, event_indexes, queues } }
 
@@ -39,7 +39,7 @@ fields! { pub(crate) Controller: put_registers, get_registers, registers_rows {
     acq: "ACQ",
     cmbmsc.0: "CMBMSC",
     nssro: "NSSRO of CSTS",
-    shadow as Always: "shadow doorbells: address, address of the event indexes, queues",
+    shadow as Always: "shadow doorbells: their address u64, that of the event indexes u64, queue identifiers with a place there u16",
 } }
 
 fields! { pub(crate) Cq: put_cq, get_cq, cq_rows {
