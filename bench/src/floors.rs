@@ -18,8 +18,43 @@ use weir_arbiter::Mechanism;
 use weir_flash::{Flash, Precondition, SplitMix64};
 use weir_units::Nanos;
 
-/// Ratios by their names.
-pub type Ratios = Vec<(&'static str, Series)>;
+/// Times of ours over those of something plain.
+#[derive(Clone, Debug)]
+pub struct Ratio {
+    /// Of what.
+    pub name: &'static str,
+    /// Round by round.
+    pub rounds: Series,
+    /// The least of ours over the least of the plain one's: what disturbs a machine only adds to either.
+    pub best: f64,
+}
+
+impl Ratio {
+    fn of(name: &'static str, ours: &Series, plain: &Series) -> Self {
+        Self { name, rounds: ours.over(plain), best: ours.spread().min / plain.spread().min }
+    }
+}
+
+/// Those of a part.
+pub type Ratios = Vec<Ratio>;
+
+/// Times of ours and of the plain one, in turn.
+#[derive(Default)]
+struct Turns {
+    ours: Series,
+    plain: Series,
+}
+
+impl Turns {
+    fn push(&mut self, ours: f64, plain: f64) {
+        self.ours.push(ours);
+        self.plain.push(plain);
+    }
+
+    fn ratio(&self, name: &'static str) -> Ratio {
+        Ratio::of(name, &self.ours, &self.plain)
+    }
+}
 
 /// Measures one part.
 pub type Part = fn(&Setup) -> Result<Ratios, BenchError>;
@@ -47,7 +82,7 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
     )];
     let mut report = Report::new("floors", method);
     for (_, part) in PARTS {
-        part(&short)?.iter().for_each(|(name, series)| report.figure(*name, "x", series));
+        part(&short)?.iter().for_each(|ratio| report.figure(ratio.name, "x", &ratio.rounds));
     }
     Ok(report)
 }
@@ -97,14 +132,14 @@ fn decision(setup: &Setup) -> Result<Ratios, BenchError> {
             ("decision, wrr, 12 queues / reference", Mechanism::Wrr, 3, 4),
             ("decision, rr, 12 queues / reference", Mechanism::Rr, 3, 4),
         ];
-        let mut found: Ratios = cases.iter().map(|case| (case.0, Series::default())).collect();
+        let mut found: [Turns; 5] = Default::default();
         for _ in 0..setup.rounds {
-            for ((_, mechanism, tenants, queues), (_, series)) in cases.iter().zip(&mut found) {
+            for ((_, mechanism, tenants, queues), turns) in cases.iter().zip(&mut found) {
                 let ns = Rig::new(*mechanism, *tenants, *queues)?.measure(COMMANDS);
-                series.push(ns / reference());
+                turns.push(ns, reference());
             }
         }
-        Ok(found)
+        Ok(cases.iter().zip(found).map(|(case, turns)| turns.ratio(case.0)).collect())
     })
 }
 
@@ -118,7 +153,7 @@ fn flash_model(setup: &Setup) -> Result<Ratios, BenchError> {
         model.precondition(Precondition::Steady);
         let mut plain = Naive::new(&config, model.units());
         let mut workload = flash::Loop::new(Mechanism::Drr);
-        let mut series = Series::default();
+        let mut turns = Turns::default();
         for _ in 0..setup.rounds {
             let begun = cpu_time();
             workload.run(REQUESTS, &mut model);
@@ -126,9 +161,9 @@ fn flash_model(setup: &Setup) -> Result<Ratios, BenchError> {
             let begun = cpu_time();
             plain.reset();
             let done = plain.run(REQUESTS / 20);
-            series.push(ours / ((cpu_time() - begun) / done as f64));
+            turns.push(ours, (cpu_time() - begun) / done as f64);
         }
-        Ok(vec![("flash model, a request / event queue", series)])
+        Ok(vec![turns.ratio("flash model, a request / event queue")])
     })
 }
 
@@ -142,7 +177,7 @@ fn simulator(setup: &Setup) -> Result<Ratios, BenchError> {
     let scratch = Scratch::named("sim")?;
     let file = scratch.path("sim.toml");
     std::fs::write(&file, SCENARIO).map_err(|e| failed(file.display(), e))?;
-    let mut series = Series::default();
+    let mut turns = Turns::default();
     for _ in 0..setup.rounds {
         let before = children_time()?;
         let output = Command::new(setup.weir()?).arg("sim").arg(&file).stdin(Stdio::null()).output()?;
@@ -150,9 +185,9 @@ fn simulator(setup: &Setup) -> Result<Ratios, BenchError> {
             return Err(failed("weir sim", String::from_utf8_lossy(&output.stderr).trim()));
         }
         let ms = children_time()? - before;
-        series.push(ms / on_the_core(setup, || Ok(reference()))?);
+        turns.push(ms, on_the_core(setup, || Ok(reference()))?);
     }
-    Ok(vec![("weir sim, ms / reference, ns", series)])
+    Ok(vec![turns.ratio("weir sim, ms / reference, ns")])
 }
 
 /// NVMe/TCP against bare sockets that move as many bytes.
@@ -160,21 +195,21 @@ fn nvme_tcp(setup: &Setup) -> Result<Ratios, BenchError> {
     let scratch = Scratch::named("tcp")?;
     let store = Arc::new(bare::Store::new(setup.bytes()?));
     let weir = Weir::start(setup, &scratch)?;
-    let [mut one, mut deep, mut sequential]: [Series; 3] = Default::default();
+    let [mut one, mut deep, mut sequential]: [Turns; 3] = Default::default();
     for _ in 0..setup.rounds {
         weir.server.pause()?;
         let bare = |depth, bytes| bare::run(setup, &store, bare::Load { depth, bytes });
         let plain = [bare(1, 4096)?, bare(32, 4096)?, bare(8, 128 << 10)?];
         weir.server.resume()?;
         let ours = |args: &[&str]| client::run(setup, &weir.tcp, args);
-        one.push(ours(&["--qd", "1"])?.p50_ns / plain[0].p50_ns);
-        deep.push(plain[1].iops / ours(&["--qd", "32"])?.iops);
-        sequential.push(plain[2].iops / ours(&["--qd", "8", "--rw", "read", "--bs", "128KiB"])?.iops);
+        one.push(ours(&["--qd", "1"])?.p50_ns, plain[0].p50_ns);
+        deep.push(1.0 / ours(&["--qd", "32"])?.iops, 1.0 / plain[1].iops);
+        sequential.push(1.0 / ours(&["--qd", "8", "--rw", "read", "--bs", "128KiB"])?.iops, 1.0 / plain[2].iops);
     }
     Ok(vec![
-        ("NVMe/TCP, 4 KiB at depth 1, median latency / bare sockets", one),
-        ("NVMe/TCP, 4 KiB at depth 32, time a request / bare sockets", deep),
-        ("NVMe/TCP, sequential 128 KiB, time a request / bare sockets", sequential),
+        one.ratio("NVMe/TCP, 4 KiB at depth 1, median latency / bare sockets"),
+        deep.ratio("NVMe/TCP, 4 KiB at depth 32, time a request / bare sockets"),
+        sequential.ratio("NVMe/TCP, sequential 128 KiB, time a request / bare sockets"),
     ])
 }
 
@@ -207,14 +242,14 @@ fn against_rings(
     names: [&'static str; 2],
 ) -> Result<Ratios, BenchError> {
     let mut array = vec![1u8; setup.bytes()? as usize];
-    let [mut one, mut deep]: [Series; 2] = Default::default();
+    let [mut one, mut deep]: [Turns; 2] = Default::default();
     for _ in 0..setup.rounds {
         server.pause()?;
         let mut bare = |depth| ring::run(setup, &mut array, ring::Load { depth, bytes: 4096, write: false });
         let plain = [bare(1)?, bare(32)?];
         server.resume()?;
-        one.push(client::run(setup, target, &["--qd", "1"])?.p50_ns / plain[0].p50_ns);
-        deep.push(plain[1].iops / client::run(setup, target, &["--qd", "32"])?.iops);
+        one.push(client::run(setup, target, &["--qd", "1"])?.p50_ns, plain[0].p50_ns);
+        deep.push(1.0 / client::run(setup, target, &["--qd", "32"])?.iops, 1.0 / plain[1].iops);
     }
-    Ok(names.into_iter().zip([one, deep]).collect())
+    Ok(names.into_iter().zip([one, deep]).map(|(name, turns)| turns.ratio(name)).collect())
 }

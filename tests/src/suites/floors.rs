@@ -53,12 +53,17 @@ fn part(env: &Env, name: &str) -> Outcome {
 fn holds(env: &Env, part: Part) -> Outcome {
     let found = part(&Setup::short(env.weir.clone())).map_err(|e| e.0)?;
     let mut slow = Vec::new();
-    for (name, series) in found {
+    for ratio in found {
+        let name = ratio.name;
         let most = CEILINGS.iter().find(|(known, _)| *known == name).ok_or_else(|| format!("no ceiling for {name}"))?.1;
-        let spread = series.spread();
-        println!("    {name:<64} {:>8.3} [{:.3} - {:.3}], at most {most}", spread.median, spread.min, spread.max);
-        if spread.median > most {
-            slow.push(format!("{name}: {:.3}, at most {most}", spread.median));
+        let spread = ratio.rounds.spread();
+        println!(
+            "    {name:<64} {:>8.3} [{:.3} - {:.3}], best {:.3}, at most {most}",
+            spread.median, spread.min, spread.max, ratio.best
+        );
+        // On a machine that others disturb, one side of most rounds may be slow; what has become slow is so at its best as well.
+        if spread.median > most && ratio.best > most {
+            slow.push(format!("{name}: {:.3}, at its best {:.3}, at most {most}", spread.median, ratio.best));
         }
     }
     ensure(slow.is_empty(), || format!("slower than it may be: {}", slow.join("; ")))
