@@ -6,7 +6,7 @@ use rustix::fs::Access;
 use std::path::Path;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use weir_session::keeper::Layouts;
+use weir_keeper::Layouts;
 use weir_session::vfio_user::checkpoint;
 use weir_sys::keep::{self, ToKeeper};
 use weir_sys::media::{FLASH_SCHEMA, RAM_SCHEMA, REGIONS_SCHEMA};

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
 use talk::{Frames, Talk};
-use weir_session::keeper::{Envelope, Passed, Relay, Replay};
+use weir_keeper::{Envelope, Passed, Relay, Replay};
 use weir_sys::keep::{Channel, Introduction, ToWorker};
 use weir_sys::reactor::now;
 use weir_sys::sched;

@@ -1,5 +1,5 @@
 //! The keeper's process: it starts workers, holds what must outlive them, and stands between clients of vhost-user and vfio-user and the
-//! worker that serves. `weir_session::keeper` decides; this does.
+//! worker that serves. `weir_keeper` decides; this does.
 //!
 //! ```text
 //!   signals ─┐                       ┌─► held: name ─ descriptors   (memory files, listeners, the configuration as it is)
@@ -36,7 +36,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use upgrade::{Binary, Progress};
-use weir_session::keeper::{Effect, End, Event, Fit, Keeper, Layouts, Program, WorkerId};
+use weir_keeper::{Effect, End, Event, Fit, Keeper, Layouts, Program, WorkerId};
 use weir_sys::keep::{Channel, LIVE, PASSING, ToKeeper, ToWorker};
 use weir_sys::signals::Signals;
 use weir_sys::systemd::{self, Notifier};

@@ -3,7 +3,7 @@
 use super::{Process, Running};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use weir_session::keeper::{Event, WorkerId};
+use weir_keeper::{Event, WorkerId};
 use weir_sys::keep::{HEAR_TIMEOUT, ToWorker};
 use weir_sys::lifeline::Watch;
 use weir_units::Nanos;

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use weir_controller::{ClassFrom, Config as MachineConfig};
-use weir_session::keeper::Relay;
+use weir_keeper::Relay;
 use weir_session::vfio_user::{Inbox, Message};
 use weir_spec::vfio_user::{Command, Header};
 use weir_sys::keep::{Channel, Introduction, ToKeeper, ToWorker};

@@ -49,8 +49,7 @@ pub use dma::{Access, DmaRegion, MAX_REGIONS};
 pub use inbox::{Inbox, Message, ProtocolError};
 pub use msix::Msix;
 pub use requests::{Answered, Requests, Ticket};
-pub(crate) use saved::gathered;
-pub use saved::{Bell, Client, Late, SavedError, Unsent, VERSION as SAVED_VERSION};
+pub use saved::{Bell, Client, Late, SavedError, Unsent, VERSION as SAVED_VERSION, gathered};
 
 use crate::memory::MapError;
 

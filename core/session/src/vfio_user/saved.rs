@@ -507,7 +507,10 @@ fn read_unsent(rest: &mut Rest<'_>) -> Result<Unsent, SavedError> {
 }
 
 /// An inbox that has received these bytes, and the message that they are if they are a whole one.
-pub(crate) fn gathered<F>(mut bytes: &[u8], fds: Vec<F>) -> Result<(Inbox<F>, Option<Message<F>>), SavedError> {
+///
+/// # Errors
+/// More than one message, or descriptors without a byte that they came with.
+pub fn gathered<F>(mut bytes: &[u8], fds: Vec<F>) -> Result<(Inbox<F>, Option<Message<F>>), SavedError> {
     let (mut inbox, mut message) = (Inbox::default(), None);
     let mut fds = Some(fds);
     while !bytes.is_empty() {

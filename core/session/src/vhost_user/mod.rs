@@ -44,8 +44,7 @@ mod tests;
 
 pub use crate::memory::MapError;
 pub use chain::{Chain, MAX_CHAIN, Segment, Violation};
-pub(crate) use device::has_reply;
-pub use device::{Action, Device};
+pub use device::{Action, Device, has_reply};
 pub use disk::Disk;
 pub use inbox::{Inbox, Message, ProtocolError};
 pub use journal::StartError;

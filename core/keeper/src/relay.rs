@@ -14,10 +14,10 @@
 
 use super::replay::Envelope;
 use super::saved::coded;
-use crate::vfio_user::Message;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
+use weir_session::vfio_user::Message;
 use weir_spec::vfio_user::{Command, Header};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

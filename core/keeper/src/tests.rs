@@ -1,7 +1,7 @@
 //! The keeper under every short sequence of events, and conversations cut after every message.
 
 use super::*;
-use crate::vhost_user::Message;
+use weir_session::vhost_user::Message;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use alloc::{format, vec};

@@ -2,11 +2,11 @@
 
 use super::saved::*;
 use super::*;
-use crate::vhost_user::{Inbox, Message};
 use alloc::collections::BTreeMap;
 use alloc::{format, vec};
 use proptest::prelude::*;
 use std::string::String;
+use weir_session::vhost_user::{Inbox, Message};
 use weir_spec::nvme::tcp::{Digest, TableDigest};
 use weir_spec::vhost_user::{Header, Inflight, Request, VringState};
 use zerocopy::IntoBytes;
@@ -85,7 +85,7 @@ fn front() -> SavedFront {
 
 /// A client of vfio-user with a message that no worker has taken for certain, one that is half here, and an answer on its way.
 fn relay() -> SavedRelay {
-    use crate::vfio_user::{Message, gathered};
+    use weir_session::vfio_user::{Message, gathered};
     use weir_spec::vfio_user::{Command, Header};
     let message = |command: Command, payload: &[u8], fds: &[u32]| Message {
         header: Header::command(5, command, payload.len()),

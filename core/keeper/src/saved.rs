@@ -8,8 +8,8 @@
 //! and no upgrade, death or end is being dealt with.
 
 use super::{Envelope, Keeper, Layouts, Phase, Relay, Replay, Worker, WorkerId};
-use crate::vfio_user;
-use crate::vhost_user::Inbox;
+use weir_session::vfio_user;
+use weir_session::vhost_user::Inbox;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -309,13 +309,13 @@ pub(crate) trait Code: Sized {
 /// The fields of a structure, in this order.
 macro_rules! coded {
     ($($name:ident $(<$f:ty>)? { $($field:ident),* $(,)? })*) => { $(
-        impl $crate::keeper::saved::Code for $name $(<$f>)? {
+        impl $crate::saved::Code for $name $(<$f>)? {
             fn put(&self, out: &mut alloc::vec::Vec<u8>) {
                 let $name { $($field),* } = self;
-                $($crate::keeper::saved::Code::put($field, out);)*
+                $($crate::saved::Code::put($field, out);)*
             }
-            fn get(from: &mut $crate::keeper::saved::Rest) -> Option<Self> {
-                $(let $field = $crate::keeper::saved::Code::get(from)?;)*
+            fn get(from: &mut $crate::saved::Rest) -> Option<Self> {
+                $(let $field = $crate::saved::Code::get(from)?;)*
                 Some($name { $($field),* })
             }
         }

@@ -19,10 +19,10 @@
 //! first ring starts, so that a crash loses none of its requests either.
 
 use super::saved::{Code, Rest, coded};
-use crate::vhost_user::{Message, has_reply};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::fmt;
+use weir_session::vhost_user::{Message, has_reply};
 use weir_spec::vhost_user::{
     Header, Inflight, MAX_TABLE_REGIONS, MemoryRegion, MemoryTableHeader, Request, SingleRegion, VringAddress, VringFd,
     VringState, memory_table, protocol,

@@ -1,3 +1,5 @@
+#![no_std]
+#![forbid(unsafe_code)]
 //! The keeper's decisions: which worker serves, when the next one is started, when to stop trying, and what of a front
 //! end's conversation a new worker must hear.
 //!
@@ -24,6 +26,13 @@
 //! needs, outside of an upgrade: opening what it is to serve may take long, and looks like hanging.
 //! Deaths that follow each other quickly are spaced out, and after [`MOST_DEATHS`] nothing is started any more: what is held
 //! stays held until somebody looks.
+//!
+//! May depend on `weir-session` (its messages), `weir-spec` and `weir-units` only: no clock, no process, no socket.
+
+extern crate alloc;
+
+#[cfg(test)]
+extern crate std;
 
 mod event;
 mod layouts;

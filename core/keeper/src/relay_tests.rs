@@ -2,10 +2,10 @@
 
 use super::relay::{ANSWER, APPLIED, RelayError, answer, applied, beginning};
 use super::*;
-use crate::vfio_user::checkpoint::{Checkpoint, SLOT, place};
-use crate::vfio_user::{Message, gathered};
 use alloc::collections::VecDeque;
 use alloc::vec;
+use weir_session::vfio_user::checkpoint::{Checkpoint, SLOT, place};
+use weir_session::vfio_user::{Message, gathered};
 use weir_spec::nvme::tcp::TableDigest;
 use weir_spec::vfio_user::{Command, Header};
 use zerocopy::little_endian::U64;
