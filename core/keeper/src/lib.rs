@@ -18,6 +18,13 @@
 //!   Starting ─Prepared─► Prepared ─(the one before has left or is dead)─► Called ─Goes─► Going ─Ready─► Ready ─Left, Still, Died─► the next one
 //!                           └─ a standby and an upgrade wait here            └─ too late ─► Deaf ─Died─► the next one
 //! ```
+//! The node as a whole is in a stage, and so is an upgrade (`state` has both, and what may follow what):
+//!
+//! ```text
+//!   Beginning ─Ready─► Keeping ─too many deaths─► Failed          none ─Upgrade─► Proposed ─Warm─► Committed ─Ready─► Probation ─time─► none: accepted
+//!       │                 │  ◄─────Retry────────────┘                               └─ refused ───────┴─ it dies ───────────┴─ it dies ───► none: as before
+//!       └──────Stop───────┴──────Stop─────► Stopping (from Failed as well)
+//! ```
 //! What is proposed by an upgrade is *warm* before the one that serves is asked to leave: it has mapped what is held.
 //! A keeper [at rest](Keeper::is_at_rest) can go on as another program: all that it knows is [`saved`].
 //!
@@ -44,6 +51,7 @@ mod replay;
 pub mod saved;
 #[cfg(test)]
 mod saved_tests;
+mod state;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -54,58 +62,12 @@ pub use notice::{Notice, Refused};
 pub use relay::Relay;
 pub use replay::{Envelope, Passed, Replay, ReplayError};
 pub use times::*;
+/// What a front end says, as [`Replay::front`] takes it.
+pub use weir_session::vhost_user::Message as FrontMessage;
 
 use alloc::vec::Vec;
+use state::{Dying, Pace, Phase, Stage, Upgrade, Worker};
 use weir_units::Nanos;
-
-/// Where a worker stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Starting,
-    Prepared,
-    /// It was told to go.
-    Called,
-    /// It did not answer, and was killed for it.
-    Deaf,
-    Going,
-    Ready,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Worker {
-    id: WorkerId,
-    phase: Phase,
-    /// When that began.
-    since: Nanos,
-}
-
-impl Worker {
-    /// Whether it is to serve, and does not yet.
-    fn takes_over(&self) -> bool {
-        matches!(self.phase, Phase::Called | Phase::Going)
-    }
-}
-
-/// One that is still and whose process has not ended.
-#[derive(Clone, Copy, Debug)]
-struct Dying {
-    worker: Worker,
-    /// How long it had served.
-    lived: Nanos,
-    /// One that came after it has died before.
-    outlived: bool,
-}
-
-/// An upgrade under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Upgrade {
-    /// The worker prepares.
-    Proposed(WorkerId),
-    /// The one before hands over, or has, and this one takes over.
-    Committed(WorkerId),
-    /// It serves; until then it may be taken back.
-    Probation(WorkerId, Nanos),
-}
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
@@ -118,8 +80,6 @@ pub struct Keeper {
     dying: Option<Dying>,
     upgrade: Option<Upgrade>,
     terms: Terms,
-    /// The new program did not get ready and was killed for it.
-    hung: bool,
     /// Has been asked to hand over, and to end; when.
     leaving: Option<(WorkerId, Nanos)>,
     last: u64,
@@ -130,9 +90,7 @@ pub struct Keeper {
     spare_at: Option<Nanos>,
     /// Standbys that have died in a row after they were prepared.
     spares: u32,
-    began: bool,
-    stopping: bool,
-    failed: bool,
+    stage: Stage,
 }
 
 impl Keeper {
@@ -145,17 +103,32 @@ impl Keeper {
             dying: None,
             upgrade: None,
             terms: Terms::default(),
-            hung: false,
             leaving: None,
             last: 0,
             deaths: 0,
             next: None,
             spare_at: None,
             spares: 0,
-            began: false,
-            stopping: false,
-            failed: false,
+            stage: Stage::Beginning,
         }
+    }
+
+    /// Another stage, if it may follow the present one.
+    fn enter(&mut self, stage: Stage) {
+        if self.stage.may_become(stage) {
+            self.stage = stage;
+        }
+    }
+
+    /// The upgrade goes on, if it may like that.
+    fn advance(&mut self, next: Upgrade) {
+        if self.upgrade.is_some_and(|now| now.may_become(next)) {
+            self.upgrade = Some(next);
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stage == Stage::Stopping
     }
 
     /// Takes one event.
@@ -181,10 +154,10 @@ impl Keeper {
         let patience = match self.upgrade {
             Some(Upgrade::Proposed(_)) => self.spare.map(|w| w.since.saturating_add(self.terms.patience)),
             // Not before it is told to go: until then the one before it finishes what is in flight.
-            Some(Upgrade::Committed(_)) => {
+            Some(Upgrade::Committed(..)) => {
                 self.active.filter(Worker::takes_over).map(|w| w.since.saturating_add(self.terms.patience))
             }
-            Some(Upgrade::Probation(_, until)) => Some(until),
+            Some(Upgrade::Probation(_, _, until)) => Some(until),
             None => None,
         };
         let leaving = self.leaving.map(|(_, since)| since.saturating_add(PATIENCE));
@@ -221,13 +194,12 @@ impl Keeper {
             && (self.upgrade, self.leaving, self.next) == (None, None, None)
             && self.dying.is_none()
             && self.spare_at.is_none()
-            && !self.stopping
-            && !self.failed
+            && self.stage == Stage::Keeping
     }
 
     /// Whether nothing is started any more until somebody says so.
     pub fn has_failed(&self) -> bool {
-        self.failed
+        self.stage == Stage::Failed
     }
 
     fn start(&mut self, now: Nanos, program: Program, out: &mut Vec<Effect>) -> Worker {
@@ -239,16 +211,17 @@ impl Keeper {
 
     /// The active worker goes as soon as it is prepared.
     fn go(&mut self, now: Nanos, out: &mut Vec<Effect>) {
-        if let Some(w) = self.active.as_mut().filter(|w| w.phase == Phase::Prepared) {
-            (w.phase, w.since) = (Phase::Called, now);
-            out.push(Effect::Go(w.id));
+        if let Some(w) = &mut self.active {
+            if w.enter(Phase::Called, now) {
+                out.push(Effect::Go(w.id));
+            }
         }
     }
 
     fn prepared(&mut self, now: Nanos, id: WorkerId, fit: Fit, out: &mut Vec<Effect>) {
         for w in [&mut self.active, &mut self.spare].into_iter().flatten() {
-            if w.id == id && w.phase == Phase::Starting {
-                (w.phase, w.since) = (Phase::Prepared, now);
+            if w.id == id {
+                w.enter(Phase::Prepared, now);
             }
         }
         if self.active.is_some_and(|w| w.id == id) {
@@ -265,7 +238,7 @@ impl Keeper {
         if self.upgrade == Some(Upgrade::Proposed(id)) && waits {
             // The one that served has died meanwhile: there is nobody to compare with, and nobody to hand over.
             let Some(serving) = self.serving() else { return self.refuse(now, id, Refused::Busy, out) };
-            self.upgrade = Some(Upgrade::Committed(id));
+            self.advance(Upgrade::Committed(id, Pace::InTime));
             self.leaving = Some((serving, now));
             out.push(Effect::HandOver(serving));
         }
@@ -273,14 +246,14 @@ impl Keeper {
 
     /// It has heard that it is to go.
     fn goes(&mut self, now: Nanos, id: WorkerId) {
-        if let Some(w) = self.active.as_mut().filter(|w| w.id == id && w.phase == Phase::Called) {
-            (w.phase, w.since) = (Phase::Going, now);
+        if let Some(w) = self.active.as_mut().filter(|w| w.id == id) {
+            w.enter(Phase::Going, now);
         }
     }
 
     /// The one that serves has let go of everything; its process may take its time to end.
     fn left(&mut self, now: Nanos, id: WorkerId, out: &mut Vec<Effect>) {
-        if !self.stopping && self.leaving.take_if(|(w, _)| *w == id).is_some() {
+        if !self.is_stopping() && self.leaving.take_if(|(w, _)| *w == id).is_some() {
             self.active = None;
             self.succeed(now, out);
         }
@@ -294,16 +267,17 @@ impl Keeper {
     }
 
     fn ready(&mut self, now: Nanos, id: WorkerId, out: &mut Vec<Effect>) {
-        let Some(w) = self.active.as_mut().filter(|w| w.id == id && w.takes_over()) else { return };
-        (w.phase, w.since) = (Phase::Ready, now);
-        self.began = true;
-        if self.upgrade == Some(Upgrade::Committed(id)) {
-            if self.terms.probation == Nanos(0) {
-                self.accept(out);
-            } else {
-                self.upgrade = Some(Upgrade::Probation(id, now.saturating_add(self.terms.probation)));
+        if !self.active.as_mut().is_some_and(|w| w.id == id && w.enter(Phase::Ready, now)) {
+            return;
+        }
+        self.enter(Stage::Keeping);
+        match self.upgrade {
+            Some(Upgrade::Committed(w, _)) if w == id && self.terms.probation == Nanos(0) => self.accept(out),
+            Some(Upgrade::Committed(w, pace)) if w == id => {
+                self.advance(Upgrade::Probation(id, pace, now.saturating_add(self.terms.probation)));
                 out.push(Effect::Say(Notice::Probation));
             }
+            _ => {}
         }
         self.spares = 0;
         self.spare_at = self.standby.then(|| now.saturating_add(BREATH));
@@ -317,7 +291,7 @@ impl Keeper {
 
     /// A standby, where there is to be one and no upgrade is under way.
     fn spare_up(&mut self, now: Nanos, out: &mut Vec<Effect>) {
-        if self.standby && self.spare.is_none() && self.upgrade.is_none() && !self.stopping {
+        if self.standby && self.spare.is_none() && self.upgrade.is_none() && !self.is_stopping() {
             self.spare = Some(self.start(now, Program::Present, out));
         }
     }
@@ -327,7 +301,7 @@ impl Keeper {
         let Some(dead) = self.active.filter(|w| w.id == id && w.phase == Phase::Ready) else { return };
         let lived = now.saturating_sub(dead.since);
         let at_once = lived >= SETTLED || lived >= KILL_PAUSE && self.deaths < AT_ONCE;
-        let otherwise = self.stopping || self.leaving.is_some() || self.upgrade.is_some() || self.dying.is_some();
+        let otherwise = self.is_stopping() || self.leaving.is_some() || self.upgrade.is_some() || self.dying.is_some();
         if at_once && !otherwise {
             if lived >= SETTLED {
                 self.deaths = 0;
@@ -349,7 +323,7 @@ impl Keeper {
         }
         let Some(dead) = self.active.take_if(|w| w.id == id) else { return };
         let end = if dead.phase == Phase::Deaf { End::Deaf } else { end };
-        if self.stopping {
+        if self.is_stopping() {
             return self.exit(end, out);
         }
         // It was to end, and however it did: the one that waits for that goes.
@@ -357,25 +331,24 @@ impl Keeper {
             return self.succeed(now, out);
         }
         let proposed = match self.upgrade {
-            Some(Upgrade::Committed(w)) => w == id,
+            Some(Upgrade::Committed(w, _)) => w == id,
             // One that serves is asked to end like any other.
-            Some(Upgrade::Probation(w, _)) => w == id && end != End::Clean,
+            Some(Upgrade::Probation(w, ..)) => w == id && end != End::Clean,
             _ => false,
         };
-        if !proposed && (!self.began || end == End::Clean) {
+        if !proposed && (self.stage == Stage::Beginning || end == End::Clean) {
             // It never served and has said why, or somebody asked it to end.
             return self.exit(end, out);
         }
-        if proposed {
-            let why = if core::mem::take(&mut self.hung) { Refused::Hung } else { Refused::Died(end) };
-            self.drop_upgrade(Notice::Back(why), out);
+        if let Some(upgrade) = self.upgrade.filter(|_| proposed) {
+            self.drop_upgrade(Notice::Back(upgrade.failure(end)), out);
         }
         self.replace(now, dead, end, out);
     }
 
     /// One that was still has ended: it is known how.
     fn buried(&mut self, dead: Dying, end: End, out: &mut Vec<Effect>) {
-        if self.stopping {
+        if self.is_stopping() {
             return;
         }
         if dead.outlived {
@@ -384,7 +357,7 @@ impl Keeper {
         } else {
             self.count(dead.worker.phase, dead.lived, end);
         }
-        if !self.failed {
+        if self.stage != Stage::Failed {
             out.push(Effect::Say(Notice::Restarting(end)));
         }
     }
@@ -394,7 +367,7 @@ impl Keeper {
         match self.upgrade {
             Some(Upgrade::Proposed(w)) if w == id => self.keep_present(now, Refused::Ended(end), out),
             // The one before it is ending already: the old program begins anew.
-            Some(Upgrade::Committed(w)) if w == id => {
+            Some(Upgrade::Committed(w, _)) if w == id => {
                 self.drop_upgrade(Notice::Back(Refused::Ended(end)), out);
                 self.spare = Some(self.start(now, Program::Present, out));
             }
@@ -439,7 +412,6 @@ impl Keeper {
 
     fn drop_upgrade(&mut self, notice: Notice, out: &mut Vec<Effect>) {
         if self.upgrade.take().is_some() {
-            self.hung = false;
             out.extend([Effect::Forget, Effect::Say(notice)]);
         }
     }
@@ -451,7 +423,7 @@ impl Keeper {
             KILL_PAUSE.saturating_sub(lived)
         } else {
             if self.deaths >= MOST_DEATHS {
-                self.failed = true;
+                self.enter(Stage::Failed);
                 out.push(Effect::Say(Notice::Failed(end)));
                 self.drop_upgrade(Notice::Kept(Refused::Busy), out);
                 out.extend(self.spare.take().map(|w| Effect::Kill(w.id)));
@@ -506,11 +478,11 @@ impl Keeper {
         if let Some(w) = hung {
             self.give_up(now, w.id, out);
         }
-        let committed = |id| self.upgrade == Some(Upgrade::Committed(id));
-        if let Some(w) = self.called().filter(|w| w.since.saturating_add(GO_PATIENCE) <= now) {
+        if let Some(mut w) = self.called().filter(|w| w.since.saturating_add(GO_PATIENCE) <= now) {
             // It may hear it at this very moment, so its end is waited for.
-            self.hung |= committed(w.id);
-            self.active = Some(Worker { phase: Phase::Deaf, since: now, ..w });
+            self.advance(Upgrade::Committed(w.id, Pace::Late));
+            w.enter(Phase::Deaf, now);
+            self.active = Some(w);
             out.push(Effect::Kill(w.id));
         }
         let late = |w: &Worker| w.since.saturating_add(self.terms.patience) <= now;
@@ -519,15 +491,15 @@ impl Keeper {
                 self.refuse(now, id, Refused::Hung, out);
             }
             // Its death brings the old program back.
-            Some(Upgrade::Committed(id)) => {
+            Some(Upgrade::Committed(id, _)) => {
                 let hung = |w: &&mut Worker| w.id == id && w.takes_over() && late(w);
                 if let Some(w) = self.active.as_mut().filter(hung) {
                     w.since = now;
-                    self.hung = true;
+                    self.advance(Upgrade::Committed(id, Pace::Late));
                     out.push(Effect::Kill(id));
                 }
             }
-            Some(Upgrade::Probation(_, until)) if until <= now => {
+            Some(Upgrade::Probation(_, _, until)) if until <= now => {
                 self.accept(out);
                 self.spare_up(now, out);
             }
@@ -536,7 +508,7 @@ impl Keeper {
     }
 
     fn stop(&mut self, out: &mut Vec<Effect>) {
-        self.stopping = true;
+        self.enter(Stage::Stopping);
         (self.next, self.spare_at) = (None, None);
         self.drop_upgrade(Notice::Kept(Refused::Busy), out);
         out.extend(self.spare.take().map(|w| Effect::Kill(w.id)));
@@ -561,22 +533,23 @@ impl Keeper {
     }
 
     fn retry(&mut self, now: Nanos, out: &mut Vec<Effect>) {
-        if self.active.is_none() && self.began && !self.stopping {
-            (self.failed, self.deaths, self.next) = (false, 0, Some(now));
+        if self.active.is_none() && matches!(self.stage, Stage::Keeping | Stage::Failed) {
+            self.enter(Stage::Keeping);
+            (self.deaths, self.next) = (0, Some(now));
             self.tick(now, out);
         }
     }
 
     fn propose(&mut self, now: Nanos, terms: Terms, out: &mut Vec<Effect>) {
         let serves = self.active.is_some_and(|w| w.phase == Phase::Ready);
-        if !serves || self.upgrade.is_some() || self.stopping {
+        if !serves || self.upgrade.is_some() || self.is_stopping() {
             out.push(Effect::Say(Notice::Kept(Refused::Busy)));
             return;
         }
         // A standby of the old program makes room for the new one.
         out.extend(self.spare.take().map(|w| Effect::Kill(w.id)));
         let proposed = self.start(now, Program::Proposed, out);
-        (self.terms, self.hung) = (terms, false);
+        self.terms = terms;
         self.upgrade = Some(Upgrade::Proposed(proposed.id));
         self.spare = Some(proposed);
     }
@@ -591,12 +564,12 @@ impl Keeper {
         let dying = self.dying.map(|d| d.worker.id);
         assert!(dying.is_none() || dying != ids.0 && dying != ids.1, "one worker lives and dies");
         assert!(self.spare.is_none_or(|w| matches!(w.phase, Phase::Starting | Phase::Prepared)), "two have gone");
-        assert!(!self.failed || self.active.is_none(), "failed with a worker");
+        assert!(self.stage != Stage::Failed || self.active.is_none(), "failed with a worker");
         assert!(self.next.is_none() || self.active.is_none(), "a start is due beside a worker");
         match self.upgrade {
             Some(Upgrade::Proposed(id)) => assert_eq!(ids.1, Some(id), "nobody is proposed"),
-            Some(Upgrade::Committed(id)) => assert!(ids.0 == Some(id) || ids.1 == Some(id), "nobody is committed"),
-            Some(Upgrade::Probation(id, _)) => assert_eq!(ids.0, Some(id), "nobody is on probation"),
+            Some(Upgrade::Committed(id, _)) => assert!(ids.0 == Some(id) || ids.1 == Some(id), "nobody is committed"),
+            Some(Upgrade::Probation(id, ..)) => assert_eq!(ids.0, Some(id), "nobody is on probation"),
             None => {}
         }
     }

@@ -7,13 +7,13 @@
 //! Descriptors are their numbers, which a process keeps when it executes another program. Only a keeper at rest is saved: one worker serves,
 //! and no upgrade, death or end is being dealt with.
 
-use super::{Envelope, Keeper, Layouts, Phase, Relay, Replay, Worker, WorkerId};
-use weir_session::vfio_user;
-use weir_session::vhost_user::Inbox;
+use super::{Envelope, Keeper, Layouts, Phase, Relay, Replay, Stage, Worker, WorkerId};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
+use weir_session::vfio_user;
+use weir_session::vhost_user::Inbox;
 use weir_spec::nvme::tcp::Digest;
 use weir_spec::vhost_user::{MemoryRegion, Request, VringAddress};
 use weir_units::Nanos;
@@ -504,7 +504,7 @@ impl Code for Keeper {
         keeper.spare = Code::get(from)?;
         keeper.last = Code::get(from)?;
         keeper.deaths = Code::get(from)?;
-        keeper.began = true;
+        keeper.enter(Stage::Keeping);
         Some(keeper)
     }
 }

@@ -1,11 +1,11 @@
 //! The keeper under every short sequence of events, and conversations cut after every message.
 
 use super::*;
-use weir_session::vhost_user::Message;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use alloc::{format, vec};
 use std::collections::BTreeSet;
+use weir_session::vhost_user::Message;
 use weir_spec::vhost_user::{Header, MemoryRegion, MemoryTableHeader, Request, SingleRegion, VringState};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
@@ -71,7 +71,7 @@ impl World {
         keeper.apply(now, event, &mut out);
         keeper.check();
         if keeper.is_at_rest() {
-            let before = Keeper { terms: Terms::default(), hung: false, spares: 0, ..keeper.clone() };
+            let before = Keeper { terms: Terms::default(), spares: 0, ..keeper.clone() };
             assert_eq!(format!("{:?}", saved::again(&before)), format!("{before:?}"), "after {events:?}");
         }
         for effect in out {
