@@ -36,8 +36,8 @@ impl Failure {
     }
 }
 
-impl From<weir_node::config::ConfigError> for Failure {
-    fn from(error: weir_node::config::ConfigError) -> Self {
+impl From<weir_config::ConfigError> for Failure {
+    fn from(error: weir_config::ConfigError) -> Self {
         Failure::new(error)
     }
 }

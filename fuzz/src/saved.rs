@@ -57,10 +57,7 @@ pub fn keeper(data: &[u8]) {
 
 /// The golden ones.
 pub fn keeper_seeds() -> Vec<Vec<u8>> {
-    let golden = [
-        include_str!("../../core/keeper/src/saved_1.txt"),
-        include_str!("../../core/keeper/src/saved_2.txt"),
-    ];
+    let golden = [include_str!("../../core/keeper/src/saved_1.txt"), include_str!("../../core/keeper/src/saved_2.txt")];
     golden.into_iter().map(dumped).collect()
 }
 

@@ -19,9 +19,7 @@ use crate::api::{
     ShardStatus, SlaStatus, StartStep, State, Status, TenantAdd, TenantPatch, TenantStatus, UpgradeStart,
     UpgradeStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
 };
-use crate::config::{Address, Arbitration, Config, DoorConfig, ExportConfig, TenantConfig};
 use crate::door::nvme_tcp;
-use crate::flash::FlashFigures;
 use crate::lateness::Summary;
 use crate::node::{Node, place};
 use crate::pool::volumes::Volumes;
@@ -30,7 +28,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::time::Instant;
+use weir_config::{Address, Arbitration, Config, DoorConfig, ExportConfig, TenantConfig};
 use weir_controller::{Attainment, ControllerInfo, DriveStats, Subsystem, Work};
+use weir_drive::FlashFigures;
 use weir_sys::keep::Keep;
 use weir_units::{Class, Nanos};
 
@@ -113,7 +113,7 @@ impl NodeControl {
             keep,
             arbitration,
             volumes: node.volumes().clone(),
-            said: Mutex::new(admit::said(&config, &crate::admission::of_config(&config))),
+            said: Mutex::new(admit::said(&config, &weir_config::admission::of_config(&config))),
             config: RwLock::new(config),
         }
     }
@@ -555,8 +555,8 @@ impl Control for NodeControl {
         let at_doors = joins.clone();
         self.on_doors(move |door| door.add_tenant(&at_doors))?;
         for device in 0..config.devices.len() {
-            let (place, class_from) = (place(device, self.shards.len()), crate::node::class_from(&config, device));
-            let machine = crate::node::machine_tenant(&joins, class_from);
+            let (place, class_from) = (place(device, self.shards.len()), weir_drive::class_from(&config, device));
+            let machine = weir_drive::machine_tenant(&joins, class_from);
             let add = move |s: &mut crate::shard::Shard| {
                 let now = s.reactor.now();
                 s.drives.get(place.drive).add_tenant(now, machine)

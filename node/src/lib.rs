@@ -1,4 +1,4 @@
-//! The process: drives and doors on shards, put together from a configuration and reached by the control API.
+//! The process: drives and doors on shards, put together from a configuration (`weir_config`) and reached by the control API.
 //!
 //! ```text
 //!   Config ──► Node::start ──► Shard (a thread a core) ──┬─ Reactor         sockets, files, sleeping
@@ -13,9 +13,7 @@
 //! has the turn of a shard.
 
 mod access;
-pub mod admission;
 pub mod api;
-pub mod config;
 mod control;
 mod created;
 mod crew;
@@ -24,7 +22,7 @@ pub mod device;
 mod direct;
 pub mod door;
 mod fence;
-pub mod flash;
+mod flash;
 pub mod holder;
 pub mod host;
 pub mod keeper;
@@ -45,6 +43,6 @@ mod undo;
 
 pub use control::{CONFIG, NodeControl, layouts};
 pub use crew::{Crew, Steps};
-pub use node::{Node, StartError, machine_config};
+pub use node::{Node, StartError};
 pub use notice::notice;
 pub use shard::{Call, Shard, ShardHandle};

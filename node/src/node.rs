@@ -4,10 +4,6 @@
 //! one shard a core; doors opened; the threads let go; pools brought up, and their volumes exported.
 
 use crate::access;
-use crate::admission::{self, Breach};
-use crate::config::{
-    Admission, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, MediaConfig, TenantConfig,
-};
 use crate::control;
 use crate::created::Created;
 use crate::crew::{Crew, Member, Steps, Waiting, let_go};
@@ -23,7 +19,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use weir_config::admission::{self, Breach};
+use weir_config::{Admission, ClassFrom, Config, DoorConfig, ExportConfig, MediaConfig};
 use weir_controller::{self as controller, DiscoveryRecord, Subsystem};
+use weir_drive::{class_of, subsystem_config};
 use weir_spec::nvme::fabrics::DISCOVERY_NQN;
 use weir_sys::keep::{Keep, ToKeeper};
 use weir_sys::reactor::{Idle, ReactorError};
@@ -402,80 +401,6 @@ fn make_shards(
 fn discovery_config(config: &Config) -> controller::Config {
     let discovery = controller::Config::discovery();
     controller::Config { max_controllers: discovery.max_controllers.max(config.nvme_tcp.connections), ..discovery }
-}
-
-/// What the drive's machine is made with.
-pub(crate) fn subsystem_config(config: &Config, device: &DeviceConfig) -> controller::Config {
-    let index = config.devices.iter().position(|d| d.name == device.name);
-    let export = index.and_then(|i| tcp_export(config, i));
-    let class_from = export.map_or(device.class_from, |e| e.class_from);
-    // Hosts of NVMe, by whatever door; a vhost-user device's queues are its own.
-    let hosts = |e: &&ExportConfig| Some(e.device) == index && !matches!(e.door, DoorConfig::VhostUser { .. });
-    let queues = config.exports.iter().filter(hosts).map(|e| e.queues.min(device.queues)).max();
-    controller::Config {
-        tenants: config.tenants.iter().map(|t| machine_tenant(t, class_from)).collect(),
-        in_capsule: config.nvme_tcp.in_capsule.get() as u32,
-        ana_ports: config.nvme_tcp.ana_ports(),
-        max_io_queues: queues.unwrap_or(device.queues),
-        ..machine_config(device)
-    }
-}
-
-/// A tenant as the machine of a drive with that `class_from` knows it.
-pub(crate) fn machine_tenant(t: &TenantConfig, class_from: ClassFrom) -> controller::TenantConfig {
-    let any = t.any_host.then(|| "*".to_string());
-    controller::TenantConfig {
-        name: t.name.clone(),
-        class: t.class,
-        urgent: t.urgent,
-        class_from: class_of(class_from),
-        weight: t.weight,
-        placement: t.placement,
-        floor: t.floor,
-        ceiling: t.ceiling,
-        sla: t.sla,
-        hosts: t.hosts.iter().cloned().chain(any).collect(),
-    }
-}
-
-/// Who may wish for a class at a drive, as its doors have it.
-pub(crate) fn class_from(config: &Config, device: usize) -> ClassFrom {
-    tcp_export(config, device).map_or(config.devices[device].class_from, |e| e.class_from)
-}
-
-fn tcp_export(config: &Config, device: usize) -> Option<&ExportConfig> {
-    config.exports.iter().find(|e| e.device == device && e.door == DoorConfig::NvmeTcp)
-}
-
-/// What a drive's machine is made with, but for tenants and namespaces.
-pub fn machine_config(device: &DeviceConfig) -> controller::Config {
-    controller::Config {
-        serial: device.serial.clone(),
-        arbitration: device.arbitration.into(),
-        cost: match device.cost {
-            Cost::Bytes => controller::Cost::Bytes,
-            Cost::Commands => controller::Cost::Commands,
-            Cost::DeviceTime => controller::Cost::DeviceTime,
-        },
-        slots: device.slots.into(),
-        slot_bytes: device.slot_bytes.get(),
-        latency: device.latency,
-        max_queue_entries: device.queue_depth.into(),
-        max_io_queues: device.queues,
-        max_controllers: device.max_controllers,
-        cmb: device.cmb.map_or(0, weir_units::Bytes::get),
-        reads_zeroes: device.media != MediaConfig::Null || device.read_zeroes,
-        ..controller::Config::new(&device.nqn)
-    }
-}
-
-fn class_of(from: ClassFrom) -> controller::ClassFrom {
-    match from {
-        ClassFrom::Tenant => controller::ClassFrom::Tenant,
-        ClassFrom::Qprio => controller::ClassFrom::Qprio,
-        ClassFrom::Cattr => controller::ClassFrom::Cattr,
-        ClassFrom::Peer => controller::ClassFrom::Peer,
-    }
 }
 
 /// One record an exported device and address, and one for the discovery subsystem itself at each address.

@@ -4,10 +4,10 @@ use crate::scenario::capacity;
 use crate::trace::{self, Fit, Format, Timing, Trace};
 use std::path::Path;
 use std::str::FromStr;
+use weir_config::DeviceConfig;
+use weir_config::demand::{key_value, mix, rate};
+use weir_config::read::{Read, Section, Value, element_name, integer, name, number, size, text, time, word};
 use weir_flash::FdpConfig;
-use weir_node::config::DeviceConfig;
-use weir_node::config::demand::{key_value, mix, rate};
-use weir_node::config::read::{Read, Section, Value, element_name, integer, name, number, size, text, time, word};
 use weir_units::{Bytes, Class, Nanos};
 use weir_workload::{Arrival, Job, Pattern, Region, Skew, Theta, Zones};
 

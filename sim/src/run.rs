@@ -3,10 +3,10 @@
 use crate::scenario::{Scenario, capacity};
 use crate::world::{Setup, World};
 use std::fmt;
+use weir_config::DeviceConfig;
 use weir_controller::{DriveStats, Service, Work};
+use weir_drive::{FlashFigures, FlashService};
 use weir_flash::PowerLoss;
-use weir_node::config::DeviceConfig;
-use weir_node::flash::{FlashFigures, FlashService};
 use weir_units::Nanos;
 use weir_workload::{JobResult, Summary};
 

@@ -1,7 +1,7 @@
 //! What is inside a flash drive, as the API says it.
 
-use crate::flash::FlashFigures;
 use serde::{Deserialize, Serialize};
+use weir_drive::FlashFigures;
 
 /// A drive's flash. Units are 4 KiB, pages the flash's own; times are parts of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

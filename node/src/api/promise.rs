@@ -1,8 +1,8 @@
 //! Floors, ceilings and service levels in the JSON of the API: as they are, changed, and kept or not.
 
 use super::types::present;
-use crate::config::within;
 use serde::{Deserialize, Serialize};
+use weir_config::within;
 use weir_controller as controller;
 use weir_units::{Bytes, Ceiling, Floor, Nanos, Rates, Sla};
 

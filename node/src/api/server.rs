@@ -2,7 +2,6 @@
 
 use super::control::Control;
 use super::routes::{Way, router};
-use crate::config::Address;
 use crate::holder;
 use crate::keeper::API_PORTS;
 use axum::Router;
@@ -15,6 +14,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::watch;
+use weir_config::Address;
 use weir_sys::keep::Keep;
 
 /// What is still on its way when the API ends gets this long.

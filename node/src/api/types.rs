@@ -4,10 +4,10 @@
 use super::flash::FlashStatus;
 use super::promise::{AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, SlaPatch, SlaStatus};
 use super::timing::Timing;
-use crate::config::{Arbitration, ClassFrom, Cost, Doorbells, Mechanism, Shares};
 use crate::door::vhost_user::Recoveries;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::net::SocketAddr;
+use weir_config::{Arbitration, ClassFrom, Cost, Doorbells, Mechanism, Shares};
 
 /// What a node is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,10 +2,10 @@
 
 use super::{NodeControl, gone};
 use crate::api::{ExportAdd, ExportStatus, Refusal};
-use crate::config::{ClassFrom, DoorConfig, ExportConfig};
 use crate::node::{place, vfio_user_export};
 use std::path::PathBuf;
 use std::sync::PoisonError;
+use weir_config::{ClassFrom, DoorConfig, ExportConfig};
 
 impl NodeControl {
     pub(super) fn open_export(&self, export: &ExportAdd) -> Result<ExportStatus, Refusal> {

@@ -1,7 +1,6 @@
 //! What the keeper hears of a worker that serves, and says to it.
 
 use super::NodeControl;
-use crate::config::Config;
 use crate::node::place;
 use crate::pool::volumes::Volumes;
 use crate::shard::ShardHandle;
@@ -9,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use weir_config::Config;
 use weir_sys::keep::{Introduction, Keep, ToKeeper, ToWorker};
 use weir_sys::sched;
 

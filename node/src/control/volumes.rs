@@ -3,10 +3,10 @@
 
 use super::NodeControl;
 use crate::api::{PoolStatus, Refusal, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
-use crate::config::{Config, DoorConfig, VolumeConfig};
 use crate::pool::volumes::door;
 use std::path::Path;
 use std::sync::PoisonError;
+use weir_config::{Config, DoorConfig, VolumeConfig};
 use weir_units::Bytes;
 
 impl NodeControl {

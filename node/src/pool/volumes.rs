@@ -13,7 +13,6 @@ pub use exports::door;
 
 use super::host::Ask;
 use crate::api::{PoolDrive, PoolStatus, Refusal, VolumeStatus};
-use crate::config::{Config, DoorConfig, TenantConfig};
 use crate::door::{Directory, Place};
 use crate::shard::{Shard, ShardHandle};
 use std::collections::BTreeMap;
@@ -22,6 +21,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::time::{Duration, Instant};
+use weir_config::{Config, DoorConfig, TenantConfig};
 use weir_pool::{Answer, CHUNK, Error, Request, Uuid, VolumeId};
 use weir_units::Bytes;
 

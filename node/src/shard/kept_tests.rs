@@ -2,7 +2,6 @@
 //! with a keeper and a client made of a few lines.
 
 use super::*;
-use crate::config::{DeviceConfig, Doorbells};
 use crate::device::Device;
 use crate::door::{vfio_user, vhost_user};
 use crate::holder::BindError;
@@ -15,6 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use weir_config::{DeviceConfig, Doorbells};
 use weir_controller::{ClassFrom, Config as MachineConfig};
 use weir_keeper::Relay;
 use weir_session::vfio_user::{Inbox, Message};

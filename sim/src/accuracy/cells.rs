@@ -7,7 +7,7 @@ use crate::plan::measure::{self, Extent};
 use crate::plan::spread::together;
 use crate::run::RunError;
 use weir_arbiter::Mechanism;
-use weir_node::config::DeviceConfig;
+use weir_config::DeviceConfig;
 use weir_plan::planner::Got;
 use weir_plan::{Demand, Drive, Margin, Setting, Tenant, forecast};
 use weir_units::{Bytes, Class, Nanos};

@@ -4,8 +4,8 @@
 //! does what write amplification follows from (`profile::resized`).
 
 use super::{Bound, Chart, Curve, Figure, Live, Measured, Row, Scale, Subject, flash_loop, micros};
+use weir_config::DeviceConfig;
 use weir_flash::{Config, Flash, FlashOp, Precondition};
-use weir_node::config::DeviceConfig;
 use weir_units::Nanos;
 use weir_workload::Rng;
 

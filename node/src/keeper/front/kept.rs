@@ -5,9 +5,7 @@ use super::{Client, Conn, Front, Kind, Line, Outgoing};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use weir_keeper::saved::{
-    Saved, SavedClient, SavedConn, SavedFront, SavedLine, SavedOut, SavedRelay, SavedWire,
-};
+use weir_keeper::saved::{Saved, SavedClient, SavedConn, SavedFront, SavedLine, SavedOut, SavedRelay, SavedWire};
 use weir_keeper::{Relay, Replay};
 
 impl Outgoing {

@@ -2,7 +2,6 @@
 
 use super::{Export, Found, Leaving, PoolPlace, Volumes, Wanted, gone, tenant_index};
 use crate::api::{ExportStatus, Refusal, VolumeStatus};
-use crate::config::{ClassFrom, Config, DoorConfig, Doorbells, TenantConfig, VolumeConfig};
 use crate::door::{Place, vfio_user, vhost_user};
 use crate::pool::front::SLOTS;
 use crate::shard::Shard;
@@ -12,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use weir_arbiter::{Mechanism, Settings};
+use weir_config::{ClassFrom, Config, DoorConfig, Doorbells, TenantConfig, VolumeConfig};
 use weir_controller::{self as controller, DiscoveryRecord, NamespaceConfig, Subsystem};
 use weir_pool::{CHUNK, Uuid, VolumeId};
 

@@ -2,13 +2,13 @@
 
 use super::{PoolPlace, Volumes, refusal, uuid};
 use crate::api::Refusal;
-use crate::config::{Config, DoorConfig};
 use crate::door::Place;
 use crate::node::place;
 use crate::pool::host::Ask;
 use crate::shard::Shard;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use weir_config::{Config, DoorConfig};
 use weir_pool::{Error, Request, SetupDrive};
 
 impl Volumes {

@@ -2,7 +2,6 @@
 
 use super::{PoolPlace, Volumes, text, uuid};
 use crate::api::Refusal;
-use crate::config::Config;
 use crate::door::Place;
 use crate::node::place;
 use crate::pool::host::Ask;
@@ -10,6 +9,7 @@ use crate::pool::seat::Reach;
 use crate::shard::Shard;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use weir_config::Config;
 use weir_pool::{Answer, Segment, Setup, SetupDrive, VolumeId};
 
 impl Volumes {

@@ -2,10 +2,10 @@
 
 use super::{Found, Volumes, chunks, refusal};
 use crate::api::{Refusal, VolumeStatus};
-use crate::config::Config;
 use crate::door::Place;
 use crate::pool::host::Ask;
 use crate::shard::Shard;
+use weir_config::Config;
 use weir_pool::{CHUNK, Error, Request};
 use weir_units::Bytes;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::{Calibration, CalibrationFile};
+use crate::{Calibration, CalibrationFile};
 use std::path::Path;
 use weir_plan::calibrate::{Point, Test};
 use weir_workload::{ByKind, Latency, PARTS, Quantiles};

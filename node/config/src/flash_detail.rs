@@ -2,9 +2,9 @@
 //! their source; a configuration that repeats another emulator writes them.
 
 use super::{COUNT, Keys, levels, size, text, time, written};
-use crate::config::print::{string, strings};
-use crate::config::read::Read;
-use crate::config::value::Value;
+use crate::print::{string, strings};
+use crate::read::Read;
+use crate::value::Value;
 use weir_flash::{Config, Timing, Wire};
 use weir_units::Nanos;
 
@@ -80,7 +80,7 @@ pub(super) fn read(keys: &Keys<'_, '_>, config: &mut Config) -> Vec<&'static str
 }
 
 /// Every key, with what it says of a configuration.
-pub(in crate::config) fn printed(config: &Config) -> Vec<(&'static str, String)> {
+pub(crate) fn printed(config: &Config) -> Vec<(&'static str, String)> {
     let mut config = *config;
     let small = config.timing.read_small.map(|read| ("read_small", strings(written(&read))));
     let times = TIMES.map(|(key, place)| (key, string(*place(&mut config))));

@@ -1,12 +1,12 @@
 //! Flash by its keys: what follows from what, what is printed, what is refused.
 
 use super::*;
-use crate::config::DeviceConfig;
+use crate::DeviceConfig;
 use std::path::Path;
 use weir_flash::{BufferConfig, Cache, CellType, Flash, GcMode, Mapping, Registers, Victim};
 
-fn parse(device: &str) -> Result<crate::config::Config, String> {
-    crate::config::Config::parse(device, "weir.toml", Path::new("/")).map_err(|e| e.to_string())
+fn parse(device: &str) -> Result<crate::Config, String> {
+    crate::Config::parse(device, "weir.toml", Path::new("/")).map_err(|e| e.to_string())
 }
 
 fn device(text: &str) -> DeviceConfig {
@@ -177,7 +177,7 @@ fn a_profile_of_one_s_own() {
     let write = |text: &str| std::fs::write(folder.join("my.toml"), text).unwrap();
     let read = |device: &str| {
         let text = format!("[[device]]\n{device}\n");
-        crate::config::Config::parse(&text, "weir.toml", &folder).map_err(|e| e.to_string())
+        crate::Config::parse(&text, "weir.toml", &folder).map_err(|e| e.to_string())
     };
     let builtin = Profile::named("p3600").unwrap().text().unwrap();
     write(builtin);

@@ -89,7 +89,7 @@ impl fmt::Display for Printed<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::Config;
+    use crate::Config;
     use std::path::Path;
     use weir_flash::{FdpConfig, Isolation};
 

@@ -196,7 +196,7 @@ impl Zoned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
     use std::path::Path;
 
     fn parse(device: &str) -> Result<Config, String> {

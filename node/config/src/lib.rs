@@ -1,3 +1,4 @@
+#![forbid(unsafe_code)]
 //! What a node is to do: `weir.toml`, the built-in default and the device part of a bench target, by one set of rules.
 //!
 //! ```text
@@ -10,7 +11,11 @@
 //! run shows them all. A key of a later release is refused, never ignored. Reading touches neither the clock nor a
 //! file except [`Config::load`], which also looks at the CPUs and media of the machine; that an address is free and a medium
 //! can be opened shows when the node starts.
+//!
+//! [`admission`] says whether what a configuration promises can be kept. Knows neither the API nor the process that a
+//! configuration starts.
 
+pub mod admission;
 mod builtin;
 pub mod calibration;
 mod check;
@@ -32,6 +37,7 @@ mod promise;
 pub mod read;
 mod runtime;
 mod slots;
+mod target;
 mod tenant;
 mod types;
 mod value;
@@ -52,6 +58,7 @@ pub use profile::Profile;
 pub use promise::{floors, within};
 pub use runtime::{create_runtime_dir, is_safe_dir, runtime_dir};
 pub use slots::notes;
+pub use target::{Target, TargetError};
 pub use types::{
     Address, Admission, Arbitration, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, Doorbells, ExportConfig,
     FlashConfig, KeepAlive, Mechanism, MediaConfig, NodeConfig, PoolConfig, Shares, TenantConfig, VolumeConfig,

@@ -8,7 +8,7 @@ use super::tenant::nqn;
 use super::types::{Arbitration, ClassFrom, Cost, DeviceConfig, FlashConfig, Mechanism, MediaConfig};
 use super::value::{Entry, Value};
 use super::{calibration, open_channel, zoned};
-use crate::target::Target;
+use crate::Target;
 use std::path::Path;
 use weir_units::{Bytes, Nanos};
 

@@ -97,7 +97,7 @@ pub(super) fn read(section: &Section<'_>, device: &DeviceConfig) -> Option<OpenC
 
 #[cfg(test)]
 mod tests {
-    use crate::config::Config;
+    use crate::Config;
     use std::path::Path;
 
     fn parse(device: &str) -> Result<Config, String> {

@@ -10,7 +10,7 @@
 //! ask for the rate that it was promised, or for one request at a time where that is none.
 //! A drive without a calibration is not judged: nothing is known of it.
 
-use crate::config::{Arbitration, Config, Cost, DeviceConfig, DoorConfig, Mechanism, TenantConfig};
+use crate::{Arbitration, Config, Cost, DeviceConfig, DoorConfig, Mechanism, TenantConfig};
 use std::fmt;
 use weir_plan::planner::{self, Bound, FLOORS, Overfull, TenantPlan, propose, verdict};
 use weir_plan::{Demand, Drive, Margin, Setting, Tenant};
