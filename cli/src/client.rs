@@ -10,8 +10,8 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use weir_api::ErrorBody;
 use weir_config::{self as config, Address};
-use weir_node::api::ErrorBody;
 
 /// A node that has not answered by then is stuck.
 const PATIENCE: Duration = Duration::from_secs(10);

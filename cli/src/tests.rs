@@ -6,11 +6,11 @@ use crate::connect;
 use crate::output::Table;
 use clap::{CommandFactory, Parser};
 use std::path::Path;
-use weir_config::{Arbitration, ClassFrom, Config, Cost};
-use weir_node::api::{
+use weir_api::{
     AttainmentStatus, Counters, DeviceStatus, ExportStatus, FloorStatus, PeriodStatus, ShardStatus, SlaState,
     SlaStatus, State, Status, TenantStatus, Timing, TimingState,
 };
+use weir_config::{Arbitration, ClassFrom, Config, Cost};
 use weir_units::{Bytes, Floor, Nanos, Rates, Sla};
 
 fn parsed(line: &str) -> Result<Command, clap::error::ErrorKind> {

@@ -5,7 +5,7 @@ use crate::ask::{absolute, in_url};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::{self, Table};
-use weir_node::api::{PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use weir_api::{PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
 use weir_units::Bytes;
 
 pub fn pool(client: &Client, args: &args::Pool, json: bool) -> Result<(), Failure> {

@@ -4,7 +4,7 @@
 //!   Config ──► Node::start ──► Shard (a thread a core) ──┬─ Reactor         sockets, files, sleeping
 //!                │                 ▲ mailbox             ├─ Drives/Device   machine, media, the executor between
 //!                └─ NodeControl ───┘                     └─ Doors           NVMe/TCP, vhost-user
-//!                     ▲ api (HTTP)
+//!                     ▲ weir_api (HTTP)
 //! ```
 //!
 //! [`keeper`] is the process beside it that holds what must outlive it.
@@ -13,7 +13,7 @@
 //! has the turn of a shard.
 
 mod access;
-pub mod api;
+mod change;
 mod control;
 mod created;
 mod crew;
@@ -26,23 +26,34 @@ mod flash;
 pub mod holder;
 pub mod host;
 pub mod keeper;
-mod lateness;
+pub mod lateness;
 pub mod local;
 mod node;
 mod notice;
 pub mod owner;
 pub mod pool;
+mod promises;
+mod refusal;
 mod remote;
 pub mod replay;
 mod shard;
+mod snapshot;
 mod taken;
 pub mod target;
 mod throttle;
 mod transfer;
 mod undo;
+pub mod upgrade;
 
+pub use change::{AnaChange, DeviceChange, NewExport, NewTenant, NewVolume, PromisesFrom, TenantChange, VolumeChange};
 pub use control::{CONFIG, NodeControl, layouts};
 pub use crew::{Crew, Steps};
 pub use node::{Node, StartError};
 pub use notice::notice;
+pub use promises::Promises;
+pub use refusal::Refusal;
 pub use shard::{Call, Shard, ShardHandle};
+pub use snapshot::{
+    DeviceSnapshot, DeviceTiming, DoorSnapshot, ExportSnapshot, NodeSnapshot, PoolMember, PoolSnapshot, ShardSnapshot,
+    TenantSnapshot, VolumeSnapshot,
+};

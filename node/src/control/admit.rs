@@ -1,8 +1,8 @@
 //! Changes of a running node are judged before they are made.
 
 use super::{NodeControl, gone};
-use crate::api::Refusal;
 use crate::node::place;
+use crate::refusal::Refusal;
 use crate::shard::Shard;
 use std::sync::PoisonError;
 use weir_config::admission::{self, Breach};

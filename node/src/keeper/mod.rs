@@ -20,8 +20,8 @@ mod say;
 mod signals;
 mod upgrade;
 
-use crate::api::UpgradeStart;
 use crate::notice::notice;
+use crate::upgrade::UpgradeStart;
 use front::Front;
 use renew::Renewal;
 use running::{Reapers, Running};

@@ -1,7 +1,7 @@
 //! The programs that workers run, and how far an upgrade from one to another is.
 
 use super::running::how;
-use crate::api::{UpgradeStart, UpgradeState, UpgradeStatus};
+use crate::upgrade::{UpgradeStart, UpgradeState, UpgradeStatus};
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,10 +1,10 @@
 //! Drives that join a pool while it serves, and that leave it.
 
 use super::{PoolPlace, Volumes, refusal, uuid};
-use crate::api::Refusal;
 use crate::door::Place;
 use crate::node::place;
 use crate::pool::host::Ask;
+use crate::refusal::Refusal;
 use crate::shard::Shard;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;

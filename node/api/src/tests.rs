@@ -1,7 +1,6 @@
 //! The API over real sockets, in front of a node that exists only here.
 
 use super::*;
-use crate::lateness::Lateness;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_config::{Address, Arbitration, ClassFrom, Cost, Mechanism, Shares};
+use weir_node::lateness::Lateness;
 use weir_units::{Ceiling, Nanos, Rates, Sla};
 
 /// A node of one drive and two tenants that does what it is told.

@@ -2,8 +2,6 @@
 
 use super::control::Control;
 use super::routes::{Way, router};
-use crate::holder;
-use crate::keeper::API_PORTS;
 use axum::Router;
 use axum::serve::Listener;
 use std::io;
@@ -15,6 +13,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::watch;
 use weir_config::Address;
+use weir_node::holder;
+use weir_node::keeper::API_PORTS;
 use weir_sys::keep::Keep;
 
 /// What is still on its way when the API ends gets this long.

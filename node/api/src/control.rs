@@ -5,38 +5,8 @@ use super::timing::DeviceStats;
 use super::types::{
     DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, Status, TenantAdd, TenantPatch, TenantStatus,
 };
-use super::upgrade::{UpgradeStart, UpgradeStatus};
-use std::fmt;
-
-/// Why a call did not do what it was asked; the text is what the user reads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// There is no such thing (404).
-    NotFound(String),
-    /// The values make no sense (400).
-    Invalid(String),
-    /// Not in this state (409).
-    Conflict(String),
-    /// The node is starting, stopping or not answering (503).
-    Unavailable(String),
-}
-
-impl Refusal {
-    /// The text alone.
-    pub fn text(&self) -> &str {
-        match self {
-            Refusal::NotFound(t) | Refusal::Invalid(t) | Refusal::Conflict(t) | Refusal::Unavailable(t) => t,
-        }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
-    }
-}
-
-impl std::error::Error for Refusal {}
+use weir_node::Refusal;
+use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
 
 /// The node as the API sees it. Every call may block until the shards have answered.
 pub trait Control: Send + Sync + 'static {

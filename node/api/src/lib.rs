@@ -1,10 +1,13 @@
+#![forbid(unsafe_code)]
 //! The control API: HTTP with JSON over a UNIX socket and, where configured, a loopback port.
 //!
 //! ```text
-//! CLI, curl, Prometheus ─▶ Bound/Running (sockets, one thread) ─▶ routes (HTTP to calls) ─▶ Control (the node)
+//! CLI, curl, Prometheus ─▶ Bound/Running (sockets, one thread) ─▶ routes (HTTP to calls) ─▶ Control ─▶ node ─▶ weir_node::NodeControl
+//!                                                                                                     └ snapshots become JSON
 //! ```
 //!
-//! [`Control`] is all that the API knows of the node. Calls may block for as long as a shard takes to answer; they run beside
+//! The only crate with the types of the API: what the node knows of itself and what it can be told are `weir_node`'s
+//! snapshots and changes, which become these here. [`Control`] is all that the routes know of the node. Calls may block for as long as a shard takes to answer; they run beside
 //! the API's own thread, so that one slow shard does not make the API deaf. The UNIX socket is for its owner alone
 //! (mode 0600). The port asks nobody for a password, so it is loopback only and answers no web page of another origin.
 //! [`openapi`] describes every route; a test holds the two together.
@@ -12,6 +15,7 @@
 mod control;
 mod flash;
 mod metrics;
+mod node;
 pub mod openapi;
 mod pooled;
 mod promise;
@@ -19,17 +23,15 @@ mod routes;
 mod server;
 mod timing;
 mod types;
-mod upgrade;
 
 #[cfg(test)]
 mod tests;
 
-pub use control::{Control, Refusal};
+pub use control::Control;
 pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStatus};
 pub use pooled::{PoolDrive, PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
 pub use promise::{
-    AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, PeriodStatus, Promises, SlaPatch, SlaState,
-    SlaStatus,
+    AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, PeriodStatus, SlaPatch, SlaState, SlaStatus,
 };
 pub use routes::router;
 pub use server::{Bound, Running};
@@ -39,4 +41,5 @@ pub use types::{
     PowerCutStatus, RecoveredStatus, ShardStatus, SharesPatch, StartStep, State, Status, StepsStatus, TenantAdd,
     TenantPatch, TenantStatus,
 };
-pub use upgrade::{UpgradeStart, UpgradeState, UpgradeStatus};
+pub use weir_node::Refusal;
+pub use weir_node::upgrade::{UpgradeStart, UpgradeState, UpgradeStatus};

@@ -1,4 +1,4 @@
-//! The JSON of upgrades. The keeper and its workers, which may be of different releases, tell each other the same.
+//! Upgrades, as the keeper and its workers tell each other of them, in JSON: they may be of different releases. The API says the same.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! How well a drive keeps its modelled times, as the API says it.
 
 use super::flash::FlashStatus;
-use crate::lateness::{Lateness, Standing, Summary};
 use serde::{Deserialize, Serialize};
+use weir_node::lateness::{Lateness, Standing, Summary};
 use weir_units::Nanos;
 use weir_workload::Histogram;
 

@@ -1,5 +1,4 @@
-//! The node as its API sees it: questions and changes become calls into the shards' mailboxes.
-// tidy: long because every call of the API is here, most of them a few lines
+//! The node as whoever operates it sees it: questions and changes become calls into the shards' mailboxes.
 
 mod admit;
 mod doors;
@@ -13,26 +12,24 @@ pub(crate) use kept::introduce;
 pub use upgrade::layouts;
 
 use crate::access;
-use crate::api::{
-    AttainmentStatus, CeilingStatus, ClientStatus, CompletionError, Control, Counters, DevicePatch, DeviceStats,
-    DeviceStatus, ExportAdd, ExportStatus, FloorStatus, PoolDriveAdd, PoolStatus, PowerCutStatus, Promises, Refusal,
-    ShardStatus, SlaStatus, StartStep, State, Status, TenantAdd, TenantPatch, TenantStatus, UpgradeStart,
-    UpgradeStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
-};
+use crate::change::{DeviceChange, NewTenant, TenantChange};
+use crate::device::PowerCut;
 use crate::door::nvme_tcp;
-use crate::lateness::Summary;
 use crate::node::{Node, place};
 use crate::pool::volumes::Volumes;
+use crate::promises::Promises;
+use crate::refusal::Refusal;
 use crate::shard::ShardHandle;
+use crate::snapshot::{DeviceSnapshot, DeviceTiming, ExportSnapshot, NodeSnapshot, ShardSnapshot, TenantSnapshot};
+use crate::upgrade::UpgradeStatus;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
-use std::time::Instant;
-use weir_config::{Address, Arbitration, Config, DoorConfig, ExportConfig, TenantConfig};
-use weir_controller::{Attainment, ControllerInfo, DriveStats, Subsystem, Work};
-use weir_drive::FlashFigures;
+use std::time::{Duration, Instant};
+use weir_config::{Arbitration, Config, DoorConfig, ExportConfig, TenantConfig};
+use weir_controller::{Subsystem, Work};
 use weir_sys::keep::Keep;
-use weir_units::{Class, Nanos};
+use weir_units::{Bytes, Class, Nanos};
 
 /// See the [module](self).
 pub struct NodeControl {
@@ -41,7 +38,7 @@ pub struct NodeControl {
     shards: Vec<ShardHandle>,
     listening: Vec<SocketAddr>,
     started: Instant,
-    start: Vec<StartStep>,
+    start: Vec<(&'static str, Duration)>,
     draining: AtomicBool,
     on_shutdown: Box<dyn Fn() + Send + Sync>,
     /// As it is now, so that a change is made from the present state.
@@ -57,43 +54,25 @@ pub struct NodeControl {
 /// Tenants keep their places when they have gone.
 const MOST_TENANTS: usize = 4096;
 
-/// One drive at one moment.
-struct Snapshot {
-    stats: DriveStats,
-    controllers: Vec<ControllerInfo>,
-    capacity: u64,
-    block_size: u32,
-    fault: Option<String>,
-    timing: Option<Summary>,
-    flash: Option<FlashFigures>,
-    now: Nanos,
-    /// How each tenant's promise is kept, where there is one.
-    attained: Vec<Option<Attainment>>,
-}
-
 /// CPU time of the calling thread.
 fn cpu_seconds() -> f64 {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }
 
-fn step(name: &str, time: std::time::Duration) -> StartStep {
-    StartStep { name: name.to_owned(), ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) }
+/// What another drive has counted as well.
+fn add(to: &mut Work, other: &Work) {
+    let &Work { reads, writes, others, read_bytes, write_bytes, errors } = other;
+    to.reads += reads;
+    to.writes += writes;
+    to.others += others;
+    to.read_bytes += read_bytes;
+    to.write_bytes += write_bytes;
+    to.errors += errors;
 }
 
 fn gone() -> Refusal {
     Refusal::Unavailable("the node is stopping".into())
-}
-
-fn counters(work: &Work) -> Counters {
-    Counters {
-        reads: work.reads,
-        writes: work.writes,
-        others: work.others,
-        read_bytes: work.read_bytes,
-        written_bytes: work.write_bytes,
-        errors: work.errors,
-    }
 }
 
 impl NodeControl {
@@ -107,7 +86,7 @@ impl NodeControl {
             shards: node.shards().to_vec(),
             listening: node.listening().to_vec(),
             started: Instant::now(),
-            start: node.steps().iter().map(|(name, time)| step(name, *time)).collect(),
+            start: node.steps().to_vec(),
             draining: AtomicBool::new(false),
             on_shutdown,
             keep,
@@ -146,21 +125,26 @@ impl NodeControl {
         found.ok_or_else(|| Refusal::NotFound(format!("there is no device \"{name}\"; there is {}", names())))
     }
 
-    fn snapshot(&self, device: usize) -> Result<Snapshot, Refusal> {
-        let place = place(device, self.shards.len());
+    fn snapshot(&self, index: usize) -> Result<DeviceSnapshot, Refusal> {
+        let place = place(index, self.shards.len());
+        let config = self.config();
+        let core = config.node.cores[place.shard as usize];
         let look = move |shard: &mut crate::shard::Shard| {
             let now = shard.reactor.now();
             let device = shard.drives.device_mut(place.drive);
             let tenants = device.machine().config().tenants.len() as u16;
             let attained = (0..tenants).map(|t| device.machine_mut().attainment(now, t)).collect();
-            Snapshot {
+            DeviceSnapshot {
+                config,
+                index,
+                core,
                 now,
                 attained,
                 timing: device.deadlines().summary(now),
                 flash: device.flash().map(|f| f.figures(now)),
                 stats: device.machine().stats(),
                 controllers: device.machine().controllers(),
-                capacity: device.capacity(),
+                capacity: Bytes(device.capacity()),
                 block_size: device.block_size(),
                 fault: device.fault(),
             }
@@ -168,111 +152,65 @@ impl NodeControl {
         self.shards[place.shard as usize].call(look).ok_or_else(gone)
     }
 
-    fn snapshots(&self) -> Result<Vec<Snapshot>, Refusal> {
+    /// All drives, in the order of the configuration.
+    ///
+    /// # Errors
+    /// The node is stopping.
+    pub fn devices(&self) -> Result<Vec<DeviceSnapshot>, Refusal> {
         (0..self.config().devices.len()).map(|i| self.snapshot(i)).collect()
     }
 
-    fn device_status(&self, index: usize, s: &Snapshot) -> DeviceStatus {
-        let device = &self.config().devices[index];
-        let place = place(index, self.shards.len());
-        let arbitration = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner)[index];
-        DeviceStatus {
-            name: device.name.clone(),
-            nqn: device.nqn.clone(),
-            serial: device.serial.clone(),
-            media: device.media.to_string(),
-            interface: device.interface().into(),
-            profile: device.profile(),
-            capacity_bytes: s.capacity,
-            block_size: s.block_size,
-            latency_ns: device.latency.get(),
-            slots: s.stats.slots,
-            slots_busy: s.stats.slots_used,
-            slot_bytes: device.slot_bytes.get(),
-            arbitration,
-            cost: device.cost,
-            core: self.config().node.cores[place.shard as usize],
-            controllers: s.controllers.len() as u32,
-            queues: s.controllers.iter().map(|c| c.queues.len() as u32).sum(),
-            io: counters(&s.stats.work),
-            fault: s.fault.clone(),
-            timing: s.timing.map(Into::into),
-            flash: s.flash.clone().map(Into::into),
-            clients: s.controllers.iter().map(|c| self.client_status(c)).collect(),
-        }
-    }
-
-    fn client_status(&self, c: &ControllerInfo) -> ClientStatus {
-        let mut classes: Vec<Class> = c.queues.iter().map(|q| q.class).collect();
-        classes.sort_unstable();
-        classes.dedup();
-        ClientStatus {
-            host: c.host.clone(),
-            tenant: self.config().tenants.get(usize::from(c.tenant)).map(|t| t.name.clone()).unwrap_or_default(),
-            controller: c.id,
-            ready: c.ready,
-            ana: c.ana.into(),
-            queues: c.queues.len() as u32,
-            classes: classes.iter().map(ToString::to_string).collect(),
-        }
-    }
-
-    /// A tenant's promises with the patch applied; `None` where it changes none. They are alike on all drives.
-    fn promises(&self, index: usize, patch: &TenantPatch) -> Result<Option<Promises>, Refusal> {
-        if patch.floor.is_none() && patch.ceiling.is_none() && patch.sla.is_none() {
-            return Ok(None);
-        }
+    /// A tenant's promises as they will be; `None` where the change is about none. They are alike on all drives.
+    fn promises(&self, index: usize, change: &TenantChange<'_>) -> Result<Option<Promises>, Refusal> {
+        let Some(changed) = change.promises else { return Ok(None) };
         let place = place(0, self.shards.len());
         let look = move |s: &mut crate::shard::Shard| {
             let t = &s.drives.get(place.drive).config().tenants[index];
             Promises { floor: t.floor, ceiling: t.ceiling, sla: t.sla }
         };
         let before = self.shards[place.shard as usize].call(look).ok_or_else(gone)?;
-        let after = before.changed(patch.floor.as_ref(), patch.ceiling.as_ref(), patch.sla.as_ref());
-        after.map(Some).map_err(Refusal::Invalid)
+        changed(before).map(Some).map_err(Refusal::Invalid)
     }
 
-    fn tenant_status(&self, index: usize, snapshots: &[Snapshot]) -> TenantStatus {
+    fn tenant_snapshot(&self, index: usize, devices: &[DeviceSnapshot]) -> TenantSnapshot {
         let tenant = &self.config().tenants[index];
-        let mut status = TenantStatus {
+        let mut found = TenantSnapshot {
             name: tenant.name.clone(),
-            class: tenant.class.to_string(),
+            class: tenant.class,
             urgent: tenant.urgent,
             weight: tenant.weight,
-            floor: FloorStatus::of(&tenant.floor),
-            ceiling: CeilingStatus::of(&tenant.ceiling),
-            sla: SlaStatus::of(&tenant.sla),
-            attainment: Vec::new(),
+            floor: tenant.floor,
+            ceiling: tenant.ceiling,
+            sla: tenant.sla,
+            attained: Vec::new(),
             hosts: tenant.hosts.clone(),
             controllers: 0,
             queues: 0,
             connections: self.connections_of(index),
             admission: self.said_of(index),
-            io: Counters::default(),
+            work: Work::default(),
         };
         if tenant.any_host {
-            status.hosts.push("*".into());
+            found.hosts.push("*".into());
         }
-        for (device, s) in self.config().devices.iter().zip(snapshots) {
-            let Some(t) = s.stats.tenants.get(index) else { continue };
-            status.floor = FloorStatus::of(&t.floor);
-            status.ceiling = CeilingStatus::of(&t.ceiling);
-            status.sla = SlaStatus::of(&t.sla);
-            let attained = s.attained.get(index).and_then(Option::as_ref);
-            status.attainment.extend(attained.map(|a| AttainmentStatus::new(&device.name, a, s.now)));
-            status.class = t.class.to_string();
-            status.weight = t.weight;
-            status.controllers += t.controllers;
-            status.queues += t.queues;
-            status.io.add(&counters(&t.work));
+        for device in devices {
+            let Some(t) = device.stats.tenants.get(index) else { continue };
+            (found.floor, found.ceiling, found.sla) = (t.floor, t.ceiling, t.sla);
+            let attained = device.attained.get(index).and_then(Option::as_ref);
+            let name = &device.device().name;
+            found.attained.extend(attained.map(|a| (name.clone(), *a, device.now)));
+            (found.class, found.weight) = (t.class, t.weight);
+            found.controllers += t.controllers;
+            found.queues += t.queues;
+            add(&mut found.work, &t.work);
         }
-        status
+        found
     }
 
-    fn tenant_statuses(&self, snapshots: &[Snapshot]) -> Vec<TenantStatus> {
+    fn tenants_at(&self, devices: &[DeviceSnapshot]) -> Vec<TenantSnapshot> {
         let config = self.config();
         let there = (0..config.tenants.len()).filter(|i| !config.tenants[*i].is_gone());
-        there.map(|i| self.tenant_status(i, snapshots)).collect()
+        there.map(|i| self.tenant_snapshot(i, devices)).collect()
     }
 
     fn tenant_index(&self, name: &str) -> Result<usize, Refusal> {
@@ -310,7 +248,7 @@ impl NodeControl {
         Ok(())
     }
 
-    fn export_statuses(&self, snapshots: &[Snapshot]) -> Result<Vec<ExportStatus>, Refusal> {
+    fn exports_at(&self, devices: &[DeviceSnapshot]) -> Result<Vec<ExportSnapshot>, Refusal> {
         let sockets = self.clients()?;
         let mut recoveries = Vec::new();
         for shard in &self.shards {
@@ -319,14 +257,14 @@ impl NodeControl {
         let recovered = |e: &ExportConfig| {
             let (path, _) = e.door.socket()?;
             let (_, found) = recoveries.iter().find(|(p, found)| p == path && found.queues != 0)?;
-            Some(found.into())
+            Some(found.clone())
         };
         let status = |e: &ExportConfig| {
             let (door, addresses, tenant, clients) = match &e.door {
                 DoorConfig::NvmeTcp => {
                     let addresses = self.listening.iter().map(SocketAddr::to_string).collect();
                     let fronts = sockets.iter().map(|(p, n)| self.controllers_at(p, *n, e.device)).sum::<u32>();
-                    let all = snapshots[e.device].controllers.len() as u32;
+                    let all = devices[e.device].controllers.len() as u32;
                     ("nvme-tcp", addresses, None, all.saturating_sub(fronts))
                 }
                 DoorConfig::VhostUser { path, tenant } | DoorConfig::VfioUser { path, tenant, .. } => {
@@ -335,10 +273,10 @@ impl NodeControl {
                     (e.door.kind(), vec![path.display().to_string()], tenant, clients)
                 }
             };
-            ExportStatus {
+            ExportSnapshot {
                 device: self.config().devices[e.device].name.clone(),
                 volume: None,
-                door: door.into(),
+                door,
                 addresses,
                 tenant,
                 class_from: e.class_from,
@@ -348,7 +286,7 @@ impl NodeControl {
                 recovered: recovered(e),
             }
         };
-        let mut all: Vec<ExportStatus> = self.config().exports.iter().map(status).collect();
+        let mut all: Vec<ExportSnapshot> = self.config().exports.iter().map(status).collect();
         all.extend(self.volumes.export_statuses()?);
         Ok(all)
     }
@@ -362,48 +300,55 @@ impl NodeControl {
             _ => 0,
         }
     }
-}
 
-impl Control for NodeControl {
-    fn status(&self) -> Result<Status, Refusal> {
-        let snapshots = self.snapshots()?;
-        let state = if self.draining.load(Ordering::Relaxed) { State::Draining } else { State::Serving };
+    /// Everything at once.
+    ///
+    /// # Errors
+    /// The node is stopping.
+    pub fn status(&self) -> Result<NodeSnapshot, Refusal> {
+        let devices = self.devices()?;
+        let config = self.config();
         let mut shards = Vec::new();
-        for (shard, core) in self.shards.iter().zip(&self.config().node.cores) {
+        for (shard, core) in self.shards.iter().zip(&config.node.cores) {
             let (cpu_s, busy_pct) = shard.call(|s| (cpu_seconds(), s.load().0)).ok_or_else(gone)?;
-            shards.push(ShardStatus { core: *core, poll: self.config().node.poll, cpu_s, busy_pct });
+            shards.push(ShardSnapshot { core: *core, polls: config.node.poll, cpu_s, busy_pct });
         }
-        let door = self.tcp_status()?;
-        Ok(Status {
-            node: self.config().node.name.clone(),
-            version: env!("CARGO_PKG_VERSION").into(),
+        let door = self.tcp_snapshot()?;
+        Ok(NodeSnapshot {
             pid: self.keep.node(),
-            state,
-            uptime_s: self.started.elapsed().as_secs_f64(),
+            is_draining: self.draining.load(Ordering::Relaxed),
+            uptime: self.started.elapsed(),
             start: self.start.clone(),
-            api: self.config().node.api.iter().map(Address::to_string).collect(),
             shards,
-            doors: if self.listening.is_empty() { Vec::new() } else { vec![door] },
-            devices: snapshots.iter().enumerate().map(|(i, s)| self.device_status(i, s)).collect(),
-            tenants: self.tenant_statuses(&snapshots),
-            exports: self.export_statuses(&snapshots)?,
+            door: (!self.listening.is_empty()).then_some(door),
+            tenants: self.tenants_at(&devices),
+            exports: self.exports_at(&devices)?,
+            devices,
+            config,
         })
     }
 
-    fn devices(&self) -> Result<Vec<DeviceStatus>, Refusal> {
-        Ok(self.snapshots()?.iter().enumerate().map(|(i, s)| self.device_status(i, s)).collect())
+    /// All tenants, in the order of the configuration.
+    ///
+    /// # Errors
+    /// The node is stopping.
+    pub fn tenants(&self) -> Result<Vec<TenantSnapshot>, Refusal> {
+        Ok(self.tenants_at(&self.devices()?))
     }
 
-    fn tenants(&self) -> Result<Vec<TenantStatus>, Refusal> {
-        let snapshots = self.snapshots()?;
-        Ok(self.tenant_statuses(&snapshots))
+    /// All exports: of drives in the order of the configuration, then of volumes.
+    ///
+    /// # Errors
+    /// The node is stopping.
+    pub fn exports(&self) -> Result<Vec<ExportSnapshot>, Refusal> {
+        self.exports_at(&self.devices()?)
     }
 
-    fn exports(&self) -> Result<Vec<ExportStatus>, Refusal> {
-        self.export_statuses(&self.snapshots()?)
-    }
-
-    fn device_stats(&self, name: &str, reset: bool) -> Result<DeviceStats, Refusal> {
+    /// How well a drive keeps its modelled times; `reset`: and from now on anew.
+    ///
+    /// # Errors
+    /// There is no such drive.
+    pub fn device_timing(&self, name: &str, reset: bool) -> Result<DeviceTiming, Refusal> {
         let index = self.device_index(name)?;
         let place = place(index, self.shards.len());
         let look = move |shard: &mut crate::shard::Shard| {
@@ -421,29 +366,26 @@ impl Control for NodeControl {
         };
         let shard = &self.shards[place.shard as usize];
         let ((summary, lateness, now), flash, (busy, waited)) = shard.call(look).ok_or_else(gone)?;
-        Ok(DeviceStats {
-            device: name.into(),
-            core: self.config().node.cores[place.shard as usize],
-            poll: self.config().node.poll,
-            core_busy_pct: busy,
-            core_wait_s: waited.map(|w| w.as_secs_f64()),
-            timing: summary.map(Into::into),
-            completion_error: lateness.map(|l| CompletionError::new(&l, now)),
-            flash: flash.map(Into::into),
-        })
+        let config = self.config();
+        let (core, polls) = (config.node.cores[place.shard as usize], config.node.poll);
+        Ok(DeviceTiming { core, polls, busy_pct: busy, waited, summary, lateness, flash, now })
     }
 
-    fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal> {
+    /// Changes a drive while I/O runs; the numbers are in range.
+    ///
+    /// # Errors
+    /// There is no such drive, it breaks a promise and is not forced, or it does not fit the drive.
+    pub fn set_device(&self, name: &str, change: DeviceChange<'_>) -> Result<DeviceSnapshot, Refusal> {
         let index = self.device_index(name)?;
         let place = place(index, self.shards.len());
         {
             // Held over the calls: two patches at once are applied one after the other.
             let mut current = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
-            let wanted = patch.apply(current[index]);
+            let wanted = (change.arbitration)(current[index]);
             let mut after = current.clone();
             after[index] = wanted;
-            let said = self.admit_arbitration(&current, &after, patch.force)?;
-            if let Some(bytes) = patch.capacity_bytes {
+            let said = self.admit_arbitration(&current, &after, change.force)?;
+            if let Some(Bytes(bytes)) = change.capacity {
                 if let Some(pool) = self.volumes.pool_of(index) {
                     let what = format!(
                         "capacity_bytes: {name} is a drive of pool {pool}, which knows its size; nothing was changed"
@@ -458,64 +400,63 @@ impl Control for NodeControl {
                 let answer = self.shards[place.shard as usize].call(resize).ok_or_else(gone)?;
                 answer.map_err(|e| Refusal::Invalid(format!("capacity_bytes: {e}")))?;
             }
-            let (ana, spare) = (patch.ana.clone(), patch.spare_percent);
+            let (ana, spare) = (change.ana, change.spare_percent);
             let keep = self.keep.clone();
-            let change = move |s: &mut crate::shard::Shard| {
+            let set = move |s: &mut crate::shard::Shard| {
                 let drive = s.drives.get(place.drive);
                 if let Some(ana) = ana {
-                    drive.set_ana(ana.scope(), ana.state.into());
+                    drive.set_ana(ana.scope(), ana.state);
                     access::hold(&keep, &drive.config().subnqn, &access::text(drive));
                 }
                 spare.into_iter().for_each(|percent| drive.set_spare(percent));
                 drive.set_arbitration(wanted.into())
             };
-            let answer = self.shards[place.shard as usize].call(change).ok_or_else(gone)?;
+            let answer = self.shards[place.shard as usize].call(set).ok_or_else(gone)?;
             answer.map_err(|e| Refusal::Invalid(e.to_string()))?;
             current[index] = wanted;
             self.change(|config| config.devices[index].arbitration = wanted);
             self.remember(said);
         }
-        Ok(self.device_status(index, &self.snapshot(index)?))
+        self.snapshot(index)
     }
 
-    fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal> {
+    /// Cuts a drive's power and brings it back: controllers die, what was written and not flushed may be gone.
+    ///
+    /// # Errors
+    /// There is no such drive, or it cannot be cut.
+    pub fn power_cut(&self, name: &str) -> Result<PowerCut, Refusal> {
         let index = self.config().devices.iter().position(|d| d.name == name);
         let index = index.ok_or_else(|| Refusal::NotFound(format!("there is no device \"{name}\"")))?;
         let place = place(index, self.shards.len());
         let (reply, answer) = mpsc::sync_channel(1);
         self.shards[place.shard as usize].post(move |s| s.power_cut(place.drive, reply));
         let cut = answer.recv().map_err(|_| gone())?;
-        let cut = cut.map_err(|why| Refusal::Conflict(format!("device \"{name}\": {why}")))?;
-        Ok(PowerCutStatus {
-            name: name.into(),
-            lost_units: cut.lost_units,
-            lost_writes: cut.lost_writes,
-            pages_read: cut.pages_read,
-            rebuild_ns: cut.rebuild.0,
-            power_cycles: cut.power_cycles,
-            unsafe_shutdowns: cut.unsafe_shutdowns,
-        })
+        cut.map_err(|why| Refusal::Conflict(format!("device \"{name}\": {why}")))
     }
 
-    fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal> {
+    /// Changes a tenant's class, weight or promises while I/O runs.
+    ///
+    /// # Errors
+    /// There is no such tenant, it may not be of that class, or it breaks a promise and is not forced.
+    pub fn set_tenant(&self, name: &str, change: &TenantChange<'_>) -> Result<TenantSnapshot, Refusal> {
         let index = self.tenant_index(name)?;
-        let class = patch.class().map_err(Refusal::Invalid)?;
+        let class = change.class;
         let urgent = self.config().tenants[index].urgent;
         if class == Some(Class::Urgent) && !urgent {
             let why = format!("tenant \"{name}\" may not be urgent; write urgent = true in its [[tenant]]");
             return Err(Refusal::Conflict(why));
         }
-        let weight = patch.weight;
+        let weight = change.weight;
         // Held over the calls: two patches at once are applied one after the other.
         let turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
-        let promises = self.promises(index, patch)?;
+        let promises = self.promises(index, change)?;
         let changed = |t: &mut TenantConfig| {
             (t.class, t.weight) = (class.unwrap_or(t.class), weight.unwrap_or(t.weight));
             if let Some(Promises { floor, ceiling, sla }) = promises {
                 (t.floor, t.ceiling, t.sla) = (floor, ceiling, sla);
             }
         };
-        let said = self.admit_tenant(&turn, (index, changed), patch.force)?;
+        let said = self.admit_tenant(&turn, (index, changed), change.force)?;
         self.on_drives(move |machine, at| {
             let now = &machine.config().tenants[index];
             let (class, weight) = (class.unwrap_or(now.class), weight.unwrap_or(now.weight));
@@ -529,26 +470,26 @@ impl Control for NodeControl {
         self.remember(said);
         drop(turn);
         // Whoever forces a change wants to know what it breaks, whosoever that is.
-        let admission = if patch.force { self.said_of_all() } else { self.said_of(index) };
-        Ok(TenantStatus { admission, ..self.tenant_status(index, &self.snapshots()?) })
+        let admission = if change.force { self.said_of_all() } else { self.said_of(index) };
+        Ok(TenantSnapshot { admission, ..self.tenant_snapshot(index, &self.devices()?) })
     }
 
-    fn add_tenant(&self, tenant: &TenantAdd) -> Result<TenantStatus, Refusal> {
+    /// One more tenant while I/O runs; its weight is in range.
+    ///
+    /// # Errors
+    /// What of it is not allowed or taken, or it breaks a promise and is not forced.
+    pub fn add_tenant(&self, tenant: &NewTenant<'_>) -> Result<TenantSnapshot, Refusal> {
         // Held over the calls: changes come one after the other.
         let turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let config = self.config();
         if config.tenants.len() >= MOST_TENANTS {
             return Err(Refusal::Conflict(format!("a node has {MOST_TENANTS} tenants at the most in its life")));
         }
-        let class = tenant.class.as_deref().map_or(Ok(Class::Medium), str::parse);
-        let class = class.map_err(|()| Refusal::Invalid("class: urgent, high, medium or low is allowed".into()))?;
-        let mut joins =
-            TenantConfig::joining(&tenant.name, class, &tenant.hosts, &config.tenants).map_err(Refusal::Invalid)?;
-        let TenantAdd { floor, ceiling, sla, .. } = tenant;
-        let promises = Promises::default().changed(floor.as_ref(), ceiling.as_ref(), sla.as_ref());
-        let promises = promises.map_err(Refusal::Invalid)?;
+        let joins = TenantConfig::joining(tenant.name, tenant.class, tenant.hosts, &config.tenants);
+        let mut joins = joins.map_err(Refusal::Invalid)?;
+        let promises = (tenant.promises)(Promises::default()).map_err(Refusal::Invalid)?;
         (joins.floor, joins.ceiling, joins.sla) = (promises.floor, promises.ceiling, promises.sla);
-        joins.weight = tenant.weight.unwrap_or(1);
+        joins.weight = tenant.weight;
         let index = config.tenants.len();
         let said = self.admit_newcomer(&turn, joins.clone(), tenant.force)?;
         // The doors first: a drive may find the tenant's hosts as soon as it knows them.
@@ -569,10 +510,14 @@ impl Control for NodeControl {
         self.remember(said);
         drop(turn);
         let admission = if tenant.force { self.said_of_all() } else { self.said_of(index) };
-        Ok(TenantStatus { admission, ..self.tenant_status(index, &self.snapshots()?) })
+        Ok(TenantSnapshot { admission, ..self.tenant_snapshot(index, &self.devices()?) })
     }
 
-    fn remove_tenant(&self, name: &str) -> Result<TenantStatus, Refusal> {
+    /// Removes a tenant that has no hosts connected and no export; the answer is what it was.
+    ///
+    /// # Errors
+    /// There is none of that name, or it has.
+    pub fn remove_tenant(&self, name: &str) -> Result<TenantSnapshot, Refusal> {
         let turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let index = self.tenant_index(name)?;
         let config = self.config();
@@ -589,7 +534,7 @@ impl Control for NodeControl {
         }
         // Nobody new from here on, and then whether somebody is there.
         self.on_drives(move |machine, _| machine.set_hosts(index as u16, Vec::new()))?;
-        let before = self.tenant_status(index, &self.snapshots()?);
+        let before = self.tenant_snapshot(index, &self.devices()?);
         if before.controllers > 0 {
             let hosts = before.hosts.clone();
             self.on_drives(move |machine, _| machine.set_hosts(index as u16, hosts.clone()))?;
@@ -606,59 +551,8 @@ impl Control for NodeControl {
         Ok(before)
     }
 
-    fn add_export(&self, export: &ExportAdd) -> Result<ExportStatus, Refusal> {
-        self.open_export(export)
-    }
-
-    fn remove_export(&self, socket: &str) -> Result<ExportStatus, Refusal> {
-        self.close_export(socket)
-    }
-
-    fn pools(&self) -> Result<Vec<PoolStatus>, Refusal> {
-        self.pool_statuses()
-    }
-
-    fn add_pool_drive(&self, pool: &str, drive: &PoolDriveAdd) -> Result<PoolStatus, Refusal> {
-        self.join_pool(pool, &drive.device)
-    }
-
-    fn remove_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
-        self.leave_pool(pool, device)
-    }
-
-    fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal> {
-        self.volume_statuses()
-    }
-
-    fn volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
-        self.volumes.one(&self.config(), name)
-    }
-
-    fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal> {
-        self.create_volume(volume)
-    }
-
-    fn set_volume(&self, name: &str, patch: &VolumePatch) -> Result<VolumeStatus, Refusal> {
-        self.change_volume(name, patch)
-    }
-
-    fn remove_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
-        self.delete_volume(name)
-    }
-
-    fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal> {
-        self.export_volume(name, export)
-    }
-
-    fn upgrade_status(&self) -> UpgradeStatus {
-        self.upgrade_now()
-    }
-
-    fn upgrade(&self, start: &UpgradeStart) -> Result<UpgradeStatus, Refusal> {
-        self.begin_upgrade(start)
-    }
-
-    fn shutdown(&self) {
+    /// Begins to drain and then ends the process; returns at once, and may be called twice.
+    pub fn shutdown(&self) {
         if !self.draining.swap(true, Ordering::Relaxed) {
             (self.on_shutdown)();
         }

@@ -4,10 +4,10 @@
 use super::flash::FlashStatus;
 use super::promise::{AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, SlaPatch, SlaStatus};
 use super::timing::Timing;
-use crate::door::vhost_user::Recoveries;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::net::SocketAddr;
 use weir_config::{Arbitration, ClassFrom, Cost, Doorbells, Mechanism, Shares};
+use weir_node::door::vhost_user::Recoveries;
 
 /// What a node is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,18 +107,6 @@ pub struct Counters {
     pub written_bytes: u64,
     /// I/O commands that ended with an error.
     pub errors: u64,
-}
-
-impl Counters {
-    /// Adds what another shard or queue has counted.
-    pub fn add(&mut self, other: &Counters) {
-        self.reads += other.reads;
-        self.writes += other.writes;
-        self.others += other.others;
-        self.read_bytes += other.read_bytes;
-        self.written_bytes += other.written_bytes;
-        self.errors += other.errors;
-    }
 }
 
 /// What a power cut did.
@@ -366,18 +354,6 @@ pub struct AnaPatch {
     /// All hosts that come by this listening address, like 10.0.0.1:4420; not with `host`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<SocketAddr>,
-}
-
-impl AnaPatch {
-    /// Whose access it is about.
-    pub(crate) fn scope(&self) -> weir_controller::AnaScope<'_> {
-        use weir_controller::AnaScope;
-        match (&self.host, self.port) {
-            (Some(host), _) => AnaScope::Host(host),
-            (None, Some(port)) => AnaScope::Port(port),
-            (None, None) => AnaScope::All,
-        }
-    }
 }
 
 /// A state of asymmetric namespace access.

@@ -1,9 +1,8 @@
 //! HTTP to calls of [`Control`], and their answers back.
 
-use super::control::{Control, Refusal};
+use super::control::Control;
 use super::pooled::{PoolDriveAdd, VolumeAdd, VolumeExport, VolumePatch};
 use super::types::{DevicePatch, ErrorBody, ExportAdd, TenantAdd, TenantPatch};
-use super::upgrade::UpgradeStart;
 use super::{metrics, openapi};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
@@ -14,6 +13,8 @@ use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Json, Router};
 use serde::Serialize;
 use std::sync::Arc;
+use weir_node::Refusal;
+use weir_node::upgrade::UpgradeStart;
 
 /// The largest patch is a few hundred bytes.
 const MAX_BODY: usize = 64 << 10;

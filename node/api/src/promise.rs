@@ -2,14 +2,9 @@
 
 use super::types::present;
 use serde::{Deserialize, Serialize};
-use weir_config::within;
 use weir_controller as controller;
+use weir_node::Promises;
 use weir_units::{Bytes, Ceiling, Floor, Nanos, Rates, Sla};
-
-/// Commands a second, and commands at once, at the most.
-const MOST_IOPS: u64 = 1_000_000_000;
-/// Bytes a second at the most.
-const MOST_BANDWIDTH: u64 = 1_000_000_000_000;
 
 /// What a tenant gets of each drive at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -244,80 +239,48 @@ pub struct SlaPatch {
     pub p999_ns: Change<u64>,
 }
 
-/// A floor, a ceiling and a service level of one tenant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Promises {
-    /// At least.
-    pub floor: Floor,
-    /// At the most.
-    pub ceiling: Ceiling,
-    /// What was promised.
-    pub sla: Sla,
-}
-
 fn rates(before: Rates, iops: Change<u64>, bandwidth: Change<u64>) -> Rates {
     let bandwidth = changed(bandwidth, before.bandwidth.map(Bytes::get)).map(Bytes);
     Rates { iops: changed(iops, before.iops), bandwidth }
 }
 
-impl Promises {
-    /// These with the changes applied.
+/// A tenant's changes of what it is promised.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Changes<'a> {
+    pub(crate) floor: Option<&'a FloorPatch>,
+    pub(crate) ceiling: Option<&'a CeilingPatch>,
+    pub(crate) sla: Option<&'a SlaPatch>,
+}
+
+impl Changes<'_> {
+    /// Whether there is none.
+    pub(crate) fn is_none(&self) -> bool {
+        self.floor.is_none() && self.ceiling.is_none() && self.sla.is_none()
+    }
+
+    /// Promises with the changes applied.
     ///
     /// # Errors
     /// A number that is out of its range, or promises that do not go together.
-    pub fn changed(
-        mut self,
-        floor: Option<&FloorPatch>,
-        ceiling: Option<&CeilingPatch>,
-        sla: Option<&SlaPatch>,
-    ) -> Result<Self, String> {
-        if let Some(patch) = floor {
-            self.floor.rates = rates(self.floor.rates, patch.iops, patch.bandwidth_bytes_per_s);
-            self.floor.catch_up = patch.catch_up_ns.map_or(self.floor.catch_up, Nanos);
+    pub(crate) fn apply(&self, mut to: Promises) -> Result<Promises, String> {
+        if let Some(patch) = self.floor {
+            to.floor.rates = rates(to.floor.rates, patch.iops, patch.bandwidth_bytes_per_s);
+            to.floor.catch_up = patch.catch_up_ns.map_or(to.floor.catch_up, Nanos);
         }
-        if let Some(patch) = ceiling {
-            self.ceiling.rates = rates(self.ceiling.rates, patch.iops, patch.bandwidth_bytes_per_s);
-            self.ceiling.burst = changed(patch.burst, self.ceiling.burst);
-            self.ceiling.burst_bytes = changed(patch.burst_bytes.map(|b| b.map(Bytes)), self.ceiling.burst_bytes);
+        if let Some(patch) = self.ceiling {
+            to.ceiling.rates = rates(to.ceiling.rates, patch.iops, patch.bandwidth_bytes_per_s);
+            to.ceiling.burst = changed(patch.burst, to.ceiling.burst);
+            to.ceiling.burst_bytes = changed(patch.burst_bytes.map(|b| b.map(Bytes)), to.ceiling.burst_bytes);
         }
-        if let Some(patch) = sla {
-            self.sla.rates = rates(self.sla.rates, patch.iops, patch.bandwidth_bytes_per_s);
+        if let Some(patch) = self.sla {
+            to.sla.rates = rates(to.sla.rates, patch.iops, patch.bandwidth_bytes_per_s);
             let bound = |change: Change<u64>, before| changed(change.map(|ns| ns.map(Nanos)), before);
-            self.sla.p50 = bound(patch.p50_ns, self.sla.p50);
-            self.sla.p99 = bound(patch.p99_ns, self.sla.p99);
-            self.sla.p999 = bound(patch.p999_ns, self.sla.p999);
+            to.sla.p50 = bound(patch.p50_ns, to.sla.p50);
+            to.sla.p99 = bound(patch.p99_ns, to.sla.p99);
+            to.sla.p999 = bound(patch.p999_ns, to.sla.p999);
         }
-        self.check()?;
-        Ok(self)
-    }
-
-    fn check(&self) -> Result<(), String> {
-        let Promises { floor, ceiling, sla } = self;
-        for (of, rates) in [("floor", floor.rates), ("ceiling", ceiling.rates), ("sla", sla.rates)] {
-            if rates.iops.is_some_and(|n| !(1..=MOST_IOPS).contains(&n)) {
-                return Err(format!("{of}: iops: 1 to {MOST_IOPS} is allowed, or null for none"));
-            }
-            if rates.bandwidth.is_some_and(|b| !(1..=MOST_BANDWIDTH).contains(&b.0)) {
-                return Err(format!(
-                    "{of}: bandwidth: 1 to {MOST_BANDWIDTH} bytes a second is allowed, or null for none"
-                ));
-            }
-            within(&rates, &ceiling.rates).map_err(|e| format!("{of}: {e}"))?;
-        }
-        if !(Nanos::from_millis(1)..=Nanos::from_secs(10)).contains(&floor.catch_up) {
-            return Err("floor: catch_up: 1 ms to 10 s is allowed".into());
-        }
-        if ceiling.burst == Some(0) || ceiling.burst_bytes == Some(Bytes(0)) {
-            return Err("ceiling: burst and burst_bytes: at least 1, or null for 10 ms of the rate".into());
-        }
-        let bounds: Vec<Nanos> = [sla.p50, sla.p99, sla.p999].into_iter().flatten().collect();
-        if bounds.contains(&Nanos(0)) {
-            return Err("sla: nothing takes no time; give a bound above 0, or null for none".into());
-        }
-        if bounds.windows(2).any(|pair| pair[0] > pair[1]) {
-            return Err("sla: p50, p99 and p999 must not fall; raise the later, or lower the earlier".into());
-        }
-        Ok(())
+        to.check()?;
+        Ok(to)
     }
 }
 
@@ -328,10 +291,10 @@ mod tests {
     #[test]
     fn what_is_left_out_stays_and_null_takes_away() {
         let patch = |text: &str| serde_json::from_str::<FloorPatch>(text).unwrap();
-        let mut p = Promises::default();
-        p = p.changed(Some(&patch(r#"{"iops":5,"bandwidth_bytes_per_s":7}"#)), None, None).unwrap();
+        let changed = |p, text| Changes { floor: Some(&patch(text)), ..Changes::default() }.apply(p).unwrap();
+        let mut p = changed(Promises::default(), r#"{"iops":5,"bandwidth_bytes_per_s":7}"#);
         assert_eq!(p.floor.rates, Rates { iops: Some(5), bandwidth: Some(Bytes(7)) });
-        p = p.changed(Some(&patch(r#"{"iops":null,"catch_up_ns":2000000}"#)), None, None).unwrap();
+        p = changed(p, r#"{"iops":null,"catch_up_ns":2000000}"#);
         assert_eq!(
             p.floor,
             Floor { rates: Rates { iops: None, bandwidth: Some(Bytes(7)) }, catch_up: Nanos(2_000_000) }
@@ -342,14 +305,17 @@ mod tests {
     #[test]
     fn what_does_not_go_together_is_refused() {
         let p = Promises { ceiling: Ceiling::new(Rates { iops: Some(10), bandwidth: None }), ..Promises::default() };
-        let floor = |iops| FloorPatch { iops: Some(Some(iops)), ..FloorPatch::default() };
-        assert!(p.changed(Some(&floor(10)), None, None).is_ok());
-        let wrong = p.changed(Some(&floor(11)), None, None).unwrap_err();
+        let with_floor = |iops| {
+            let floor = FloorPatch { iops: Some(Some(iops)), ..FloorPatch::default() };
+            Changes { floor: Some(&floor), ..Changes::default() }.apply(p)
+        };
+        assert!(with_floor(10).is_ok());
+        let wrong = with_floor(11).unwrap_err();
         assert_eq!(wrong, "floor: iops = 11 is more than the ceiling allows (10); lower it, or raise the ceiling");
-        assert!(p.changed(Some(&floor(0)), None, None).is_err());
+        assert!(with_floor(0).is_err());
         let sla = SlaPatch { p50_ns: Some(Some(5)), p99_ns: Some(Some(4)), ..SlaPatch::default() };
-        assert!(p.changed(None, None, Some(&sla)).unwrap_err().starts_with("sla: p50, p99"));
+        assert!(Changes { sla: Some(&sla), ..Changes::default() }.apply(p).unwrap_err().starts_with("sla: p50, p99"));
         let none = CeilingPatch { burst: Some(Some(0)), ..CeilingPatch::default() };
-        assert!(p.changed(None, Some(&none), None).is_err());
+        assert!(Changes { ceiling: Some(&none), ..Changes::default() }.apply(p).is_err());
     }
 }
