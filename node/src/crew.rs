@@ -1,7 +1,7 @@
 //! The threads of a node before there is one, and how long each step of its start takes.
 
-use crate::node::StartError;
 use crate::shard::{Call, Shard, ShardHandle};
+use crate::start_error::StartError;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};

@@ -23,6 +23,7 @@ mod direct;
 pub mod door;
 mod fence;
 mod flash;
+pub mod held_names;
 pub mod holder;
 pub mod host;
 pub mod keeper;
@@ -38,6 +39,7 @@ mod remote;
 pub mod replay;
 mod shard;
 mod snapshot;
+mod start_error;
 mod taken;
 pub mod target;
 mod throttle;
@@ -48,7 +50,7 @@ pub mod upgrade;
 pub use change::{AnaChange, DeviceChange, NewExport, NewTenant, NewVolume, PromisesFrom, TenantChange, VolumeChange};
 pub use control::{CONFIG, NodeControl, layouts};
 pub use crew::{Crew, Steps};
-pub use node::{Node, StartError};
+pub use node::Node;
 pub use notice::notice;
 pub use promises::Promises;
 pub use refusal::Refusal;
@@ -57,3 +59,4 @@ pub use snapshot::{
     DeviceSnapshot, DeviceTiming, DoorSnapshot, ExportSnapshot, NodeSnapshot, PoolMember, PoolSnapshot, ShardSnapshot,
     TenantSnapshot, VolumeSnapshot,
 };
+pub use start_error::StartError;

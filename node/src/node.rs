@@ -8,77 +8,25 @@ use crate::control;
 use crate::created::Created;
 use crate::crew::{Crew, Member, Steps, Waiting, let_go};
 use crate::device::{Device, Drives, OpenError};
-use crate::door::{Directory, Doors, Place, nvme_tcp, vfio_user, vhost_user};
+use crate::door::{Directory, Doors, Place, nvme_tcp, place, vfio_user, vhost_user};
 use crate::holder;
 use crate::owner::Ownership;
 use crate::pool::volumes::Volumes;
 use crate::shard::{Leave, Shard, ShardHandle};
+use crate::start_error::StartError;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use weir_config::admission::{self, Breach};
+use weir_config::admission;
 use weir_config::{Admission, ClassFrom, Config, DoorConfig, ExportConfig, MediaConfig};
 use weir_controller::{self as controller, DiscoveryRecord, Subsystem};
 use weir_drive::{class_of, subsystem_config};
 use weir_spec::nvme::fabrics::DISCOVERY_NQN;
 use weir_sys::keep::{Keep, ToKeeper};
-use weir_sys::reactor::{Idle, ReactorError};
+use weir_sys::reactor::Idle;
 use weir_sys::sched;
-
-/// Why a node does not start.
-#[derive(Debug)]
-pub enum StartError {
-    /// Promises to tenants that cannot be kept.
-    Refused(Vec<Breach>),
-    /// An address of NVMe/TCP cannot be had.
-    Listen(holder::BindError),
-    /// A drive cannot be opened.
-    Device(String, OpenError),
-    /// An export cannot be opened.
-    Export(String, String),
-    /// A pool does not come up, or a volume is not to be had: the section, and why.
-    Pool(String, String),
-    /// No event loop.
-    Reactor(ReactorError),
-    /// What another worker has left cannot be taken over, or it takes over at this moment.
-    Owner(std::io::Error),
-    /// A thread cannot be started or pinned.
-    Thread(usize, std::io::Error),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Refused(breaches) => {
-                breaches.iter().try_for_each(|breach| writeln!(f, "{breach}"))?;
-                f.write_str(
-                    "not started: promise less, change weights or quanta (weir plan), or start with --force or \
-                     node.admission = \"warn\"",
-                )
-            }
-            StartError::Listen(why) => write!(f, "door.nvme-tcp.listen: {why}"),
-            StartError::Device(name, why) => write!(f, "device.{name}: {why}"),
-            StartError::Export(door, why) => write!(f, "export {door}: {why}"),
-            StartError::Pool(section, why) => write!(f, "{section}: {why}"),
-            StartError::Reactor(why) => write!(f, "{why}"),
-            StartError::Owner(why) => write!(f, "keeper: {why}"),
-            StartError::Thread(core, why) => {
-                write!(f, "node.cores: no thread on CPU {core}: {why}; name CPUs that this process may use")
-            }
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
-impl From<ReactorError> for StartError {
-    fn from(e: ReactorError) -> Self {
-        StartError::Reactor(e)
-    }
-}
 
 /// A running node.
 pub struct Node {
@@ -350,11 +298,6 @@ fn claim_addresses(config: &Config, keep: &Keep) -> Result<Vec<TcpListener>, Sta
     }
     let listen = |(i, a): (usize, &SocketAddr)| holder::keep_tcp(keep, &format!("nvme-tcp:{i}"), *a);
     config.nvme_tcp.listen.iter().enumerate().map(|at| listen(at).map_err(StartError::Listen)).collect()
-}
-
-/// Device `i` is on shard `i mod shards`; the discovery subsystem comes last on shard 0.
-pub(crate) fn place(device: usize, shards: usize) -> Place {
-    Place { shard: (device % shards) as u32, drive: (device / shards) as u32 }
 }
 
 fn directory(config: &Config, shards: usize) -> Directory {

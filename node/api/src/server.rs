@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::watch;
 use weir_config::Address;
+use weir_node::held_names::API_PORTS;
 use weir_node::holder;
-use weir_node::keeper::API_PORTS;
 use weir_sys::keep::Keep;
 
 /// What is still on its way when the API ends gets this long.

@@ -2,7 +2,8 @@
 
 use super::{NodeControl, gone};
 use crate::change::NewExport;
-use crate::node::{place, vfio_user_export};
+use crate::door::place;
+use crate::node::vfio_user_export;
 use crate::refusal::Refusal;
 use crate::snapshot::ExportSnapshot;
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 mod kept;
 mod talk;
 
-use super::{FRONTS, PLAIN_FRONTS, RELAYS};
+use crate::held_names::{FRONTS, PLAIN_FRONTS, RELAYS};
 use crate::throttle::throttled;
 use rustix::event::PollFlags;
 use std::collections::VecDeque;

@@ -20,6 +20,7 @@ mod say;
 mod signals;
 mod upgrade;
 
+use crate::held_names::{API_SOCKETS, SOCKETS};
 use crate::notice::notice;
 use crate::upgrade::UpgradeStart;
 use front::Front;
@@ -42,20 +43,6 @@ use weir_sys::signals::Signals;
 use weir_sys::systemd::{self, Notifier};
 use weir_sys::{reactor, renew as sys_renew, sched};
 use weir_units::Nanos;
-
-/// Names of listeners at which the keeper accepts vhost-user front ends; their paths follow.
-pub const FRONTS: &str = "vhost-user:";
-/// The same, where workers keep no in-flight regions: front ends with started rings do not outlive a worker.
-pub const PLAIN_FRONTS: &str = "vhost-user-plain:";
-/// Names of listeners at which the keeper accepts clients of vfio-user.
-pub const RELAYS: &str = "vfio-user:";
-/// Names of UNIX sockets whose paths disappear with the node; their paths follow.
-pub const SOCKETS: &str = "socket:";
-
-/// The same for those of the API.
-pub const API_SOCKETS: &str = "api-socket:";
-/// Names of the API's ports.
-pub const API_PORTS: &str = "api:";
 
 /// The process's name in ps(1) and top(1).
 const NAME: &std::ffi::CStr = c"weir-keeper";

@@ -2,7 +2,7 @@
 
 use super::{PoolPlace, Volumes, refusal, uuid};
 use crate::door::Place;
-use crate::node::place;
+use crate::door::place;
 use crate::pool::host::Ask;
 use crate::refusal::Refusal;
 use crate::shard::Shard;

@@ -2,7 +2,7 @@
 
 use super::{PoolPlace, Volumes, text, uuid};
 use crate::door::Place;
-use crate::node::place;
+use crate::door::place;
 use crate::pool::host::Ask;
 use crate::pool::seat::Reach;
 use crate::refusal::Refusal;
