@@ -412,13 +412,11 @@ macro_rules! fields {
             fn kind<T, C: $crate::Coder<T>>(_: fn(&$of) -> &T, _: ::core::marker::PhantomData<C>) -> $crate::String {
                 C::kind()
             }
-            let mut rows = $crate::Vec::new();
-            $(rows.push($crate::Row {
+            $crate::Vec::from([$($crate::Row {
                 name: stringify!($($field).+).replace(' ', ""),
                 kind: kind(|of| &of.$($field).+, ::core::marker::PhantomData::<$crate::coder!($($coder)?)>),
                 meaning: $meaning,
-            });)*
-            rows
+            }),*])
         }
     };
 }
