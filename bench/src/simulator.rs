@@ -14,9 +14,9 @@ use crate::{BenchError, Setup, failed};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::path::Path;
+use weir_config::Document;
+use weir_drive::FlashService;
 use weir_flash::{SplitMix64, Stats};
-use weir_node::config::Document;
-use weir_node::flash::FlashService;
 use weir_sim::{Scenario, SimulatedDrive};
 use weir_units::Nanos;
 

@@ -2,7 +2,7 @@
 
 use crate::failure::CommandFailure;
 use std::path::Path;
-use weir_node::config::{self, Address};
+use weir_config::{self as config, Address};
 
 /// Names an API where `--api` does not.
 const VARIABLE: &str = "WEIR_API";

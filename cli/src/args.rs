@@ -5,8 +5,8 @@ use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use weir_node::api::Ana;
-use weir_node::config::Mechanism;
+use weir_api::Ana;
+use weir_config::Mechanism;
 use weir_units::{Bytes, Nanos, parse};
 
 /// NVMe drives that tenants share with guarantees.

@@ -10,8 +10,8 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use weir_node::api::ErrorBody;
-use weir_node::config::{self, Address};
+use weir_api::ErrorBody;
+use weir_config::{self as config, Address};
 
 /// A node that has not answered by then is stuck.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@ use crate::args;
 use crate::failure::CommandFailure;
 use crate::output;
 use std::path::Path;
-use weir_node::config::{Address, Config, notes, runtime_dir};
+use weir_config::{Address, Config, notes, runtime_dir};
 
 pub fn run(args: &args::ConfigArgs, json: bool) -> Result<(), CommandFailure> {
     if args.default {

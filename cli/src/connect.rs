@@ -3,7 +3,7 @@
 use crate::registry;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use weir_node::config::{Config, DoorConfig, ExportConfig, TenantConfig, VolumeConfig};
+use weir_config::{Config, DoorConfig, ExportConfig, TenantConfig, VolumeConfig};
 
 /// The lines of `weir up`. `listening`: where NVMe/TCP really listens; `program`: how the user called weir.
 pub fn lines(config: &Config, listening: &[SocketAddr], program: &str) -> String {
@@ -155,7 +155,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 
 /// The node with its API at the usual place is found while no other one runs; elsewhere the line says where the API is.
 fn with_api(line: &str, config: &Config) -> String {
-    let usual = weir_node::config::Address::Unix(weir_node::config::runtime_dir().join("weir.sock"));
+    let usual = weir_config::Address::Unix(weir_config::runtime_dir().join("weir.sock"));
     let only = || registry::running().iter().all(|node| node.has(&usual));
     match config.node.api.first() {
         Some(api) if !config.node.api.contains(&usual) || !only() => {

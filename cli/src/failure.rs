@@ -36,8 +36,8 @@ impl CommandFailure {
     }
 }
 
-impl From<weir_node::config::ConfigError> for CommandFailure {
-    fn from(error: weir_node::config::ConfigError) -> Self {
+impl From<weir_config::ConfigError> for CommandFailure {
+    fn from(error: weir_config::ConfigError) -> Self {
         CommandFailure::new(error)
     }
 }

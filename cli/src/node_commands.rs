@@ -8,11 +8,11 @@ use crate::report::flash_text;
 use crate::service_levels;
 use crate::timing;
 use std::time::{Duration, Instant};
-use weir_node::api::{
+use weir_api::{
     AnaPatch, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, SharesPatch, State,
     Status, TenantAdd, TenantPatch, TenantStatus,
 };
-use weir_node::config::{Arbitration, ClassFrom, Doorbells, Mechanism};
+use weir_config::{Arbitration, ClassFrom, Doorbells, Mechanism};
 use weir_units::{Bytes, Nanos, parse};
 
 /// A drain that takes longer than this is worth a word.

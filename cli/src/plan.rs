@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
-use weir_node::config::{Document, Mechanism};
+use weir_config::{Document, Mechanism};
 use weir_plan::Margin;
 use weir_plan::planner::{Got, Unmet};
 use weir_sim::plan::{AnswerSource, Effort, Figures, PlanFile, PlanProgress, Planned, SlotsAdvice};

@@ -3,8 +3,8 @@
 use crate::failure::CommandFailure;
 use crate::output::{self, Table};
 use serde::Serialize;
-use weir_node::config::Profile;
-use weir_node::config::profile::About;
+use weir_config::Profile;
+use weir_config::profile::About;
 
 #[derive(Serialize)]
 struct Entry {

@@ -11,7 +11,7 @@ use crate::output::Table;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
-use weir_node::config::{self, Address, Config};
+use weir_config::{self as config, Address, Config};
 
 /// Version of the file; a later one is not read.
 const VERSION: u32 = 1;

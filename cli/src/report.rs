@@ -2,7 +2,7 @@
 
 use crate::output::Table;
 use serde::Serialize;
-use weir_node::api::FlashStatus;
+use weir_api::FlashStatus;
 use weir_sim::PowerCutOutcome;
 use weir_workload::{JobResult, Latency, SeriesPoint, Summary};
 

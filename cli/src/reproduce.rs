@@ -14,13 +14,13 @@ use serde::Serialize;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use weir_node::config::DeviceConfig;
-use weir_node::replay::{Answered, Planned};
+use weir_config::DeviceConfig;
 use weir_sim::reproduce::{
     AccessPattern, ClockKind, Design, Figure, LiveMeasurements, Load, Nodes, Overhead, Row, RowVerdict, Seen,
     SharedDrive, Span, Subject, Usage, number, plan_campaign,
 };
 use weir_units::Nanos;
+use weir_workload::{Answered, Planned};
 use weir_workload::{Job, JobResult};
 
 /// Where reports are written: a folder of their own.

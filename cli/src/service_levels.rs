@@ -1,7 +1,7 @@
 //! Floors, ceilings and service levels on the command line: as changes to send, and as a table shows them.
 
 use crate::args::{Change, Share};
-use weir_node::api::{AttainmentStatus, CeilingPatch, FloorPatch, SlaPatch, SlaState, TenantPatch, TenantStatus};
+use weir_api::{AttainmentStatus, CeilingPatch, FloorPatch, SlaPatch, SlaState, TenantPatch, TenantStatus};
 use weir_units::{Bytes, Nanos, PerSecond};
 
 /// What `weir tenant set` sends, and `weir tenant add` beside name and hosts.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_node::config::Config;
+use weir_config::Config;
 use weir_node::{Crew, Node, NodeControl};
 
 use weir_sys::keeper_channel::Keep;

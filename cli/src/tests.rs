@@ -6,11 +6,11 @@ use crate::node_commands::describe;
 use crate::output::Table;
 use clap::{CommandFactory, Parser};
 use std::path::Path;
-use weir_node::api::{
+use weir_api::{
     AttainmentStatus, Counters, DeviceStatus, ExportStatus, FloorStatus, PeriodStatus, ShardStatus, SlaState,
     SlaStatus, State, Status, TenantStatus, Timing, TimingState,
 };
-use weir_node::config::{Arbitration, ClassFrom, Config, Cost};
+use weir_config::{Arbitration, ClassFrom, Config, Cost};
 use weir_units::{Bytes, Floor, Nanos, Rates, Sla};
 
 fn parsed(line: &str) -> Result<CliCommand, clap::error::ErrorKind> {

@@ -3,7 +3,7 @@
 use crate::output::Table;
 use crate::report::flash_text;
 use std::time::{SystemTime, UNIX_EPOCH};
-use weir_node::api::{Bucket, DeviceStats, DeviceStatus, Quantiles, Timing, TimingState};
+use weir_api::{Bucket, DeviceStats, DeviceStatus, Quantiles, Timing, TimingState};
 
 /// The longest bar of the histogram.
 const BAR: u64 = 40;
@@ -124,7 +124,7 @@ fn percent(value: f64) -> String {
 mod tests {
     use super::*;
     use std::time::Duration;
-    use weir_node::api::CompletionError;
+    use weir_api::CompletionError;
 
     fn stats() -> DeviceStats {
         let raw_ns = Quantiles { mean: 900.4, p50: 310, p99: 12_300, p999: 2_000_000, max: 3_200_000_000 };
@@ -185,7 +185,7 @@ net      400ns  300ns   4.1us  10.0us  12.0us      0.8%         0%
         );
         assert_eq!(describe_at(&stats(), now), wanted);
         let mut flash = stats();
-        flash.flash = Some(weir_node::api::FlashStatus { write_amplification: 1.25, erases: 3, ..Default::default() });
+        flash.flash = Some(weir_api::FlashStatus { write_amplification: 1.25, erases: 3, ..Default::default() });
         let text = describe_at(&flash, now);
         assert!(text.contains("\n\nflash: write amplification 1.25, over-provisioning 0.0 %, 3 erases"), "{text}");
         let mut none = stats();

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use weir_node::api::{UpgradeStart, UpgradeState, UpgradeStatus};
+use weir_api::{UpgradeStart, UpgradeState, UpgradeStatus};
 use weir_units::{Nanos, parse};
 
 /// How often the node is asked while it is changing hands, and while it is on probation.

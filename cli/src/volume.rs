@@ -5,7 +5,7 @@ use crate::client::ApiClient;
 use crate::failure::CommandFailure;
 use crate::node_commands::{absolute, in_url};
 use crate::output::{self, Table};
-use weir_node::api::{PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use weir_api::{PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
 use weir_units::Bytes;
 
 pub fn pool(client: &ApiClient, args: &args::PoolArgs, json: bool) -> Result<(), CommandFailure> {

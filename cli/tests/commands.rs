@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use weir_node::api::{
+use weir_api::{
     Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, PoolDriveAdd,
     PoolStatus, PowerCutStatus, Refusal, Running, SlaPatch, State, Status, TenantAdd, TenantPatch, TenantStatus,
     UpgradeStart, UpgradeState, UpgradeStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
 };
-use weir_node::config::{Address, Arbitration, ClassFrom, Cost};
+use weir_config::{Address, Arbitration, ClassFrom, Cost};
 
 /// Notes what it was asked to change.
 #[derive(Default)]

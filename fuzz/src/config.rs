@@ -2,7 +2,7 @@
 //! again. Any query of a bench target is refused or gives a device within its limits.
 
 use std::path::Path;
-use weir_node::config::{Config, ConfigError, DeviceConfig};
+use weir_config::{Config, ConfigError, DeviceConfig};
 
 /// Words that get past the first checks.
 pub const DICTIONARY: &[&[u8]] = &[

@@ -1,7 +1,7 @@
 //! Files of other emulators: any text becomes a configuration that is TOML, or is refused with one line that names the file.
 
 use std::path::Path;
-use weir_node::config::Document;
+use weir_config::Document;
 use weir_sim::import::{Emulator, import_texts};
 
 /// Words of the three formats.

@@ -2,7 +2,7 @@
 //! and checksum right, so that what is behind these is reached.
 
 use weir_controller::{Begun, NamespaceConfig, Subsystem, SubsystemConfig, Tag, TenantConfig};
-use weir_session::keeper::saved::{Saved, VERSION};
+use weir_keeper::saved::{Saved, VERSION};
 use weir_session::nvme_tcp::{Budget, Connection};
 use weir_spec::nvme::tcp::{Digest, TableDigest};
 use weir_units::{Class, Nanos};
@@ -57,10 +57,7 @@ pub fn keeper(data: &[u8]) {
 
 /// The golden ones.
 pub fn keeper_seeds() -> Vec<Vec<u8>> {
-    let golden = [
-        include_str!("../../core/session/src/keeper/saved_1.txt"),
-        include_str!("../../core/session/src/keeper/saved_2.txt"),
-    ];
+    let golden = [include_str!("../../core/keeper/src/saved_1.txt"), include_str!("../../core/keeper/src/saved_2.txt")];
     golden.into_iter().map(dumped).collect()
 }
 

@@ -2,9 +2,9 @@
 //! docs/guides/shares.md has the middle of it.
 
 use std::error::Error;
+use weir_config::Target;
 use weir_driver::{Io, IoKind, QueuePair};
 use weir_node::host::{Controller, Options, QueueClass};
-use weir_node::target::Target;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let target: Target = "nvme-tcp://127.0.0.1:4420/nqn.2026-11.io.weir:n1:ssd0?ns=1".parse()?;

@@ -9,8 +9,6 @@
 //! ```
 //! `docs/reference/formats.md` has it.
 
-use crate::api::Ana;
-use serde_json::Value;
 use weir_controller::{AnaScope, AnaState, Subsystem};
 use weir_sys::keeper_channel::{Keep, LIVE};
 
@@ -21,8 +19,21 @@ fn name(nqn: &str) -> String {
     format!("{LIVE}access:{nqn}")
 }
 
-fn word(state: AnaState) -> String {
-    serde_json::to_value(Ana::from(state)).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+/// The states and their words.
+const WORDS: [(AnaState, &str); 5] = [
+    (AnaState::Optimized, "optimized"),
+    (AnaState::NonOptimized, "non-optimized"),
+    (AnaState::Inaccessible, "inaccessible"),
+    (AnaState::PersistentLoss, "persistent-loss"),
+    (AnaState::Change, "change"),
+];
+
+fn word(state: AnaState) -> &'static str {
+    WORDS.iter().find(|(of, _)| *of == state).map(|(_, word)| *word).unwrap_or_default()
+}
+
+fn state_of(word: &str) -> Option<AnaState> {
+    WORDS.iter().find(|(_, of)| *of == word).map(|(state, _)| *state)
 }
 
 /// What has been said of a drive.
@@ -47,7 +58,7 @@ fn say(text: &str, drive: &mut Subsystem) -> Option<()> {
     for line in lines {
         let mut words = line.splitn(3, ' ');
         let (scope, state, of) = (words.next()?, words.next()?, words.next());
-        let state: Ana = serde_json::from_value(Value::String(state.to_owned())).ok()?;
+        let state = state_of(state)?;
         let scope = match (scope, of) {
             ("all", None) => AnaScope::All,
             ("host", Some(nqn)) => AnaScope::Host(nqn),
@@ -56,7 +67,7 @@ fn say(text: &str, drive: &mut Subsystem) -> Option<()> {
         };
         said.push((scope, state));
     }
-    said.into_iter().for_each(|(scope, state)| drive.set_ana(scope, state.into()));
+    said.into_iter().for_each(|(scope, state)| drive.set_ana(scope, state));
     Some(())
 }
 

@@ -1,9 +1,9 @@
 //! Images of new drives and the files beside them, which a start creates. If it fails, they are removed again.
 
-use crate::config::{Config, MediaConfig};
 use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use weir_config::{Config, MediaConfig};
 use weir_sys::lock;
 use weir_sys::media::{FlashState, MetadataFile, NonvolatileFile};
 

@@ -1,11 +1,11 @@
 //! The threads of a node before there is one, and how long each step of its start takes.
 
-use crate::config::Config;
-use crate::node::StartError;
 use crate::shard::{Call, Shard, ShardHandle};
+use crate::start_error::StartError;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use weir_config::Config;
 use weir_sys::arena::Arena;
 use weir_sys::reactor::{Reactor, ReactorError, Waker, mailbox};
 use weir_sys::robust_futex::Roster;

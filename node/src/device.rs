@@ -22,10 +22,8 @@ pub use moments::CaughtUp;
 pub use power::{PowerCut, PowerReply};
 pub use volumes::FRONT;
 
-use crate::config::{DeviceConfig, FlashConfig, MediaConfig};
 use crate::deadlines::{Deadlines, LARGE};
 use crate::direct::{Direct, Step};
-use crate::flash::FlashService;
 use crate::lateness::LATE;
 use crate::pool::front::Front;
 use crate::remote::Remote;
@@ -37,10 +35,12 @@ use shape::{Told, uuid_of};
 use std::collections::VecDeque;
 use std::path::Path;
 use store::serve;
+use weir_config::{DeviceConfig, FlashConfig, MediaConfig};
 use weir_controller::{
     Effect, Effects, Event, Host, Io, Management, NamespaceConfig, Op, Owner, SlotId, Subsystem,
     SubsystemConfig as MachineConfig,
 };
+use weir_drive::FlashService;
 use weir_spec::nvme::Status;
 use weir_sys::keeper_channel::Keep;
 use weir_sys::media::{FlashState, NonvolatileFile, Null, Store};
@@ -167,7 +167,7 @@ impl Device {
         let mut state = None;
         if let (Some(flash), Some(path)) = (&config.flash, beside) {
             let at = (path, kept::map(config));
-            let (inside, found) = FlashService::beside((at.0, &at.1), flash, now, keep).inspect_err(|_| unmake())?;
+            let (inside, found) = crate::flash::beside((at.0, &at.1), flash, now, keep).inspect_err(|_| unmake())?;
             state = found;
             machine.set_service(Box::new(inside));
         } else if let Some(flash) = &config.flash {

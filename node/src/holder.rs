@@ -7,7 +7,7 @@
 //! A process that was killed can leave its sockets behind for some milliseconds, while the kernel takes its io_uring apart:
 //! what no living process is seen to have is asked for again for a while ([`weir_sys::lock`]).
 
-use crate::keeper::{API_SOCKETS, FRONTS, PLAIN_FRONTS, RELAYS, SOCKETS};
+use crate::held_names::{API_SOCKETS, FRONTS, PLAIN_FRONTS, RELAYS, SOCKETS};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::fmt;
 use std::io;

@@ -23,12 +23,13 @@
 
 mod local;
 
-use crate::config::DeviceConfig;
 use crate::local::{Local, LocalTenant};
-use crate::target::{HOST_NQN, Target};
+use crate::target::HOST_NQN;
 use local::LocalQueue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use weir_config::DeviceConfig;
+use weir_config::Target;
 use weir_driver::host_arbiter::{ArbitratedClient, ArbitratedTenant, HostArbiter, HostArbiterConfig};
 use weir_driver::{Done, Io, QueuePair, TransportError, nvme_tcp, vhost_user};
 use weir_spec::nvme::register::ams;

@@ -1,10 +1,10 @@
 //! Queue pairs of an application on drives here and over NVMe/TCP: classes asked for, changed in the middle, and shared in front.
 
 use super::*;
-use crate::config::Config;
 use crate::node::Node;
 use std::time::{Duration, Instant};
 use weir_arbiter::{ArbiterSettings, Mechanism};
+use weir_config::Config;
 use weir_driver::IoKind;
 
 /// Keeps a queue pair full of 4 KiB requests that write and read back what only this run writes.

@@ -1,10 +1,10 @@
-//! The process: drives and doors on shards, put together from a configuration and reached by the control API.
+//! The process: drives and doors on shards, put together from a configuration (`weir_config`) and reached by the control API.
 //!
 //! ```text
 //!   Config ──► Node::start ──► Shard (a thread a core) ──┬─ Reactor         sockets, files, sleeping
 //!                │                 ▲ mailbox             ├─ Drives/Device   machine, media, the executor between
 //!                └─ NodeControl ───┘                     └─ Doors           NVMe/TCP, vhost-user
-//!                     ▲ api (HTTP)
+//!                     ▲ weir_api (HTTP)
 //! ```
 //!
 //! [`keeper`] is the process beside it that holds what must outlive it.
@@ -13,9 +13,7 @@
 //! has the turn of a shard.
 
 mod access;
-pub mod admission;
-pub mod api;
-pub mod config;
+mod change;
 mod control;
 mod created;
 mod crew;
@@ -24,27 +22,41 @@ pub mod device;
 mod direct;
 pub mod door;
 mod fence;
-pub mod flash;
+mod flash;
+pub mod held_names;
 pub mod holder;
 pub mod host;
 pub mod keeper;
-mod lateness;
+pub mod lateness;
 pub mod local;
 mod node;
 mod notice;
 pub mod owner;
 pub mod pool;
+mod promises;
+mod refusal;
 mod remote;
 pub mod replay;
 mod shard;
+mod snapshot;
+mod start_error;
 mod taken;
 pub mod target;
 mod throttle;
 mod transfer;
 mod undo;
+pub mod upgrade;
 
+pub use change::{AnaChange, DeviceChange, NewExport, NewTenant, NewVolume, PromisesFrom, TenantChange, VolumeChange};
 pub use control::{CONFIG, NodeControl, layouts};
 pub use crew::{Crew, Steps};
-pub use node::{Node, StartError, machine_config};
+pub use node::Node;
 pub use notice::notice;
+pub use promises::Promises;
+pub use refusal::Refusal;
 pub use shard::{Call, Shard, ShardHandle};
+pub use snapshot::{
+    DeviceSnapshot, DeviceTiming, DoorSnapshot, ExportSnapshot, NodeSnapshot, PoolMember, PoolSnapshot, ShardSnapshot,
+    TenantSnapshot, VolumeSnapshot,
+};
+pub use start_error::StartError;

@@ -11,15 +11,15 @@
 //! ```
 //! Each client has a controller of its own, under its tenant; all share the one namespace.
 
-use crate::config::DeviceConfig;
 use crate::device::{Device, OpenError};
-use crate::flash::FlashFigures;
-use crate::node::machine_config;
 use std::ops::Range;
+use weir_config::DeviceConfig;
 use weir_controller::{
     Attach, ClassFrom, ControllerHandle, ControllerInfo, DataPiece, DataPointer, Direction, DriveStats, Event, Host,
     Owner, Tag, TenantConfig, TransportModel, Walk,
 };
+use weir_drive::FlashFigures;
+use weir_drive::machine_config;
 use weir_driver::nvme::{BringUp, ControllerPlan, IoQueue, Port, QueuePairRings, QueuePlan, Remake};
 use weir_driver::{Done, Io, QueuePair, TransportError};
 use weir_spec::nvme::register::{Doorbell, ams};

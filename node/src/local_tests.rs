@@ -134,8 +134,7 @@ fn a_flash_drive_says_what_its_flash_did() {
     assert_eq!((figures.capacity, figures.stats.host_writes, figures.stats.page_programs), (64 << 20, 4, 4));
     let busy: f64 = figures.dies.iter().sum();
     assert!((busy - 0.8).abs() < 0.01, "four programs of 200 us in a millisecond: {busy}");
-    let status = crate::api::FlashStatus::from(figures);
-    assert_eq!((status.page_programs, status.utilisation.channels.len()), (4, 8));
+    assert_eq!(figures.channels.len(), 8);
 }
 
 #[test]

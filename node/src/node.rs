@@ -4,82 +4,29 @@
 //! one shard a core; doors opened; the threads let go; pools brought up, and their volumes exported.
 
 use crate::access;
-use crate::admission::{self, Breach};
-use crate::config::{
-    Admission, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, ExportConfig, MediaConfig, TenantConfig,
-};
 use crate::control;
 use crate::created::Created;
 use crate::crew::{Crew, Member, Steps, Waiting, let_go};
 use crate::device::{Device, Drives, OpenError};
-use crate::door::{Directory, Doors, Place, nvme_tcp, vfio_user, vhost_user};
+use crate::door::{Directory, Doors, Place, nvme_tcp, place, vfio_user, vhost_user};
 use crate::holder;
 use crate::owner::Ownership;
 use crate::pool::volumes::Volumes;
 use crate::shard::{Leave, Shard, ShardHandle};
+use crate::start_error::StartError;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use weir_config::admission;
+use weir_config::{Admission, ClassFrom, Config, DoorConfig, ExportConfig, MediaConfig};
 use weir_controller::{self as controller, DiscoveryRecord, Subsystem};
+use weir_drive::{class_of, subsystem_config};
 use weir_spec::nvme::fabrics::DISCOVERY_NQN;
 use weir_sys::keeper_channel::{Keep, ToKeeper};
-use weir_sys::reactor::{Idle, ReactorError};
+use weir_sys::reactor::Idle;
 use weir_sys::sched;
-
-/// Why a node does not start.
-#[derive(Debug)]
-pub enum StartError {
-    /// Promises to tenants that cannot be kept.
-    Refused(Vec<Breach>),
-    /// An address of NVMe/TCP cannot be had.
-    Listen(holder::BindError),
-    /// A drive cannot be opened.
-    Device(String, OpenError),
-    /// An export cannot be opened.
-    Export(String, String),
-    /// A pool does not come up, or a volume is not to be had: the section, and why.
-    Pool(String, String),
-    /// No event loop.
-    Reactor(ReactorError),
-    /// What another worker has left cannot be taken over, or it takes over at this moment.
-    Owner(std::io::Error),
-    /// A thread cannot be started or pinned.
-    Thread(usize, std::io::Error),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Refused(breaches) => {
-                breaches.iter().try_for_each(|breach| writeln!(f, "{breach}"))?;
-                f.write_str(
-                    "not started: promise less, change weights or quanta (weir plan), or start with --force or \
-                     node.admission = \"warn\"",
-                )
-            }
-            StartError::Listen(why) => write!(f, "door.nvme-tcp.listen: {why}"),
-            StartError::Device(name, why) => write!(f, "device.{name}: {why}"),
-            StartError::Export(door, why) => write!(f, "export {door}: {why}"),
-            StartError::Pool(section, why) => write!(f, "{section}: {why}"),
-            StartError::Reactor(why) => write!(f, "{why}"),
-            StartError::Owner(why) => write!(f, "keeper: {why}"),
-            StartError::Thread(core, why) => {
-                write!(f, "node.cores: no thread on CPU {core}: {why}; name CPUs that this process may use")
-            }
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
-impl From<ReactorError> for StartError {
-    fn from(e: ReactorError) -> Self {
-        StartError::Reactor(e)
-    }
-}
 
 /// A running node.
 pub struct Node {
@@ -353,11 +300,6 @@ fn claim_addresses(config: &Config, keep: &Keep) -> Result<Vec<TcpListener>, Sta
     config.nvme_tcp.listen.iter().enumerate().map(|at| listen(at).map_err(StartError::Listen)).collect()
 }
 
-/// Device `i` is on shard `i mod shards`; the discovery subsystem comes last on shard 0.
-pub(crate) fn place(device: usize, shards: usize) -> Place {
-    Place { shard: (device % shards) as u32, drive: (device / shards) as u32 }
-}
-
 fn directory(config: &Config, shards: usize) -> Directory {
     let exported = |i: usize| config.exports.iter().any(|e| e.device == i && e.door == DoorConfig::NvmeTcp);
     let mut list: Vec<(String, Place)> = (config.devices.iter().enumerate())
@@ -404,80 +346,6 @@ fn discovery_config(config: &Config) -> controller::SubsystemConfig {
     controller::SubsystemConfig {
         max_controllers: discovery.max_controllers.max(config.nvme_tcp.connections),
         ..discovery
-    }
-}
-
-/// What the drive's machine is made with.
-pub(crate) fn subsystem_config(config: &Config, device: &DeviceConfig) -> controller::SubsystemConfig {
-    let index = config.devices.iter().position(|d| d.name == device.name);
-    let export = index.and_then(|i| tcp_export(config, i));
-    let class_from = export.map_or(device.class_from, |e| e.class_from);
-    // Hosts of NVMe, by whatever door; a vhost-user device's queues are its own.
-    let hosts = |e: &&ExportConfig| Some(e.device) == index && !matches!(e.door, DoorConfig::VhostUser { .. });
-    let queues = config.exports.iter().filter(hosts).map(|e| e.queues.min(device.queues)).max();
-    controller::SubsystemConfig {
-        tenants: config.tenants.iter().map(|t| machine_tenant(t, class_from)).collect(),
-        in_capsule: config.nvme_tcp.in_capsule.get() as u32,
-        ana_ports: config.nvme_tcp.ana_ports(),
-        max_io_queues: queues.unwrap_or(device.queues),
-        ..machine_config(device)
-    }
-}
-
-/// A tenant as the machine of a drive with that `class_from` knows it.
-pub(crate) fn machine_tenant(t: &TenantConfig, class_from: ClassFrom) -> controller::TenantConfig {
-    let any = t.any_host.then(|| "*".to_string());
-    controller::TenantConfig {
-        name: t.name.clone(),
-        class: t.class,
-        urgent: t.urgent,
-        class_from: class_of(class_from),
-        weight: t.weight,
-        placement: t.placement,
-        floor: t.floor,
-        ceiling: t.ceiling,
-        sla: t.sla,
-        hosts: t.hosts.iter().cloned().chain(any).collect(),
-    }
-}
-
-/// Who may wish for a class at a drive, as its doors have it.
-pub(crate) fn class_from(config: &Config, device: usize) -> ClassFrom {
-    tcp_export(config, device).map_or(config.devices[device].class_from, |e| e.class_from)
-}
-
-fn tcp_export(config: &Config, device: usize) -> Option<&ExportConfig> {
-    config.exports.iter().find(|e| e.device == device && e.door == DoorConfig::NvmeTcp)
-}
-
-/// What a drive's machine is made with, but for tenants and namespaces.
-pub fn machine_config(device: &DeviceConfig) -> controller::SubsystemConfig {
-    controller::SubsystemConfig {
-        serial: device.serial.clone(),
-        arbitration: device.arbitration.into(),
-        cost: match device.cost {
-            Cost::Bytes => controller::Cost::Bytes,
-            Cost::Commands => controller::Cost::Commands,
-            Cost::DeviceTime => controller::Cost::DeviceTime,
-        },
-        slots: device.slots.into(),
-        slot_bytes: device.slot_bytes.get(),
-        latency: device.latency,
-        max_queue_entries: device.queue_depth.into(),
-        max_io_queues: device.queues,
-        max_controllers: device.max_controllers,
-        cmb: device.cmb.map_or(0, weir_units::Bytes::get),
-        reads_zeroes: device.media != MediaConfig::Null || device.read_zeroes,
-        ..controller::SubsystemConfig::new(&device.nqn)
-    }
-}
-
-fn class_of(from: ClassFrom) -> controller::ClassFrom {
-    match from {
-        ClassFrom::Tenant => controller::ClassFrom::Tenant,
-        ClassFrom::Qprio => controller::ClassFrom::Qprio,
-        ClassFrom::Cattr => controller::ClassFrom::Cattr,
-        ClassFrom::Peer => controller::ClassFrom::Peer,
     }
 }
 

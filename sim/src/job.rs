@@ -1,13 +1,13 @@
 //! `[[job]]`.
 
 use crate::scenario::capacity;
-use crate::trace::{self, Fit, Format, ReplayTiming, Trace};
+use crate::trace::{self, Fit, ReplayTiming, Trace, TraceFormat};
 use std::path::Path;
 use std::str::FromStr;
+use weir_config::DeviceConfig;
+use weir_config::demand::{key_value, mix, rate};
+use weir_config::read::{Read, Section, Value, element_name, integer, name, number, size, text, time, word};
 use weir_flash::FdpConfig;
-use weir_node::config::DeviceConfig;
-use weir_node::config::demand::{key_value, mix, rate};
-use weir_node::config::read::{Read, Section, Value, element_name, integer, name, number, size, text, time, word};
 use weir_units::{Bytes, Class, Nanos};
 use weir_workload::{Arrival, Job, JobRegion, Pattern, Skew, Theta, Zones};
 
@@ -180,7 +180,7 @@ fn trace_keys(
     }
     let trace = Trace {
         file: base.join(file),
-        format: section.get("format", parsed_as::<Format>),
+        format: section.get("format", parsed_as::<TraceFormat>),
         stream: section.get("stream", text),
         known: Vec::new(),
     };

@@ -3,10 +3,10 @@
 use crate::scenario::{Scenario, capacity};
 use crate::world::{Setup, SimulatedDrive};
 use std::fmt;
+use weir_config::DeviceConfig;
 use weir_controller::{DriveStats, TimingModel, Work};
+use weir_drive::{FlashFigures, FlashService};
 use weir_flash::PowerLoss;
-use weir_node::config::DeviceConfig;
-use weir_node::flash::{FlashFigures, FlashService};
 use weir_units::Nanos;
 use weir_workload::{JobResult, Summary};
 

@@ -6,10 +6,10 @@
 use crate::client::SimulatedClient;
 use crate::job::{self, JobRead};
 use crate::trace::{Reader, Trace};
+use weir_config::read::{Section, integer, one_or_list, time, word};
+use weir_config::{self as config, ConfigError, DeviceConfig, Document};
 use weir_controller::{ClassFrom, SubsystemConfig as MachineConfig, TenantConfig};
 use weir_flash::Precondition;
-use weir_node::config::read::{Section, integer, one_or_list, time, word};
-use weir_node::config::{self, ConfigError, DeviceConfig, Document};
 use weir_units::{Bytes, Nanos};
 
 /// A simulation with nothing left to ask.
@@ -65,7 +65,7 @@ impl Scenario {
 
     /// The drive's machine, tenants included.
     pub fn machine(&self) -> MachineConfig {
-        MachineConfig { tenants: self.tenants.clone(), ..weir_node::machine_config(&self.device) }
+        MachineConfig { tenants: self.tenants.clone(), ..weir_drive::machine_config(&self.device) }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Floors, ceilings and what a writer's collection costs a reader: exact numbers, end to end through the file of `weir sim`.
 
 use std::path::Path;
+use weir_config::Document;
 use weir_flash::{Flash, FlashOp};
-use weir_node::config::Document;
 use weir_sim::{Scenario, SimulationResult};
 use weir_units::Nanos;
 
@@ -136,7 +136,7 @@ fn reads_do_not_starve_behind_buffered_programs() {
 fn device_time_is_shared_by_weight_while_the_drive_collects() {
     for (profile, time) in [("p3700", "30s"), ("960pro", "8s")] {
         let text = "capacity=8GiB&pages=16";
-        let device = weir_node::config::DeviceConfig::from_query(profile, text).unwrap_or_else(|e| panic!("{e}"));
+        let device = weir_config::DeviceConfig::from_query(profile, text).unwrap_or_else(|e| panic!("{e}"));
         let drive = Flash::new(&device.flash.expect("flash").config, Nanos(0)).unwrap_or_else(|e| panic!("{e}"));
         for (classes, wanted) in [(["medium", "high"], 0.5), (["high", "high"], 1.0)] {
             let outcome = shared(profile, time, "", classes);

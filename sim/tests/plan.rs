@@ -1,8 +1,8 @@
 //! Plans: the examples that ship, the planner against random plans, a calibrated drive.
 
 use std::path::{Path, PathBuf};
-use weir_node::admission;
-use weir_node::config::{Calibration, Config, Document, Mechanism};
+use weir_config::admission;
+use weir_config::{Calibration, Config, Document, Mechanism};
 use weir_plan::calibrate::{LoadCurve, Test};
 use weir_sim::Scenario;
 use weir_sim::accuracy::{Cell, CellPair, Predictor, cells};

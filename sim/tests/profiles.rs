@@ -1,9 +1,9 @@
 //! The drives' profiles where they have no data sheet, and the sizes that they are given. Their figures are held to the data
 //! sheets by `weir reproduce datasheets` and its test.
 
+use weir_config::profile::resized;
+use weir_config::{DeviceConfig, Profile};
 use weir_flash::{Flash, FlashDriveConfig, FlashOp, PageAddress, Precondition};
-use weir_node::config::profile::resized;
-use weir_node::config::{DeviceConfig, Profile};
 use weir_sim::reproduce::flash_loop;
 use weir_units::Nanos;
 use weir_workload::Xoshiro256;

@@ -1,10 +1,10 @@
 //! A drive whose inside goes on by itself until something is known, and the same drive that is ticked at each of its events.
 
 use std::any::Any;
+use weir_config::DeviceConfig;
 use weir_controller::{Operation, SubsystemConfig, TenantConfig, TimingModel};
+use weir_drive::FlashService;
 use weir_flash::{Precondition, When};
-use weir_node::config::DeviceConfig;
-use weir_node::flash::FlashService;
 use weir_sim::{Setup, SimulatedClient, SimulatedDrive};
 use weir_units::{Class, Nanos};
 use weir_workload::Job;
@@ -74,7 +74,7 @@ fn run(profile: &str, ahead: Ahead) -> (String, u64) {
     let device = DeviceConfig::from_query(profile, "capacity=1GiB").unwrap_or_else(|e| panic!("{e}"));
     let flash = device.flash.clone().unwrap_or_else(|| panic!("{profile} is no flash"));
     let service = FlashService::new(&flash.config, Precondition::Steady, Nanos(0)).unwrap();
-    let mut config: SubsystemConfig = weir_node::machine_config(&device);
+    let mut config: SubsystemConfig = weir_drive::machine_config(&device);
     let jobs =
         ["name=a,rw=randread,qd=16", "name=b,rw=randrw:30,rate=20000,bs=4KiB:50/16KiB:50", "name=c,rw=randwrite,qd=2"];
     let jobs: Vec<Job> = jobs.iter().map(|text| Job::parse(text, &Job::default()).unwrap()).collect();

@@ -1,8 +1,8 @@
 //! The file of `weir sim`, from its text to its results.
 
 use std::path::{Path, PathBuf};
-use weir_node::config::Document;
-use weir_node::flash::FlashFigures;
+use weir_config::Document;
+use weir_drive::FlashFigures;
 use weir_sim::{Scenario, SimulationResult};
 use weir_units::{Class, Nanos};
 

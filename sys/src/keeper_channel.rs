@@ -8,7 +8,7 @@
 //!     │ ◄─ Dropped(name) ──────────────────────│      as it changes
 //!     │ ◄─ Told ───────────────────────────────│      that is all for now
 //!     │ ── Warm ──────────────────────────────►│      the regions among it are mapped
-//!     │ ◄─ Connection(socket) + a stream, … ───│      front ends that are there, and their messages, see weir_session::keeper
+//!     │ ◄─ Connection(socket) + a stream, … ───│      front ends that are there, and their messages, see weir_keeper
 //!     │ ◄─ Go(generation) ─────────────────────│
 //!     │ ── Goes ──────────────────────────────►│      it is alive
 //!     │ ── Hold(name) + descriptors, … ───────►│      listeners, memory files, the configuration as it is now

@@ -10,12 +10,12 @@ use crate::abi::{DATA_DIGEST, HEADER_DIGEST, PACKED_RING};
 use crate::error::{Code, Error};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
+use weir_config::DeviceConfig;
+use weir_config::Target as Url;
 use weir_driver::TransportError;
 use weir_driver::vhost_user::QueueLayout;
-use weir_node::config::DeviceConfig;
 use weir_node::host::{Controller, HostQueue, LocalDrive, Namespace, Options, QueueClass};
 use weir_node::local::LocalTenant;
-use weir_node::target::Target as Url;
 use weir_units::{Class, Nanos};
 
 /// Who a program is that does not say it.
@@ -118,7 +118,7 @@ impl Target {
     /// It names nothing, nobody answers, or the other side refuses; the text says which.
     pub fn open(url: &str, settings: &Settings) -> Result<Self, Error> {
         settings.check()?;
-        let url: Url = url.parse().map_err(|e: weir_node::target::TargetError| Error::usage(e.to_string()))?;
+        let url: Url = url.parse().map_err(|e: weir_config::TargetError| Error::usage(e.to_string()))?;
         let mut thread = None;
         let (options, controller) = match &url {
             Url::Local { kind, query } => {

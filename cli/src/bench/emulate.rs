@@ -3,10 +3,10 @@
 use super::{BenchRun, lanes, summarize};
 use std::collections::VecDeque;
 use weir_arbiter::{Burst, Mechanism};
+use weir_config::DeviceConfig;
+use weir_config::Target;
 use weir_driver::{Done, Io, IoKind, QueuePair, TransportError};
-use weir_node::config::DeviceConfig;
 use weir_node::local::{Local, LocalQueuePair, LocalTenant};
-use weir_node::target::Target;
 use weir_sim::reproduce::{BURST, Design, Load, QueueTimers, SLOT_BYTES, SharedDrive, Span};
 use weir_sys::reactor::now;
 use weir_sys::sched::time_on_core;

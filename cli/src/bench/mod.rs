@@ -104,7 +104,7 @@ fn summarize(run: &BenchRun, outcome: &lanes::BenchResult) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_node::target::Target;
+    use weir_config::Target;
 
     fn run_of(job: Job) -> BenchRun {
         BenchRun {

@@ -3,8 +3,8 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use weir_config::DeviceConfig;
 use weir_driver::{Done, Io, IoKind, QueuePair};
-use weir_node::config::DeviceConfig;
 use weir_node::local::{Local, LocalTenant};
 use weir_sim::reproduce::{AccessPath, AccessPattern, Overhead, Storage, Usage};
 use weir_sys::media::{KernelFile, NonvolatileFile};

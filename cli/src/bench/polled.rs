@@ -1,14 +1,15 @@
 //! What clients that poll see of a local drive, with and without the time in which their thread had no core: for
 //! reproductions, which have to say something about the drive and not about what else the machine does.
 
+use weir_config::DeviceConfig;
 use weir_driver::{Done, Io, IoKind, QueuePair};
-use weir_node::config::DeviceConfig;
 use weir_node::local::{Local, LocalTenant};
-use weir_node::replay::{Answered, Clock, Planned, replay};
+use weir_node::replay::{Clock, replay};
 use weir_sim::reproduce::Seen;
 use weir_sys::reactor::now;
 use weir_sys::sched::{Waits, spin};
 use weir_units::{Class, Nanos};
+use weir_workload::{Answered, Planned};
 use weir_workload::{Histogram, Latency, Xoshiro256};
 
 /// Bytes of a request.

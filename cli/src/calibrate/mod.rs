@@ -17,9 +17,9 @@ use crate::report::{count, time as shown};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
+use weir_config::Target;
+use weir_config::{Calibration, DeviceConfig, MediaConfig};
 use weir_driver::TransportError;
-use weir_node::config::{Calibration, DeviceConfig, MediaConfig};
-use weir_node::target::Target;
 use weir_plan::calibrate::{Ladder, LoadCurve, Test};
 use weir_plan::steady::{Runs, SteadyVerdict};
 use weir_units::{Bytes, Nanos, parse};
@@ -441,7 +441,7 @@ impl<'a> From<&'a Calibration> for CalibrationJson<'a> {
             tests: p.tests().iter().map(test).collect(),
         };
         CalibrationJson {
-            version: weir_node::config::calibration::VERSION,
+            version: weir_config::calibration::VERSION,
             weir: &from.weir,
             target: &from.target,
             date: &from.date,

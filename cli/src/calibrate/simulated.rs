@@ -2,7 +2,7 @@
 
 use super::{Tests, Trouble};
 use std::path::Path;
-use weir_node::config::{Document, Profile};
+use weir_config::{Document, Profile};
 use weir_sim::Scenario;
 use weir_units::Nanos;
 use weir_workload::{Job, Summary};

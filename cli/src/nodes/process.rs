@@ -349,7 +349,7 @@ pub fn find_qemu() -> Result<PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_node::config::Config;
+    use weir_config::Config;
 
     #[test]
     fn who_listens_is_found_without_connecting() {

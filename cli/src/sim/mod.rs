@@ -20,7 +20,7 @@ use progress::SimProgress;
 use serde::Serialize;
 use std::time::Instant;
 use sweep::Combination;
-use weir_node::api::FlashStatus;
+use weir_api::FlashStatus;
 use weir_sim::SimulationResult;
 
 /// One combination's result.

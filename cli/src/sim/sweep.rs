@@ -3,7 +3,7 @@
 use super::SimArgs;
 use crate::failure::CommandFailure;
 use std::path::{Path, PathBuf};
-use weir_node::config::Document;
+use weir_config::Document;
 use weir_sim::Scenario;
 use weir_sim::import::{Emulator, Imported, import};
 

@@ -8,7 +8,7 @@
 //! | [`vhost_user`] | vhost-user (QEMU 9), virtio-blk (Virtio 1.2) | one connection, which is one device |
 //! | [`vfio_user`] | vfio-user 0.1 (QEMU 10.1), PCI Express 4.0 | one connection, which is one PCIe function |
 //!
-//! [`keeper`] decides which worker serves, and what of a conversation the next one must hear. [`memory`] is the port through which a machine sees memory that belongs to somebody else.
+//! [`memory`] is the port through which a machine sees memory that belongs to somebody else.
 //!
 //! A machine knows its protocol and nothing of what the requests mean: `node`'s doors carry its bytes and hand its requests to
 //! a drive. May depend on `weir-spec`, `weir-journal` and `weir-units` only: no clock, no thread, no socket.
@@ -18,7 +18,6 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod keeper;
 pub mod memory;
 pub mod nvme_tcp;
 pub mod vfio_user;

@@ -1,12 +1,12 @@
 //! Changes of a running node are judged before they are made.
 
 use super::{NodeControl, gone};
-use crate::admission::{self, Breach};
-use crate::api::Refusal;
-use crate::config::{Admission, Arbitration, Config, ExportConfig, TenantConfig};
-use crate::node::place;
+use crate::door::place;
+use crate::refusal::Refusal;
 use crate::shard::Shard;
 use std::sync::PoisonError;
+use weir_config::admission::{self, Breach};
+use weir_config::{Admission, Arbitration, Config, ExportConfig, TenantConfig};
 
 /// What admission says of the tenants, by their places: kept from one change to the next, because it is asked for often.
 pub(super) type Said = Vec<(usize, String)>;

@@ -1,17 +1,15 @@
 //! Who is connected at the doors.
 
 use super::{NodeControl, gone};
-use crate::api::{DoorStatus, Refusal};
+use crate::refusal::Refusal;
 use crate::shard::Shard;
-use std::net::SocketAddr;
+use crate::snapshot::DoorSnapshot;
 use std::path::PathBuf;
 
 impl NodeControl {
     /// The NVMe/TCP door over all shards.
-    pub(super) fn tcp_status(&self) -> Result<DoorStatus, Refusal> {
-        let listen = self.listening.iter().map(SocketAddr::to_string).collect();
-        let mut door =
-            DoorStatus { kind: "nvme-tcp".into(), listen, connections: 0, unconnected: 0, pushed_out: 0, refused: 0 };
+    pub(super) fn tcp_snapshot(&self) -> Result<DoorSnapshot, Refusal> {
+        let mut door = DoorSnapshot { listening: self.listening.clone(), ..DoorSnapshot::default() };
         for shard in &self.shards {
             let look = |s: &mut Shard| {
                 let tcp = &s.doors.nvme_tcp;

@@ -1,14 +1,21 @@
 //! Exports that come and go while the node runs: drives on vfio-user sockets.
 
 use super::{NodeControl, gone};
-use crate::api::{ExportAdd, ExportStatus, Refusal};
-use crate::config::{ClassFrom, DoorConfig, ExportConfig};
-use crate::node::{place, vfio_user_export};
+use crate::change::NewExport;
+use crate::door::place;
+use crate::node::vfio_user_export;
+use crate::refusal::Refusal;
+use crate::snapshot::ExportSnapshot;
 use std::path::PathBuf;
 use std::sync::PoisonError;
+use weir_config::{ClassFrom, DoorConfig, ExportConfig};
 
 impl NodeControl {
-    pub(super) fn open_export(&self, export: &ExportAdd) -> Result<ExportStatus, Refusal> {
+    /// A drive on one more vfio-user socket, while I/O runs.
+    ///
+    /// # Errors
+    /// What of it is not there, not allowed or taken.
+    pub fn add_export(&self, export: &NewExport) -> Result<ExportSnapshot, Refusal> {
         let turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let (config, path) = (self.config(), PathBuf::from(&export.socket));
         let device = self.device_index(&export.device)?;
@@ -20,7 +27,7 @@ impl NodeControl {
             Some(name) => self.tenant_index(name)?,
             None => self.only_tenant()?,
         };
-        let class_from = export.class_from.unwrap_or(ClassFrom::Tenant);
+        let class_from = export.class_from;
         if class_from == ClassFrom::Cattr {
             return Err(Refusal::Invalid("class_from: tenant, qprio or peer is allowed at a vfio-user socket".into()));
         }
@@ -32,7 +39,7 @@ impl NodeControl {
         if taken || config.exports.iter().any(|e| e.door.socket().is_some_and(|(taken, _)| taken == path)) {
             return Err(Refusal::Conflict(format!("{} is an export already; choose another path", path.display())));
         }
-        let door = DoorConfig::VfioUser { path: path.clone(), tenant, doorbells: export.doorbells.unwrap_or_default() };
+        let door = DoorConfig::VfioUser { path: path.clone(), tenant, doorbells: export.doorbells };
         let added = ExportConfig { device, door, class_from, queues: config.devices[device].queues, read_only: false };
         let said = self.admit_export(&turn, &added, export.force)?;
         let place = place(device, self.shards.len());
@@ -46,7 +53,12 @@ impl NodeControl {
         self.export_at(&path)
     }
 
-    pub(super) fn close_export(&self, socket: &str) -> Result<ExportStatus, Refusal> {
+    /// Ends the export of a drive at a vfio-user socket, or one of a volume (a socket, or `nvme-tcp:VOLUME`), and its client's connection;
+    /// the answer is what it was.
+    ///
+    /// # Errors
+    /// There is none, or it stays as long as the node runs.
+    pub fn remove_export(&self, socket: &str) -> Result<ExportSnapshot, Refusal> {
         let turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let (config, path) = (self.config(), PathBuf::from(socket));
         if let Some(ended) = self.volumes.unexport(socket)? {
@@ -81,8 +93,8 @@ impl NodeControl {
     }
 
     /// The export at a socket.
-    fn export_at(&self, socket: &std::path::Path) -> Result<ExportStatus, Refusal> {
-        let statuses = self.export_statuses(&self.snapshots()?)?;
+    fn export_at(&self, socket: &std::path::Path) -> Result<ExportSnapshot, Refusal> {
+        let statuses = self.exports()?;
         let config = self.config();
         let at = config.exports.iter().position(|e| e.door.socket().is_some_and(|(path, _)| path == socket));
         let found = at.and_then(|at| statuses.into_iter().nth(at));

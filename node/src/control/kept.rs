@@ -1,14 +1,14 @@
 //! What the keeper hears of a worker that serves, and says to it.
 
 use super::NodeControl;
-use crate::config::Config;
-use crate::node::place;
+use crate::door::place;
 use crate::pool::volumes::Volumes;
 use crate::shard::ShardHandle;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use weir_config::Config;
 use weir_sys::keeper_channel::{Introduction, Keep, ToKeeper, ToWorker};
 use weir_sys::sched;
 

@@ -1,12 +1,13 @@
 //! Another program for the node: asked for here, decided and carried out by the keeper.
 
 use super::{NodeControl, gone};
-use crate::api::{Refusal, UpgradeStart, UpgradeState, UpgradeStatus};
+use crate::refusal::Refusal;
+use crate::upgrade::{UpgradeStart, UpgradeState, UpgradeStatus};
 use rustix::fs::Access;
 use std::path::Path;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use weir_session::keeper::Layouts;
+use weir_keeper::Layouts;
 use weir_session::vfio_user::checkpoint;
 use weir_sys::keeper_channel::{self, ToKeeper};
 use weir_sys::media::{FLASH_SCHEMA, RAM_SCHEMA, REGIONS_SCHEMA};
@@ -56,11 +57,16 @@ impl NodeControl {
         }
     }
 
-    pub(super) fn upgrade_now(&self) -> UpgradeStatus {
+    /// How far the last upgrade is.
+    pub fn upgrade_status(&self) -> UpgradeStatus {
         self.upgrade.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn begin_upgrade(&self, start: &UpgradeStart) -> Result<UpgradeStatus, Refusal> {
+    /// Begins to replace the program that serves; returns at once.
+    ///
+    /// # Errors
+    /// There is no keeper, an upgrade is under way, or the file is no program.
+    pub fn upgrade(&self, start: &UpgradeStart) -> Result<UpgradeStatus, Refusal> {
         if !self.keep.is_kept() {
             return Err(Refusal::Conflict(
                 "upgrade: the node has no keeper, and only one can replace its program while it serves; leave keeper = false out of \

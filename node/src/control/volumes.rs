@@ -2,19 +2,28 @@
 //! the next worker of a keeper brings up the volumes and exports that there are, and makes none anew that was deleted.
 
 use super::NodeControl;
-use crate::api::{PoolStatus, Refusal, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
-use crate::config::{Config, DoorConfig, VolumeConfig};
+use crate::change::{NewVolume, VolumeChange};
 use crate::pool::volumes::door;
+use crate::refusal::Refusal;
+use crate::snapshot::{PoolSnapshot, VolumeSnapshot};
 use std::path::Path;
 use std::sync::PoisonError;
-use weir_units::Bytes;
+use weir_config::{Config, DoorConfig, VolumeConfig};
 
 impl NodeControl {
-    pub(super) fn pool_statuses(&self) -> Result<Vec<PoolStatus>, Refusal> {
+    /// All pools, in the order of the configuration.
+    ///
+    /// # Errors
+    /// The node is stopping.
+    pub fn pools(&self) -> Result<Vec<PoolSnapshot>, Refusal> {
         self.volumes.pools(&self.config())
     }
 
-    pub(super) fn join_pool(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
+    /// A device joins a pool: empty, and not exported by itself.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be one of its drives.
+    pub fn join_pool(&self, pool: &str, device: &str) -> Result<PoolSnapshot, Refusal> {
         let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let at = self.device_index(device)?;
         let added = self.volumes.add_drive(&self.config(), pool, at);
@@ -23,7 +32,11 @@ impl NodeControl {
         self.pool_status(pool)
     }
 
-    pub(super) fn leave_pool(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
+    /// A drive leaves its pool, if no volume lies on it.
+    ///
+    /// # Errors
+    /// It is none of its drives, or volumes do.
+    pub fn leave_pool(&self, pool: &str, device: &str) -> Result<PoolSnapshot, Refusal> {
         let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let at = self.device_index(device)?;
         let removed = self.volumes.remove_drive(&self.config(), pool, at);
@@ -32,16 +45,24 @@ impl NodeControl {
         self.pool_status(pool)
     }
 
-    fn pool_status(&self, name: &str) -> Result<PoolStatus, Refusal> {
-        let found = self.pool_statuses()?.into_iter().find(|p| p.name == name);
+    fn pool_status(&self, name: &str) -> Result<PoolSnapshot, Refusal> {
+        let found = self.pools()?.into_iter().find(|p| p.name == name);
         found.ok_or_else(|| Refusal::NotFound(format!("there is no pool \"{name}\"")))
     }
 
-    pub(super) fn volume_statuses(&self) -> Result<Vec<VolumeStatus>, Refusal> {
+    /// All volumes, pool by pool, in the order in which they were made.
+    ///
+    /// # Errors
+    /// The node is stopping.
+    pub fn volumes(&self) -> Result<Vec<VolumeSnapshot>, Refusal> {
         self.volumes.list(&self.config())
     }
 
-    pub(super) fn create_volume(&self, add: &VolumeAdd) -> Result<VolumeStatus, Refusal> {
+    /// A new volume, which reads as zeroes.
+    ///
+    /// # Errors
+    /// What of it is not there or taken, or not so much room.
+    pub fn create_volume(&self, add: &NewVolume) -> Result<VolumeSnapshot, Refusal> {
         // A tenant does not go while it gets a volume.
         let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let config = self.config();
@@ -49,18 +70,22 @@ impl NodeControl {
             Some(name) => name.clone(),
             None => config.tenants[self.only_tenant()?].name.clone(),
         };
-        self.volumes.create(&config, &add.name, &tenant, add.size_bytes, add.pool.as_deref())
+        self.volumes.create(&config, &add.name, &tenant, add.size.get(), add.pool.as_deref())
     }
 
-    pub(super) fn change_volume(&self, name: &str, patch: &VolumePatch) -> Result<VolumeStatus, Refusal> {
+    /// Another size for a volume, while its hosts use it, or another name for one that is not exported.
+    ///
+    /// # Errors
+    /// There is none of that name, or it cannot have that size or name.
+    pub fn change_volume(&self, name: &str, patch: &VolumeChange) -> Result<VolumeSnapshot, Refusal> {
         let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let config = self.config();
-        match (patch.size_bytes, &patch.name) {
+        match (patch.size, &patch.name) {
             (Some(_), Some(_)) => Err(Refusal::Invalid("size_bytes, name: change one after the other".into())),
             (Some(bytes), None) => {
-                let status = self.volumes.resize(&config, name, bytes, patch.shrink)?;
+                let status = self.volumes.resize(&config, name, bytes.get(), patch.shrink)?;
                 if config.volumes.iter().any(|v| v.name == name) {
-                    let size = Bytes(status.size_bytes);
+                    let size = status.size;
                     self.change(|config| {
                         config.volumes.iter_mut().filter(|v| v.name == name).for_each(|v| v.size = size);
                     });
@@ -80,7 +105,11 @@ impl NodeControl {
         }
     }
 
-    pub(super) fn delete_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
+    /// Deletes a volume that is not exported, and what it holds; the answer is what it was.
+    ///
+    /// # Errors
+    /// There is none of that name, or it is exported.
+    pub fn delete_volume(&self, name: &str) -> Result<VolumeSnapshot, Refusal> {
         let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         self.without(name, || self.volumes.delete(&self.config(), name))
     }
@@ -96,17 +125,29 @@ impl NodeControl {
         what().inspect_err(|_| self.change(|config| config.volumes.clone_from(&before.volumes)))
     }
 
-    pub(super) fn export_volume(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal> {
+    /// One volume.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn volume(&self, name: &str) -> Result<VolumeSnapshot, Refusal> {
+        self.volumes.one(&self.config(), name)
+    }
+
+    /// A volume at one more door, as a configuration names it; controllers at once, over all doors of the volume.
+    ///
+    /// # Errors
+    /// What of it is not there, out of range or taken.
+    pub fn export_volume(&self, name: &str, at: &str, max_controllers: Option<u32>) -> Result<VolumeSnapshot, Refusal> {
         let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let config = self.config();
         let tenant = self.volumes.one(&config, name)?.tenant;
         let tenant = config.tenants.iter().position(|t| t.name == tenant && !t.is_gone());
-        let door = door(&export.door, tenant.unwrap_or(0))?;
+        let door = door(at, tenant.unwrap_or(0))?;
         let taken = |path| config.exports.iter().any(|e| e.door.socket().is_some_and(|(other, _)| other == path));
         if let Some((path, _)) = door.socket().filter(|(path, _)| taken(*path)) {
             return Err(Refusal::Conflict(format!("{} is an export already; choose another path", path.display())));
         }
-        let most = export.max_controllers.map(max_controllers).transpose()?;
+        let most = max_controllers.map(in_range).transpose()?;
         let status = self.volumes.export(&config, name, door.clone(), most)?;
         self.change(|config| match config.volumes.iter_mut().find(|v| v.name == name) {
             Some(volume) => {
@@ -136,7 +177,7 @@ impl NodeControl {
 /// A volume with one export as a configuration names it.
 fn as_configured(
     config: &Config,
-    status: &VolumeStatus,
+    status: &VolumeSnapshot,
     door: DoorConfig,
     max_controllers: Option<u16>,
 ) -> Option<VolumeConfig> {
@@ -144,13 +185,13 @@ fn as_configured(
         name: status.name.clone(),
         tenant: config.tenants.iter().position(|t| t.name == status.tenant && !t.is_gone())?,
         pool: config.pools.iter().position(|p| p.name == status.pool)?,
-        size: Bytes(status.size_bytes),
+        size: status.size,
         exports: vec![door],
         max_controllers: max_controllers.unwrap_or(VolumeConfig::MAX_CONTROLLERS),
     })
 }
 
-fn max_controllers(wanted: u32) -> Result<u16, Refusal> {
+fn in_range(wanted: u32) -> Result<u16, Refusal> {
     let most = VolumeConfig::MOST_CONTROLLERS;
     let fits = u16::try_from(wanted).ok().filter(|n| (1..=most).contains(n));
     fits.ok_or_else(|| Refusal::Invalid(format!("max_controllers: {wanted} is out of range; 1 to {most} is allowed")))

@@ -42,7 +42,7 @@ fn share(cost: &str) -> ([u64; 2], Device) {
         "capacity=128MiB&over_provisioning=0.4&channels=2&ways=2&pages=64&precondition=steady&slots=4&block_size=4096&cost={cost}"
     );
     let config = DeviceConfig::from_query("femu-bbssd", &query).unwrap_or_else(|e| panic!("{e}"));
-    let mut machine = crate::node::machine_config(&config);
+    let mut machine = weir_drive::machine_config(&config);
     machine.tenants = ["reader", "writer"]
         .map(|name| TenantConfig { hosts: Vec::new(), ..TenantConfig::new(name, Class::High) })
         .into();

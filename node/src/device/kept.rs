@@ -1,9 +1,9 @@
 //! Drives in memory that outlive the worker: their memory files are held by the keeper under the drive's name.
 
 use super::OpenError;
-use crate::config::{DeviceConfig, FlashConfig, MediaConfig};
-use crate::flash::FlashService;
 use std::os::fd::{AsFd, OwnedFd};
+use weir_config::{DeviceConfig, FlashConfig, MediaConfig};
+use weir_drive::FlashService;
 use weir_sys::arena::Schema;
 use weir_sys::keeper_channel::Keep;
 use weir_sys::media::{FLASH_MAP_SCHEMA, FlashState, Media, MediaError, RAM_SCHEMA, REGIONS_SCHEMA, Ram, Spec, Store};
@@ -67,7 +67,7 @@ pub(super) fn flash(
 ) -> Result<(FlashService, Option<FlashState>), OpenError> {
     if config.media == MediaConfig::Ram && keep.is_kept() {
         let (state, map) = (format!("{FLASH}{}", config.name), map(config));
-        return Ok(FlashService::held((&state, &map), flash, now, keep)?);
+        return Ok(crate::flash::held((&state, &map), flash, now, keep)?);
     }
     let new = FlashService::new(&flash.config, flash.precondition, now);
     Ok((new.map_err(|e| OpenError::Flash(e.to_string()))?, None))

@@ -2,10 +2,10 @@
 //! formatted with metadata: in memory beside data that answers at once, in a file beside a file.
 
 use super::{Backend, Device, Executor, OpenError};
-use crate::config::{DeviceConfig, MediaConfig};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weir_config::{DeviceConfig, MediaConfig};
 use weir_controller::{Data, Host, Io, METADATA_SHIFT, Metadata, Op, Owner, SlotId};
 use weir_spec::nvme::Status;
 use weir_sys::media::{MetadataFile, Null, Ram, Store};

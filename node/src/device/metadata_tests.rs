@@ -55,7 +55,7 @@ impl Rig {
         let file = std::env::temp_dir().join(format!("weir-metadata-{name}-{}", std::process::id()));
         remove(&file);
         let text = format!("[[device]]\nname = \"meta0\"\nmedia = \"file:{}\"\n{toml}\n", file.display());
-        let config = crate::config::Config::parse(&text, "weir.toml", Path::new("/etc/weir"));
+        let config = weir_config::Config::parse(&text, "weir.toml", Path::new("/etc/weir"));
         let config = config.unwrap_or_else(|e| panic!("{e}")).devices[0].clone();
         let device = open(&config, Nanos(0)).unwrap_or_else(|e| panic!("{e}"));
         let (host, reactor) = (TestHost::default(), Reactor::new().unwrap());

@@ -1,12 +1,12 @@
 //! Opening what a drive's bytes are on.
 
 use super::{Backend, OpenError, kept};
-use crate::config::{DeviceConfig, MediaConfig};
 use crate::direct::Direct;
 use crate::fence::{Fence, Link};
 use crate::remote::{Origin, Remote, Source};
 use crate::target;
 use std::os::fd::OwnedFd;
+use weir_config::{DeviceConfig, MediaConfig};
 use weir_driver::TransportError;
 use weir_sys::keeper_channel::Keep;
 use weir_sys::media::{Media, MediaKind, Spec};

@@ -6,11 +6,11 @@
 //! Until it is up again the drive does nothing; commands of hosts that have reconnected wait.
 
 use super::{Backend, Device, Executor};
-use crate::config::DeviceConfig;
-use crate::flash::FlashService;
 use crate::undo::{self, Old, Undo};
 use std::sync::mpsc::SyncSender;
+use weir_config::DeviceConfig;
 use weir_controller::{Event, Host, Io, Op, OpenChannelSet, Owner, Subsystem};
+use weir_drive::FlashService;
 use weir_flash::{PowerLoss, UNIT, WriteZeroes};
 use weir_spec::nvme::Status;
 use weir_sys::media::Store;

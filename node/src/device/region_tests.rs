@@ -135,7 +135,7 @@ impl Rig {
         remove(&file);
         let media = if on == On::File { format!("media = \"file:{}\"\n", file.display()) } else { String::new() };
         let text = format!("[[device]]\nname = \"zns0\"\nblock_size = 4096\n{media}{toml}\n");
-        let config = crate::config::Config::parse(&text, "weir.toml", Path::new("/etc/weir"));
+        let config = weir_config::Config::parse(&text, "weir.toml", Path::new("/etc/weir"));
         let config = config.unwrap_or_else(|e| panic!("{e}")).devices[0].clone();
         let keeper = (on == On::Held).then(|| Keeper::with(BTreeMap::new()));
         let mut device = open(&config, Nanos(0), keeper.as_ref());
@@ -591,7 +591,7 @@ fn what_cannot_be_gone_on_from_is_said() {
         rig.leave();
         let text =
             format!("[[device]]\nname = \"zns0\"\nblock_size = 4096\nmedia = \"file:{}\"\n{toml}", rig.file.display());
-        let config = crate::config::Config::parse(&text, "weir.toml", Path::new("/etc/weir")).unwrap();
+        let config = weir_config::Config::parse(&text, "weir.toml", Path::new("/etc/weir")).unwrap();
         let machine = MachineConfig::new("nqn.2026-01.test.weir:zns0");
         Device::open(&config.devices[0], machine, Nanos(0)).err().map(|e| e.to_string()).unwrap_or_default()
     };

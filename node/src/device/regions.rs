@@ -5,9 +5,9 @@
 //! one that has lost its power before it is up again.
 
 use super::{Backend, Device, OpenError, beside, kept, open_backend, power, uuid_of};
-use crate::config::DeviceConfig;
 use std::os::fd::AsFd;
 use std::path::Path;
+use weir_config::DeviceConfig;
 use weir_controller::{NamespaceConfig, OpenChannelSet, Subsystem, SubsystemConfig as MachineConfig, ZoneLoss};
 use weir_flash::{OpenChannelConfig, RegionError, RegionImage, RegionKeys, RegionSize};
 use weir_spec::nvme::Status;
@@ -80,7 +80,7 @@ pub(super) fn zones(
     keep: &Keep,
 ) -> Result<Option<FlashState>, OpenError> {
     let Some(place) = Place::of(config, keep) else { return Ok(None) };
-    let keys = machine.config().zoned.first().map(|ns| crate::config::Zoned::keys(ns, config.block_size));
+    let keys = machine.config().zoned.first().map(|ns| weir_config::Zoned::keys(ns, config.block_size));
     let size = machine.zones_image(1);
     let wanted = keys.zip(size).ok_or_else(|| OpenError::Flash("there are no zones".into()))?;
     let found = state_at(&place, wanted, |image| machine.adopt_zones(1, image))?;

@@ -2,8 +2,8 @@
 
 use super::kept;
 use super::{Device, OpenError};
-use crate::config::{DeviceConfig, MediaConfig};
 use std::path::Path;
+use weir_config::{DeviceConfig, MediaConfig};
 use weir_controller::{SavedError, Subsystem};
 use weir_sys::keeper_channel::Keep;
 use weir_sys::media::{MediaError, NonvolatileFile};

@@ -118,7 +118,7 @@ fn drive(query: &str) -> (Device, ControllerHandle, SqHandle) {
 fn drive_on(media: Option<MediaConfig>, query: &str) -> (Device, ControllerHandle, SqHandle) {
     let mut config = DeviceConfig::from_query("ram", query).unwrap();
     config.media = media.unwrap_or(config.media);
-    let mut machine = crate::node::machine_config(&config);
+    let mut machine = weir_drive::machine_config(&config);
     machine.tenants = vec![TenantConfig { hosts: Vec::new(), ..TenantConfig::new("all", Class::High) }];
     let mut device = Device::open(&config, machine, Nanos(0)).unwrap();
     let attach = Attach { tenant: 0, owner: Owner(0), model: TransportModel::Front, host: "test".into() };

@@ -69,6 +69,11 @@ pub struct Place {
     pub drive: u32,
 }
 
+/// Device `i` is on shard `i mod shards`; the discovery subsystem comes last on shard 0.
+pub(crate) fn place(device: usize, shards: usize) -> Place {
+    Place { shard: (device % shards) as u32, drive: (device / shards) as u32 }
+}
+
 /// Every subsystem of the node by NQN; the same on every shard.
 #[derive(Debug, Default)]
 pub struct Directory(RwLock<BTreeMap<String, Place>>);

@@ -8,11 +8,11 @@
 //! ```
 
 use super::Link;
-use crate::config::{create_runtime_dir, runtime_dir};
 use crate::target::Identity;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use weir_config::{create_runtime_dir, runtime_dir};
 use weir_units::Nanos;
 
 /// Before the identifiers of the controllers.

@@ -1,6 +1,6 @@
 //! The API while no worker is started any more: whoever asks hears why, instead of waiting for ever.
 
-use super::{API_PORTS, API_SOCKETS};
+use crate::held_names::{API_PORTS, API_SOCKETS};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};

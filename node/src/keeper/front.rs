@@ -3,7 +3,7 @@
 mod kept;
 mod talk;
 
-use super::{FRONTS, PLAIN_FRONTS, RELAYS};
+use crate::held_names::{FRONTS, PLAIN_FRONTS, RELAYS};
 use crate::throttle::throttled;
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
 use talk::{Frames, Talk};
-use weir_session::keeper::{Envelope, Passed, Relay, Replay};
+use weir_keeper::{Envelope, Passed, Relay, Replay};
 use weir_sys::keeper_channel::{Channel, Introduction, ToWorker};
 use weir_sys::reactor::now;
 use weir_sys::sched;

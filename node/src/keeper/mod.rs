@@ -1,5 +1,5 @@
 //! The keeper's process: it starts workers, holds what must outlive them, and stands between clients of vhost-user and vfio-user and the
-//! worker that serves. `weir_session::keeper` decides; this does.
+//! worker that serves. `weir_keeper` decides; this does.
 //!
 //! ```text
 //!   signals ─┐                       ┌─► held: name ─ descriptors   (memory files, listeners, the configuration as it is)
@@ -20,8 +20,9 @@ mod say;
 mod signals;
 mod upgrade;
 
-use crate::api::UpgradeStart;
+use crate::held_names::{API_SOCKETS, SOCKETS};
 use crate::notice::notice;
+use crate::upgrade::UpgradeStart;
 use front::Front;
 use renew::Renewal;
 use running::{Reapers, Running};
@@ -36,26 +37,12 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use upgrade::{Binary, Progress};
-use weir_session::keeper::{Effect, End, Event, Fit, Keeper, Layouts, Program, WorkerId};
+use weir_keeper::{Effect, End, Event, Fit, Keeper, Layouts, Program, WorkerId};
 use weir_sys::keeper_channel::{Channel, LIVE, PASSING, ToKeeper, ToWorker};
 use weir_sys::signals::Signals;
 use weir_sys::systemd::{self, Notifier};
 use weir_sys::{exec as sys_renew, reactor, sched};
 use weir_units::Nanos;
-
-/// Names of listeners at which the keeper accepts vhost-user front ends; their paths follow.
-pub const FRONTS: &str = "vhost-user:";
-/// The same, where workers keep no in-flight regions: front ends with started rings do not outlive a worker.
-pub const PLAIN_FRONTS: &str = "vhost-user-plain:";
-/// Names of listeners at which the keeper accepts clients of vfio-user.
-pub const RELAYS: &str = "vfio-user:";
-/// Names of UNIX sockets whose paths disappear with the node; their paths follow.
-pub const SOCKETS: &str = "socket:";
-
-/// The same for those of the API.
-pub const API_SOCKETS: &str = "api-socket:";
-/// Names of the API's ports.
-pub const API_PORTS: &str = "api:";
 
 /// The process's name in ps(1) and top(1).
 const NAME: &std::ffi::CStr = c"weir-keeper";

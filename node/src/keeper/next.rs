@@ -3,7 +3,7 @@
 use super::{Process, Running};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use weir_session::keeper::{Event, WorkerId};
+use weir_keeper::{Event, WorkerId};
 use weir_sys::keeper_channel::{HEAR_TIMEOUT, ToWorker};
 use weir_sys::robust_futex::DeathWatch;
 use weir_units::Nanos;

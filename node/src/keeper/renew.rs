@@ -1,4 +1,4 @@
-//! The keeper goes on as another program: its state as bytes (`weir_session::keeper::saved`), its descriptors under their numbers.
+//! The keeper goes on as another program: its state as bytes (`weir_keeper::saved`), its descriptors under their numbers.
 //!
 //! ```text
 //!   an upgrade was accepted ─► Wanted ─(at rest)─► Asked: `weir keeper` reads the state ─0─► Agreed ─(at rest)─► exec ─► take_over
@@ -24,8 +24,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::rc::Rc;
-use weir_session::keeper::saved::{Number, Saved, SavedProgram, SavedWorker};
-use weir_session::keeper::{Envelope, Layouts, WorkerId};
+use weir_keeper::saved::{Number, Saved, SavedProgram, SavedWorker};
+use weir_keeper::{Envelope, Layouts, WorkerId};
 use weir_sys::crc::Crc32c;
 use weir_sys::keeper_channel::{Channel, contents, sealed};
 use weir_sys::signals::Signals;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use weir_session::keeper::{End, GO_PATIENCE, Layouts, START_PATIENCE};
+use weir_keeper::{End, GO_PATIENCE, Layouts, START_PATIENCE};
 use weir_sys::keeper_channel::Channel;
 use weir_sys::robust_futex::DeathWatch;
 use weir_sys::sched;

@@ -3,7 +3,7 @@
 use super::running::how;
 use super::{Process, Renewal};
 use crate::notice::notice;
-use weir_session::keeper::Notice;
+use weir_keeper::Notice;
 use weir_sys::keeper_channel::PASSING;
 
 impl Process {

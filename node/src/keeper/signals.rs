@@ -3,7 +3,7 @@
 use super::Process;
 use crate::notice::notice;
 use rustix::process::{Signal, pidfd_send_signal};
-use weir_session::keeper::Event;
+use weir_keeper::Event;
 use weir_sys::signals::{has_terminal, is_ignored};
 
 /// What the keeper takes as something to wait for.

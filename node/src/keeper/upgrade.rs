@@ -1,14 +1,14 @@
 //! The programs that workers run, and how far an upgrade from one to another is.
 
 use super::running::how;
-use crate::api::{UpgradeStart, UpgradeState, UpgradeStatus};
+use crate::upgrade::{UpgradeStart, UpgradeState, UpgradeStatus};
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use weir_session::keeper::{Notice, Refused, Terms, WorkerId};
+use weir_keeper::{Notice, Refused, Terms, WorkerId};
 use weir_units::Nanos;
 
 /// A program's file, held open: what is at its path may be another one by the time it is needed again.

@@ -12,16 +12,17 @@ mod tests;
 pub use exports::door;
 
 use super::host::Ask;
-use crate::api::{PoolDrive, PoolStatus, Refusal, VolumeStatus};
-use crate::config::{Config, DoorConfig, TenantConfig};
 use crate::door::{Directory, Place};
+use crate::refusal::Refusal;
 use crate::shard::{Shard, ShardHandle};
+use crate::snapshot::{PoolMember, PoolSnapshot, VolumeSnapshot};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::time::{Duration, Instant};
+use weir_config::{Config, DoorConfig, TenantConfig};
 use weir_pool::{CHUNK, PoolAnswer, PoolError, PoolRequest, Uuid, VolumeId};
 use weir_units::Bytes;
 
@@ -294,19 +295,19 @@ impl Volumes {
         })
     }
 
-    fn status(&self, config: &Config, found: &Found, exports: &[Export]) -> VolumeStatus {
+    fn status(&self, config: &Config, found: &Found, exports: &[Export]) -> VolumeSnapshot {
         let of: Vec<&Export> = exports.iter().filter(|e| (e.pool, e.volume) == (found.pool, found.id)).collect();
         self.shown(config, found, &of)
     }
 
     /// A volume with its exports.
-    fn shown(&self, config: &Config, found: &Found, exports: &[&Export]) -> VolumeStatus {
-        VolumeStatus {
+    fn shown(&self, config: &Config, found: &Found, exports: &[&Export]) -> VolumeSnapshot {
+        VolumeSnapshot {
             name: found.name.clone(),
             uuid: found.uuid.to_string(),
             tenant: found.tenant.clone(),
             pool: self.pools[found.pool].name.clone(),
-            size_bytes: u64::from(found.chunks) * CHUNK,
+            size: Bytes(u64::from(found.chunks) * CHUNK),
             drives: found.drives.iter().map(|d| config.devices[*d].name.clone()).collect(),
             extents: found.extents as u32,
             nqn: exports.iter().find(|e| e.door == DoorConfig::NvmeTcp).map(|e| e.nqn.clone()),
@@ -318,7 +319,7 @@ impl Volumes {
     ///
     /// # Errors
     /// The node is stopping.
-    pub fn list(&self, config: &Config) -> Result<Vec<VolumeStatus>, Refusal> {
+    pub fn list(&self, config: &Config) -> Result<Vec<VolumeSnapshot>, Refusal> {
         let exports = self.turn();
         let mut of: BTreeMap<(usize, VolumeId), Vec<&Export>> = BTreeMap::new();
         exports.iter().for_each(|e| of.entry((e.pool, e.volume)).or_default().push(e));
@@ -337,7 +338,7 @@ impl Volumes {
     ///
     /// # Errors
     /// There is none of that name.
-    pub fn one(&self, config: &Config, name: &str) -> Result<VolumeStatus, Refusal> {
+    pub fn one(&self, config: &Config, name: &str) -> Result<VolumeSnapshot, Refusal> {
         let exports = self.turn();
         Ok(self.status(config, &self.find(name)?, &exports))
     }
@@ -346,7 +347,7 @@ impl Volumes {
     ///
     /// # Errors
     /// The node is stopping.
-    pub fn pools(&self, config: &Config) -> Result<Vec<PoolStatus>, Refusal> {
+    pub fn pools(&self, config: &Config) -> Result<Vec<PoolSnapshot>, Refusal> {
         let status = |(i, place): (usize, &PoolPlace)| {
             let members = place.devices().into_iter().enumerate().filter(|(_, (_, is))| *is);
             let names: Vec<(usize, String)> =
@@ -357,22 +358,20 @@ impl Volumes {
                 let drive = |(at, device): (usize, String)| {
                     let (room, free, emptying) = pool.room(at);
                     let (number, uuid, largest) = pool.drive(at).unwrap_or_default();
-                    PoolDrive {
+                    PoolMember {
                         device,
                         number,
                         uuid: uuid.to_string(),
-                        size_bytes: room * CHUNK,
-                        free_bytes: free * CHUNK,
-                        emptying_bytes: emptying * CHUNK,
-                        largest_free_bytes: u64::from(largest) * CHUNK,
+                        size: Bytes(room * CHUNK),
+                        free: Bytes(free * CHUNK),
+                        emptying: Bytes(emptying * CHUNK),
+                        largest_free: Bytes(u64::from(largest) * CHUNK),
                     }
                 };
-                let drives: Vec<PoolDrive> = names.into_iter().map(drive).collect();
-                PoolStatus {
+                let drives: Vec<PoolMember> = names.into_iter().map(drive).collect();
+                PoolSnapshot {
                     name,
                     uuid: pool.uuid().to_string(),
-                    size_bytes: drives.iter().map(|d| d.size_bytes).sum(),
-                    free_bytes: drives.iter().map(|d| d.free_bytes).sum(),
                     volumes: pool.volumes().len() as u32,
                     fault: pool.fault().map(ToString::to_string),
                     drives,
@@ -406,7 +405,7 @@ impl Volumes {
         tenant: &str,
         bytes: u64,
         pool: Option<&str>,
-    ) -> Result<VolumeStatus, Refusal> {
+    ) -> Result<VolumeSnapshot, Refusal> {
         let exports = self.turn();
         let pool = self.pool_named(pool)?;
         tenant_index(config, tenant)?;
@@ -446,7 +445,7 @@ impl Volumes {
     ///
     /// # Errors
     /// There is none of that name, it is exported, or the new name is none or taken.
-    pub fn rename(&self, config: &Config, name: &str, to: &str) -> Result<VolumeStatus, Refusal> {
+    pub fn rename(&self, config: &Config, name: &str, to: &str) -> Result<VolumeSnapshot, Refusal> {
         let exports = self.turn();
         let found = self.find(name)?;
         not_exported(&found, &exports)?;
@@ -462,7 +461,7 @@ impl Volumes {
     ///
     /// # Errors
     /// There is none of that name, or it is exported.
-    pub fn delete(&self, config: &Config, name: &str) -> Result<VolumeStatus, Refusal> {
+    pub fn delete(&self, config: &Config, name: &str) -> Result<VolumeSnapshot, Refusal> {
         let exports = self.turn();
         let found = self.find(name)?;
         not_exported(&found, &exports)?;

@@ -2,11 +2,10 @@
 //! with a keeper and a client made of a few lines.
 
 use super::*;
-use crate::config::{DeviceConfig, Doorbells};
 use crate::device::Device;
 use crate::door::{vfio_user, vhost_user};
+use crate::held_names::{FRONTS, PLAIN_FRONTS, RELAYS, SOCKETS};
 use crate::holder::BindError;
-use crate::keeper::{FRONTS, PLAIN_FRONTS, RELAYS, SOCKETS};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,8 +14,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use weir_config::{DeviceConfig, Doorbells};
 use weir_controller::{ClassFrom, SubsystemConfig as MachineConfig};
-use weir_session::keeper::Relay;
+use weir_keeper::Relay;
 use weir_session::vfio_user::{Inbox, Message};
 use weir_spec::vfio_user::{Command, Header};
 use weir_sys::keeper_channel::{Channel, Introduction, ToKeeper, ToWorker};

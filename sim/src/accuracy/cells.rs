@@ -7,7 +7,7 @@ use crate::plan::spread::together;
 use crate::plan::timing_models::Insides;
 use crate::run::RunError;
 use weir_arbiter::Mechanism;
-use weir_node::config::DeviceConfig;
+use weir_config::DeviceConfig;
 use weir_plan::planner::Got;
 use weir_plan::{Demand, DriveModel, Margin, PlanTenant, Setting, forecast};
 use weir_units::{Bytes, Class, Nanos};

@@ -6,9 +6,9 @@ use crate::plan::timing_models::Insides;
 use crate::run::RunError;
 use crate::scenario::capacity;
 use std::rc::Rc;
+use weir_config::DeviceConfig;
 use weir_controller::{SubsystemConfig, TimingModel};
-use weir_node::config::DeviceConfig;
-use weir_node::flash::FlashService;
+use weir_drive::FlashService;
 use weir_plan::DriveModel;
 use weir_units::Nanos;
 
@@ -50,7 +50,7 @@ impl FlashDrive {
     }
 
     pub(super) fn machine(&self) -> SubsystemConfig {
-        weir_node::machine_config(&self.device)
+        weir_drive::machine_config(&self.device)
     }
 
     pub(super) fn capacity(&self) -> u64 {

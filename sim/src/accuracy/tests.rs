@@ -6,7 +6,7 @@ use crate::plan::timing_models::Insides;
 use crate::scenario::Scenario;
 use std::fmt::Write;
 use weir_arbiter::Mechanism;
-use weir_node::config::DeviceConfig;
+use weir_config::DeviceConfig;
 use weir_plan::{Demand, Setting};
 use weir_workload::Pattern;
 

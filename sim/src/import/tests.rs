@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::Scenario;
+use weir_config::Document;
 use weir_flash::{CellType, FlashDriveConfig, PageMap, PlaneAllocation, Preset, Victim};
-use weir_node::config::Document;
 
 mod cache;
 mod collection;

@@ -2,8 +2,8 @@
 
 use super::PlannedTenant;
 use crate::scenario::{self, MAX_TIME};
-use weir_node::config::read::{Section, integer, time};
-use weir_node::config::{self, ConfigError, DeviceConfig, Document, calibration};
+use weir_config::read::{Section, integer, time};
+use weir_config::{self as config, ConfigError, DeviceConfig, Document, calibration};
 use weir_plan::DriveModel;
 use weir_units::{Bytes, Nanos};
 

@@ -1,7 +1,7 @@
 //! Whether a drive's slots leave anything to arbitrate.
 
 use super::PlanFile;
-use weir_node::config::Mechanism;
+use weir_config::Mechanism;
 
 /// Slots of a drive, and how many there should be for shares to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use crate::run::{RunError, timing_model};
 use std::sync::{Mutex, PoisonError};
+use weir_config::DeviceConfig;
 use weir_controller::TimingModel;
-use weir_node::config::DeviceConfig;
-use weir_node::flash::FlashService;
+use weir_drive::FlashService;
 
 /// Insides of one drive, each in the state that its configuration asks for. To place what 4 GiB hold takes several times as long as
 /// to copy the map that says where.

@@ -4,8 +4,8 @@
 //! does what write amplification follows from (`profile::resized`).
 
 use super::{Chart, Curve, Figure, LiveMeasurements, Measured, PrintedBound, Row, Scale, Subject, flash_loop, micros};
+use weir_config::DeviceConfig;
 use weir_flash::{Flash, FlashDriveConfig, FlashOp, Precondition};
-use weir_node::config::DeviceConfig;
 use weir_units::Nanos;
 use weir_workload::Xoshiro256;
 

@@ -15,11 +15,11 @@ use crate::scenario::{Scenario, capacity};
 use crate::trace::Draw;
 use crate::world::AnsweredRequest;
 use std::sync::Arc;
+use weir_config::{DeviceConfig, Profile};
 use weir_controller::{Op, TenantConfig};
 use weir_flash::Precondition;
-use weir_node::config::{DeviceConfig, Profile};
-use weir_node::replay::{Answered, Planned};
 use weir_units::{Class, Nanos};
+use weir_workload::{Answered, Planned};
 use weir_workload::{Job, Xoshiro256};
 
 /// Requests of each profile.

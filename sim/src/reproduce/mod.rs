@@ -43,9 +43,9 @@ pub use spool::{Blow, CASES, Case, Metric, Nodes, PaperDrive, Program, Server, S
 
 use std::fmt;
 use std::str::FromStr;
-use weir_node::config::DeviceConfig;
-use weir_node::replay::{Answered, Planned};
+use weir_config::DeviceConfig;
 use weir_units::Nanos;
+use weir_workload::{Answered, Planned};
 use weir_workload::{Job, JobResult, Latency};
 
 /// What can be reproduced.

@@ -310,7 +310,7 @@ fn fig2_holds_the_machine_to_the_printed_bounds() {
 #[test]
 fn live_as_in_virtual_time() {
     use live_against_sim::{drive, due_otherwise, in_virtual_time, plan};
-    for profile in weir_node::config::Profile::all().map(|profile| profile.to_string()) {
+    for profile in weir_config::Profile::all().map(|profile| profile.to_string()) {
         let config = drive(&profile).unwrap();
         let requests = plan(&config, 3000).unwrap();
         for most in [1, 90].map(Nanos::from_micros) {
@@ -325,7 +325,7 @@ fn live_as_in_virtual_time() {
 #[test]
 fn live_drives_are_held_to_virtual_time() {
     let figure = made(Subject::LiveAgainstSim);
-    assert_eq!(figure.rows.len(), 2 * weir_node::config::Profile::all().count());
+    assert_eq!(figure.rows.len(), 2 * weir_config::Profile::all().count());
     assert!(figure.ok(), "a turn of 200 ns is no difference: {:?}", figure.rows.iter().find(|row| !row.ok()));
 }
 
@@ -407,7 +407,7 @@ fn every_drive_is_within_a_tenth_of_its_data_sheet() {
     }
     let is_judged = |row: &&Row| row.paper().is_some() && !row.label.ends_with(", fitted");
     assert!(figure.rows.iter().filter(is_judged).count() >= 8, "what was fitted is judged by what was not");
-    let drives = weir_node::config::Profile::DRIVES.into_iter().filter(|drive| *drive != "oc-westlake");
+    let drives = weir_config::Profile::DRIVES.into_iter().filter(|drive| *drive != "oc-westlake");
     for drive in drives {
         assert!(figure.rows.iter().any(|row| row.label.starts_with(&format!("{drive}, "))), "{drive}");
     }

@@ -8,7 +8,7 @@ use weir_units::Nanos;
 
 /// A format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum TraceFormat {
     /// fio's iolog (fio documentation, "Trace file format"): version 2 (waits) or 3 (time stamps in µs).
     Fio(u8),
     /// blkparse's default output; the events of this action count.
@@ -20,16 +20,16 @@ pub enum Format {
 }
 
 /// `fio`, `blkparse` (queued requests), `blkparse:D` (another action), `msr`, `csv`.
-impl FromStr for Format {
+impl FromStr for TraceFormat {
     type Err = String;
     fn from_str(s: &str) -> Result<Self, String> {
         match s {
-            "fio" => Ok(Format::Fio(0)),
-            "blkparse" => Ok(Format::Blkparse('Q')),
-            "msr" => Ok(Format::Msr),
-            "csv" => Ok(Format::Csv),
+            "fio" => Ok(TraceFormat::Fio(0)),
+            "blkparse" => Ok(TraceFormat::Blkparse('Q')),
+            "msr" => Ok(TraceFormat::Msr),
+            "csv" => Ok(TraceFormat::Csv),
             _ => match s.strip_prefix("blkparse:").map(|a| a.parse::<char>()) {
-                Some(Ok(action)) if "QGIDC".contains(action) => Ok(Format::Blkparse(action)),
+                Some(Ok(action)) if "QGIDC".contains(action) => Ok(TraceFormat::Blkparse(action)),
                 Some(_) => Err(format!("\"{s}\": the action is one of Q, G, I, D, C")),
                 None => Err(format!("\"{s}\" is no format; there is fio, blkparse, blkparse:ACTION, msr and csv")),
             },
@@ -37,40 +37,40 @@ impl FromStr for Format {
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for TraceFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Format::Fio(_) => f.write_str("fio"),
-            Format::Blkparse('Q') => f.write_str("blkparse"),
-            Format::Blkparse(action) => write!(f, "blkparse:{action}"),
-            Format::Msr => f.write_str("msr"),
-            Format::Csv => f.write_str("csv"),
+            TraceFormat::Fio(_) => f.write_str("fio"),
+            TraceFormat::Blkparse('Q') => f.write_str("blkparse"),
+            TraceFormat::Blkparse(action) => write!(f, "blkparse:{action}"),
+            TraceFormat::Msr => f.write_str("msr"),
+            TraceFormat::Csv => f.write_str("csv"),
         }
     }
 }
 
-impl Format {
+impl TraceFormat {
     /// What a trace's first line says; `None` for one that says nothing.
-    pub(super) fn of(line: &str) -> Result<Option<Format>, String> {
+    pub(super) fn of(line: &str) -> Result<Option<TraceFormat>, String> {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') || line.starts_with("Input file ") {
             return Ok(None);
         }
         if let Some(version) = line.strip_prefix("fio version ") {
             return match version {
-                "2 iolog" => Ok(Some(Format::Fio(2))),
-                "3 iolog" => Ok(Some(Format::Fio(3))),
+                "2 iolog" => Ok(Some(TraceFormat::Fio(2))),
+                "3 iolog" => Ok(Some(TraceFormat::Fio(3))),
                 _ => Err(format!("\"{line}\": versions 2 and 3 are supported")),
             };
         }
         if line.split_ascii_whitespace().count() >= 6 && is_device(line.split_ascii_whitespace().next()) {
-            return Ok(Some(Format::Blkparse('Q')));
+            return Ok(Some(TraceFormat::Blkparse('Q')));
         }
         let columns: Vec<&str> = line.split(',').map(str::trim).collect();
         match columns.first() {
-            Some(&"Timestamp") => Ok(Some(Format::Msr)),
-            Some(first) if columns.len() >= 6 && first.parse::<u64>().is_ok() => Ok(Some(Format::Msr)),
-            Some(_) if columns.contains(&"op") => Ok(Some(Format::Csv)),
+            Some(&"Timestamp") => Ok(Some(TraceFormat::Msr)),
+            Some(first) if columns.len() >= 6 && first.parse::<u64>().is_ok() => Ok(Some(TraceFormat::Msr)),
+            Some(_) if columns.contains(&"op") => Ok(Some(TraceFormat::Csv)),
             _ => Err("is no trace of a known format (fio iolog, blkparse, MSR, CSV with a header line); \
                       docs/guides/simulate.md describes them"
                 .to_string()),
@@ -78,10 +78,10 @@ impl Format {
     }
 
     /// The format that the user named, beside the one that the file seems to have.
-    pub(super) fn check(self, found: Option<Format>) -> Result<Format, String> {
+    pub(super) fn check(self, found: Option<TraceFormat>) -> Result<TraceFormat, String> {
         match (self, found) {
-            (Format::Fio(_), Some(Format::Fio(version))) => Ok(Format::Fio(version)),
-            (Format::Fio(_), _) => Err("does not begin with \"fio version 2 iolog\" or \"… 3 iolog\"".to_string()),
+            (TraceFormat::Fio(_), Some(TraceFormat::Fio(version))) => Ok(TraceFormat::Fio(version)),
+            (TraceFormat::Fio(_), _) => Err("does not begin with \"fio version 2 iolog\" or \"… 3 iolog\"".to_string()),
             (named, _) => Ok(named),
         }
     }
@@ -137,7 +137,7 @@ type Parsed<'a> = Result<Option<Line<'a>>, String>;
 /// Turns lines into records.
 #[derive(Debug)]
 pub(super) struct Parser {
-    format: Format,
+    format: TraceFormat,
     stream: Option<String>,
     known: Vec<String>,
     /// The first record's time.
@@ -151,13 +151,13 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    pub fn new(format: Format, trace: &Trace) -> Parser {
+    pub fn new(format: TraceFormat, trace: &Trace) -> Parser {
         let (stream, known) = (trace.stream.clone(), trace.known.clone());
         Parser { format, stream, known, base: None, last: 0, waited: 0, columns: None, over: false }
     }
 
     pub fn is_csv(&self) -> bool {
-        self.format == Format::Csv
+        self.format == TraceFormat::Csv
     }
 
     /// One of several tenants may have nothing to do.
@@ -169,7 +169,7 @@ impl Parser {
     pub fn nothing(&self) -> String {
         match (&self.stream, self.format) {
             (Some(stream), _) => format!("there is no request of {stream:?} in it"),
-            (None, Format::Blkparse(action)) => {
+            (None, TraceFormat::Blkparse(action)) => {
                 format!("there is no request with action {action} in it; blkparse:D counts those that were issued")
             }
             _ => "there is no request in it".to_string(),
@@ -182,10 +182,10 @@ impl Parser {
             return Ok(None);
         }
         let line = match self.format {
-            Format::Fio(version) => self.fio(version, text),
-            Format::Blkparse(action) => self.blkparse(action, text),
-            Format::Msr => msr(text),
-            Format::Csv => self.csv(text),
+            TraceFormat::Fio(version) => self.fio(version, text),
+            TraceFormat::Blkparse(action) => self.blkparse(action, text),
+            TraceFormat::Msr => msr(text),
+            TraceFormat::Csv => self.csv(text),
         }?;
         let Some(line) = line else { return Ok(None) };
         // Both the clock and the check of names go by every record, whoever wants it.

@@ -9,8 +9,8 @@
 mod format;
 mod replay;
 
-pub use format::Format;
 use format::Parser;
+pub use format::TraceFormat;
 pub use replay::{Draw, Fit, Replay, ReplayTiming};
 
 use std::fmt;
@@ -66,7 +66,7 @@ pub struct Trace {
     /// The file.
     pub file: PathBuf,
     /// Its format; found out from its first lines if absent.
-    pub format: Option<Format>,
+    pub format: Option<TraceFormat>,
     /// Only the records of this file (fio), device (blkparse, MSR) or tenant (CSV).
     pub stream: Option<String>,
     /// The streams there may be; records of another one are a fault. Empty: whatever there is.
@@ -103,7 +103,7 @@ impl Reader {
     }
 
     fn new(trace: &Trace, lines: Box<dyn BufRead>) -> Result<Reader, TraceError> {
-        let parser = Parser::new(Format::Csv, trace);
+        let parser = Parser::new(TraceFormat::Csv, trace);
         let (file, line) = (trace.file.clone(), Vec::new());
         let mut reader = Reader { file, lines, line, number: 0, parser, held: false, found: false };
         let format = loop {
@@ -111,7 +111,7 @@ impl Reader {
                 break Err("is empty".to_string());
             }
             let text = String::from_utf8_lossy(&reader.line);
-            match (trace.format, Format::of(&text)) {
+            match (trace.format, TraceFormat::of(&text)) {
                 (_, Ok(None)) => {}
                 (None, found) => break found.map(|f| f.expect("matched above")),
                 (Some(named), found) => break named.check(found.ok().flatten()),

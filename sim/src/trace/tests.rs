@@ -3,7 +3,7 @@
 use super::*;
 use weir_workload::JobRegion;
 
-fn trace(stream: Option<&str>, format: Option<Format>) -> Trace {
+fn trace(stream: Option<&str>, format: Option<TraceFormat>) -> Trace {
     Trace { file: "t".into(), format, stream: stream.map(String::from), known: Vec::new() }
 }
 
@@ -69,7 +69,7 @@ CPU0 (8,0):
         (2_000_000_001, Op::Flush, 0, 0),
     ];
     assert_eq!(read(text), want);
-    let issued = all(&trace(None, Some(Format::Blkparse('D'))), text).unwrap_err();
+    let issued = all(&trace(None, Some(TraceFormat::Blkparse('D'))), text).unwrap_err();
     assert!(issued.contains("no request with action D"), "{issued}");
     let other = all(&trace(Some("8,16"), None), text).unwrap();
     assert_eq!(other, [(1_500_000_000, Op::Deallocate, 524_288, 1 << 20)]);
@@ -135,7 +135,7 @@ fn what_does_not_parse_is_named_with_its_line() {
     }
     let long: &'static str = Box::leak("a".repeat(70_000).into_boxed_str());
     assert!(all(&trace(None, None), long).unwrap_err().contains("t:1: a line of more than 65536 bytes"));
-    let named = all(&trace(None, Some(Format::Fio(0))), "1,usr,0,Read,0,512,1\n").unwrap_err();
+    let named = all(&trace(None, Some(TraceFormat::Fio(0))), "1,usr,0,Read,0,512,1\n").unwrap_err();
     assert!(named.starts_with("t:1: does not begin with \"fio version"), "{named}");
 }
 

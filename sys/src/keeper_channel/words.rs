@@ -3,7 +3,7 @@
 /// What a worker tells its keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToKeeper {
-    /// It has read its configuration and waits; the layouts that it reads and writes, as `weir_session::keeper::Layouts`.
+    /// It has read its configuration and waits; the layouts that it reads and writes, as `weir_keeper::Layouts`.
     Prepared(String),
     /// It serves.
     Ready,

@@ -71,7 +71,7 @@ pub struct Message<F> {
 
 impl<F> Message<F> {
     /// As it came.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         [self.header.as_bytes(), &self.payload].concat()
     }
 }
@@ -92,7 +92,7 @@ impl<F> Default for Inbox<F> {
 
 impl<F> Inbox<F> {
     /// What has arrived of the message that is being received.
-    pub(crate) fn partial(&self) -> (&[u8], &[F]) {
+    pub fn partial(&self) -> (&[u8], &[F]) {
         (&self.bytes[..self.have], &self.fds)
     }
 

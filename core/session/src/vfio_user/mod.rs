@@ -49,8 +49,7 @@ pub use dma::{DmaAccess, DmaRegion, MAX_REGIONS};
 pub use inbox::{Inbox, Message, ProtocolError};
 pub use msix::Msix;
 pub use requests::{Answered, DmaTicket, Requests};
-pub(crate) use saved::gathered;
-pub use saved::{Bell, Late, SavedClient, SavedClientError, Unsent, VERSION as SAVED_VERSION};
+pub use saved::{Bell, Late, SavedClient, SavedClientError, Unsent, VERSION as SAVED_VERSION, gathered};
 
 use crate::memory::MapError;
 

@@ -509,7 +509,10 @@ fn read_unsent(rest: &mut Rest<'_>) -> Result<Unsent, SavedClientError> {
 }
 
 /// An inbox that has received these bytes, and the message that they are if they are a whole one.
-pub(crate) fn gathered<F>(mut bytes: &[u8], fds: Vec<F>) -> Result<(Inbox<F>, Option<Message<F>>), SavedClientError> {
+///
+/// # Errors
+/// More than one message, or descriptors without a byte that they came with.
+pub fn gathered<F>(mut bytes: &[u8], fds: Vec<F>) -> Result<(Inbox<F>, Option<Message<F>>), SavedClientError> {
     let (mut inbox, mut message) = (Inbox::default(), None);
     let mut fds = Some(fds);
     while !bytes.is_empty() {
@@ -522,7 +525,6 @@ pub(crate) fn gathered<F>(mut bytes: &[u8], fds: Vec<F>) -> Result<(Inbox<F>, Op
             return Err(SavedClientError::Damaged);
         }
     }
-    // Descriptors come with a first byte.
     if fds.is_some_and(|fds| !fds.is_empty()) { Err(SavedClientError::Damaged) } else { Ok((inbox, message)) }
 }
 

@@ -770,7 +770,7 @@ fn number<F>(request: Request, value: u64, out: &mut Vec<Action<F>>) -> Handled 
 }
 
 /// Whether the message has an answer of its own, which stands for the acknowledgement.
-pub(crate) fn has_reply(request: Request) -> bool {
+pub fn has_reply(request: Request) -> bool {
     matches!(
         request,
         Request::GET_FEATURES

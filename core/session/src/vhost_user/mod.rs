@@ -46,8 +46,7 @@ mod tests;
 
 pub use crate::memory::MapError;
 pub use chain::{Chain, GuestSegment, MAX_CHAIN, Violation};
-pub(crate) use device::has_reply;
-pub use device::{Action, VhostUserDevice};
+pub use device::{Action, VhostUserDevice, has_reply};
 pub use disk::Disk;
 pub use inbox::{Inbox, Message, ProtocolError};
 pub use journal::StartError;

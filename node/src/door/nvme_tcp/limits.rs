@@ -6,11 +6,11 @@
 //! ```
 //! Sockets that are no queue yet are not counted here but in [`super::unconnected`].
 
-use crate::config::NvmeTcpConfig;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weir_config::NvmeTcpConfig;
 use weir_controller::{Share, default_reserve, may_have_one_more};
 
 /// Why a Connect has no room.

@@ -22,13 +22,13 @@ pub use kept::{Associations, Kept, take};
 pub use limits::Admission;
 
 use super::{Arrival, Cx, Kind, index, owner, token};
-use crate::config::{KeepAlive, NvmeTcpConfig, TenantConfig};
 use crate::throttle::throttled;
 use closing::Closing;
 use conn::Conn;
 use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
 use std::net::TcpListener;
 use unconnected::Unconnected;
+use weir_config::{KeepAlive, NvmeTcpConfig, TenantConfig};
 use weir_controller::{DataPointer, Event, Owner, Tag};
 use weir_session::nvme_tcp::{Budget, ConnectionSettings, ConnectionState};
 use weir_spec::nvme::{Cqe, Status};

@@ -1,11 +1,11 @@
 //! A node with this door, our own host at the other end: connections that move, starve, break the rules and go away.
 
-use crate::config::Config;
 use crate::node::Node;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use weir_config::Config;
 use weir_driver::nvme_tcp::{ConnectOptions, command};
 use weir_driver::{Done, Io, IoKind, QueuePair, TransportError};
 use weir_spec::nvme::entry::SglDescriptor;

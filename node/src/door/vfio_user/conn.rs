@@ -14,12 +14,12 @@ pub(super) use rings::Rings;
 use super::gate::Gate;
 use super::reach::{Buffer, Files, Reach};
 use super::{EVERY_TURN, PATIENCE};
-use crate::config::Doorbells as Way;
 use crate::door::{Arrival, Cx};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use weir_config::Doorbells as Way;
 use weir_controller::{ControllerHandle, Event, Subsystem};
 use weir_session::vfio_user::{
     Action, DOORBELLS, DOORBELLS_END, DeviceShape, Inbox, Message, Shared, Unsent, VfioUserDevice,

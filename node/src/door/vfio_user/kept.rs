@@ -10,8 +10,8 @@
 use super::conn::{Conn, Found};
 use super::{Door, Export, ExportConfig, LOOK_AGAIN, MODE, Watched, attach, encode, live, owner, shape};
 use crate::door::{Cx, begun};
+use crate::held_names::SOCKETS;
 use crate::holder::{self, BindError};
-use crate::keeper::SOCKETS;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;

@@ -6,8 +6,8 @@ use super::{
     Door, Export, ExportConfig, MODE, Watched, attach, encode, export, folder, owner, resume_functions, shape,
 };
 use crate::door::Cx;
+use crate::held_names::RELAYS;
 use crate::holder::{self, BindError};
-use crate::keeper::RELAYS;
 use rustix::io::pread;
 use std::collections::BTreeMap;
 use std::io;

@@ -40,7 +40,6 @@ mod side;
 mod watched;
 
 use super::{Cx, Kind};
-use crate::config::Doorbells;
 use crate::holder::{self, BindError};
 use crate::throttle::throttled;
 use conn::Conn;
@@ -49,6 +48,7 @@ use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use watched::{Watched, decode, encode};
+use weir_config::Doorbells;
 use weir_controller::{Attach, ClassFrom, ControllerHandle, Owner, TransportModel};
 use weir_session::vfio_user::DeviceShape;
 use weir_sys::memory::doorbells::Sleepers;

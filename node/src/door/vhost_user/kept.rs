@@ -2,8 +2,8 @@
 
 use super::super::{Cx, begun};
 use super::{Door, Export, ExportConfig, MODE};
+use crate::held_names::{FRONTS, PLAIN_FRONTS};
 use crate::holder::{self, BindError};
-use crate::keeper::{FRONTS, PLAIN_FRONTS};
 use std::os::unix::net::UnixStream;
 use weir_controller::Begun;
 use weir_sys::keeper_channel::{Introduction, ToKeeper};

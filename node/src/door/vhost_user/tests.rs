@@ -1,11 +1,11 @@
 //! A node with this door, our own front end at the other end: front ends that come, wait, go in the middle, and are niced.
 
-use crate::config::Config;
 use crate::node::Node;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use weir_config::Config;
 use weir_driver::vhost_user::FrontEndOptions;
 use weir_driver::{Done, Io, IoKind, QueuePair};
 use weir_sys::transport::vhost_user::{VhostUserQueue, connect};

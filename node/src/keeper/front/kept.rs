@@ -5,10 +5,8 @@ use super::{Client, Conn, Front, Kind, Line, Outgoing};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use weir_session::keeper::saved::{
-    Saved, SavedClient, SavedConn, SavedFront, SavedLine, SavedOut, SavedRelay, SavedWire,
-};
-use weir_session::keeper::{Relay, Replay};
+use weir_keeper::saved::{Saved, SavedClient, SavedConn, SavedFront, SavedLine, SavedOut, SavedRelay, SavedWire};
+use weir_keeper::{Relay, Replay};
 
 impl Outgoing {
     fn save<'a>(&'a self, fds: &Collected<'a>) -> SavedOut {

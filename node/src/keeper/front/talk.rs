@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use weir_session::keeper::{Envelope, Passed, Relay, Replay};
+use weir_keeper::{Envelope, Passed, Relay, Replay};
 use weir_session::{vfio_user, vhost_user};
 
 /// Bytes and descriptors of a socket become messages.

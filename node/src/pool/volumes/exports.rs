@@ -1,17 +1,18 @@
 //! Volumes at doors.
 
 use super::{Export, Found, Leaving, PoolPlace, Volumes, Wanted, gone, tenant_index};
-use crate::api::{ExportStatus, Refusal, VolumeStatus};
-use crate::config::{ClassFrom, Config, DoorConfig, Doorbells, TenantConfig, VolumeConfig};
 use crate::door::{Place, vfio_user, vhost_user};
 use crate::pool::front::SLOTS;
+use crate::refusal::Refusal;
 use crate::shard::Shard;
+use crate::snapshot::{ExportSnapshot, VolumeSnapshot};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use weir_arbiter::{ArbiterSettings, Mechanism};
+use weir_config::{ClassFrom, Config, DoorConfig, Doorbells, TenantConfig, VolumeConfig};
 use weir_controller::{self as controller, DiscoveryRecord, NamespaceConfig, Subsystem};
 use weir_pool::{CHUNK, Uuid, VolumeId};
 
@@ -39,7 +40,7 @@ impl Volumes {
         name: &str,
         door: DoorConfig,
         max_controllers: Option<u16>,
-    ) -> Result<VolumeStatus, Refusal> {
+    ) -> Result<VolumeSnapshot, Refusal> {
         let mut exports = self.turn();
         let found = self.find(name)?;
         let tenant = tenant_index(config, &found.tenant)?;
@@ -160,7 +161,7 @@ impl Volumes {
     ///
     /// # Errors
     /// Hosts are connected.
-    pub fn unexport(&self, what: &str) -> Result<Option<ExportStatus>, Refusal> {
+    pub fn unexport(&self, what: &str) -> Result<Option<ExportSnapshot>, Refusal> {
         let mut exports = self.turn();
         let by_name = what.strip_prefix("nvme-tcp:").map(|name| self.nqn(name));
         let is = |e: &Export| match (&by_name, e.door.socket()) {
@@ -272,7 +273,7 @@ impl Volumes {
     ///
     /// # Errors
     /// The node is stopping.
-    pub fn export_statuses(&self) -> Result<Vec<ExportStatus>, Refusal> {
+    pub fn export_statuses(&self) -> Result<Vec<ExportSnapshot>, Refusal> {
         let exports = self.turn();
         let mut known: BTreeMap<(usize, VolumeId), Found> = BTreeMap::new();
         for pool in (0..self.pools.len()).filter(|pool| exports.iter().any(|e| e.pool == *pool)) {
@@ -301,7 +302,7 @@ impl Volumes {
         Ok(all)
     }
 
-    fn export_status(&self, export: &Export, found: Found, clients: &Clients) -> Result<ExportStatus, Refusal> {
+    fn export_status(&self, export: &Export, found: Found, clients: &Clients) -> Result<ExportSnapshot, Refusal> {
         let (addresses, clients, recovered) = match export.door.socket() {
             None => {
                 let addresses = self.listening.iter().map(SocketAddr::to_string).collect();
@@ -309,13 +310,13 @@ impl Volumes {
             }
             Some((path, _)) => {
                 let count = clients.sockets.get(path).copied().unwrap_or(0);
-                (vec![path.display().to_string()], count, clients.recoveries.get(path).map(Into::into))
+                (vec![path.display().to_string()], count, clients.recoveries.get(path).cloned())
             }
         };
-        Ok(ExportStatus {
+        Ok(ExportSnapshot {
             device: String::new(),
             volume: Some(found.name),
-            door: export.door.kind().into(),
+            door: export.door.kind(),
             addresses,
             tenant: Some(found.tenant),
             class_from: ClassFrom::Tenant,

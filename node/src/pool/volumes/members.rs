@@ -1,14 +1,14 @@
 //! Drives that join a pool while it serves, and that leave it.
 
 use super::{PoolPlace, Volumes, refusal, uuid};
-use crate::api::Refusal;
-use crate::config::{Config, DoorConfig};
 use crate::door::Place;
-use crate::node::place;
+use crate::door::place;
 use crate::pool::host::Ask;
+use crate::refusal::Refusal;
 use crate::shard::Shard;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use weir_config::{Config, DoorConfig};
 use weir_pool::{PoolError, PoolRequest, SetupDrive};
 
 impl Volumes {

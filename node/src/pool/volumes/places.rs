@@ -1,15 +1,15 @@
 //! Where pools and volumes lie: drives by their shards, and what of them is found when a pool is opened.
 
 use super::{PoolPlace, Volumes, text, uuid};
-use crate::api::Refusal;
-use crate::config::Config;
 use crate::door::Place;
-use crate::node::place;
+use crate::door::place;
 use crate::pool::host::Ask;
 use crate::pool::seat::Reach;
+use crate::refusal::Refusal;
 use crate::shard::Shard;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use weir_config::Config;
 use weir_pool::{PoolAnswer, Setup, SetupDrive, VolumeId, VolumeSegment};
 
 impl Volumes {

@@ -1,8 +1,8 @@
 //! Changes of a pool, which has recovered before if its metadata could not be written; and its end.
 
 use super::{Export, Volumes, Wanted, gone};
-use crate::api::Refusal;
 use crate::pool::host::Ask;
+use crate::refusal::Refusal;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use weir_pool::{CHUNK, PoolAnswer, PoolRequest};

@@ -1,11 +1,12 @@
 //! Volumes that grow and shrink while their hosts use them.
 
 use super::{Found, Volumes, chunks, refusal};
-use crate::api::{Refusal, VolumeStatus};
-use crate::config::Config;
 use crate::door::Place;
 use crate::pool::host::Ask;
+use crate::refusal::Refusal;
 use crate::shard::Shard;
+use crate::snapshot::VolumeSnapshot;
+use weir_config::Config;
 use weir_pool::{CHUNK, PoolError, PoolRequest};
 use weir_units::Bytes;
 
@@ -14,7 +15,7 @@ impl Volumes {
     ///
     /// # Errors
     /// There is none of that name, not so much room, or it would shrink and may not.
-    pub fn resize(&self, config: &Config, name: &str, bytes: u64, shrink: bool) -> Result<VolumeStatus, Refusal> {
+    pub fn resize(&self, config: &Config, name: &str, bytes: u64, shrink: bool) -> Result<VolumeSnapshot, Refusal> {
         let exports = self.turn();
         self.recover(self.find(name)?.pool, &exports)?;
         let found = self.find(name)?;

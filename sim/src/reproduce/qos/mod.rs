@@ -28,9 +28,9 @@ use super::LiveMeasurements;
 use crate::client::SimulatedClient;
 use crate::world::{Setup, SimulatedDrive, own_tenant};
 use weir_arbiter::{ArbiterSettings, Mechanism};
+use weir_config::DeviceConfig;
 use weir_controller::{SubsystemConfig, TimingModel};
-use weir_node::config::DeviceConfig;
-use weir_node::flash::FlashService;
+use weir_drive::FlashService;
 use weir_units::{Class, Nanos};
 use weir_workload::{Job, JobResult, Mix};
 
@@ -90,7 +90,7 @@ fn flash(profile: &str) -> (SubsystemConfig, Option<Box<dyn TimingModel>>, u64) 
     let device = DeviceConfig::from_query(profile, SharedDrive::WRITTEN).expect("a profile makes a drive of 4 GiB");
     let inside = device.flash.as_ref().expect("a profile has flash");
     let service = FlashService::new(&inside.config, inside.precondition, Nanos(0)).expect("a profile fits together");
-    (weir_node::machine_config(&device), Some(Box::new(service)), crate::scenario::capacity(&device))
+    (weir_drive::machine_config(&device), Some(Box::new(service)), crate::scenario::capacity(&device))
 }
 
 /// In virtual time, or by the real clock where that was asked for.

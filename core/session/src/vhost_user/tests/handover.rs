@@ -10,7 +10,6 @@
 //! have heard, once.
 
 use super::crash::{PLACES, RAM, Rig, Step1, World, features, rig};
-use crate::keeper::{Envelope, Passed, Replay};
 use crate::memory::Memory;
 use crate::memory::model::ModelMemory;
 use crate::vhost_user::{Action, Disk, Inbox, Message, VhostUserDevice};
@@ -18,6 +17,7 @@ use alloc::collections::VecDeque;
 use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
+use weir_keeper::{Envelope, FrontMessage, Passed, Replay};
 use weir_spec::vhost_user::{
     Header, Inflight, MemoryRegion, Request, SingleRegion, VringAddress, VringFd, VringState, protocol,
 };
@@ -163,7 +163,8 @@ impl Kept {
 
     fn say(&mut self, request: Request, needs_reply: bool, payload: &[u8], fds: Vec<Rc<ModelMemory>>) {
         let mut out = Vec::new();
-        self.replay.front(Message { request, needs_reply, again: false, payload: payload.to_vec(), fds }, &mut out);
+        self.replay
+            .front(FrontMessage { request, needs_reply, again: false, payload: payload.to_vec(), fds }, &mut out);
         self.pass(out);
         self.serve();
     }

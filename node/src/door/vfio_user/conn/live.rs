@@ -4,7 +4,7 @@
 //!   a turn:  messages, doorbells ─► Device, Subsystem ─► publish: hold descriptors ─► checkpoint ─► admin completions ─► words, signals
 //!   killed:  checkpoint ─► recover ─► what its journal has in flight ─► join: the keeper's line, messages that had no effect yet
 //! ```
-//! The keeper has the client's socket (`weir_session::keeper::relay`), and holds the memory files, the checkpoint's file
+//! The keeper has the client's socket (`weir_keeper::relay`), and holds the memory files, the checkpoint's file
 //! (`weir_session::vfio_user::checkpoint`) and every descriptor that the client has handed over. Nothing of a turn can be seen before its
 //! checkpoint is written. Messages that only ring doorbells need none: they are noted, stay with the keeper until the next checkpoint, and are
 //! answered again under the same numbers. The doorbells of a client whose messages have not all come again are not looked at: one of them may be the reset
@@ -20,7 +20,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use weir_controller::ControllerHandle;
-use weir_session::keeper::relay::{self, Beginning};
+use weir_keeper::relay::{self, Beginning};
 use weir_session::vfio_user::checkpoint::{Checkpoint, Post, place};
 use weir_session::vfio_user::{Inbox, SavedClient, Shared, Unsent};
 use weir_spec::nvme::Cqe;

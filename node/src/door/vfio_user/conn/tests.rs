@@ -1,12 +1,12 @@
 //! A client that takes its answers late.
 
 use super::*;
-use crate::config::DeviceConfig;
 use crate::device::{Device, Drives};
 use crate::door::Directory;
 use crate::door::vfio_user::{Door, Export, ExportConfig, owner};
 use std::io::Write;
 use std::sync::Arc;
+use weir_config::DeviceConfig;
 use weir_controller::{Attach, ClassFrom, SubsystemConfig, TransportModel};
 use weir_spec::vfio_user::{Command, Header};
 use weir_sys::keeper_channel::Keep;

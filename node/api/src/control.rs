@@ -1,0 +1,62 @@
+//! What the API asks of a node.
+
+use super::pooled::{PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use super::timing::DeviceStats;
+use super::types::{
+    DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, Status, TenantAdd, TenantPatch, TenantStatus,
+};
+use weir_node::Refusal;
+use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
+
+/// The node as the API sees it. Every call may block until the shards have answered.
+pub trait Control: Send + Sync + 'static {
+    /// Everything at once.
+    fn status(&self) -> Result<Status, Refusal>;
+    /// All drives, in the order of the configuration.
+    fn devices(&self) -> Result<Vec<DeviceStatus>, Refusal>;
+    /// How well a drive keeps its modelled times; `reset`: and from now on anew.
+    fn device_stats(&self, name: &str, reset: bool) -> Result<DeviceStats, Refusal>;
+    /// All tenants, in the order of the configuration.
+    fn tenants(&self) -> Result<Vec<TenantStatus>, Refusal>;
+    /// All exports, in the order of the configuration.
+    fn exports(&self) -> Result<Vec<ExportStatus>, Refusal>;
+    /// Changes a drive's arbitration while I/O runs; the patch is in range (see [`DevicePatch::check`]).
+    fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal>;
+    /// Cuts a drive's power and brings it back: controllers die, what was written and not flushed may be gone.
+    fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal>;
+    /// Changes a tenant's class, weight or promises while I/O runs; the patch is in range (see [`TenantPatch::check`]).
+    fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal>;
+    /// One more tenant while I/O runs; it is in range (see [`TenantAdd::check`]).
+    fn add_tenant(&self, tenant: &TenantAdd) -> Result<TenantStatus, Refusal>;
+    /// Removes a tenant that has no hosts connected and no export; the answer is what it was.
+    fn remove_tenant(&self, name: &str) -> Result<TenantStatus, Refusal>;
+    /// A drive on one more vfio-user socket, while I/O runs.
+    fn add_export(&self, export: &ExportAdd) -> Result<ExportStatus, Refusal>;
+    /// Ends the export of a drive at a vfio-user socket, or one of a volume (a socket, or `nvme-tcp:VOLUME`), and its client's connection;
+    /// the answer is what it was.
+    fn remove_export(&self, socket: &str) -> Result<ExportStatus, Refusal>;
+    /// All pools, in the order of the configuration.
+    fn pools(&self) -> Result<Vec<PoolStatus>, Refusal>;
+    /// A device joins a pool: empty, and not exported by itself.
+    fn add_pool_drive(&self, pool: &str, drive: &PoolDriveAdd) -> Result<PoolStatus, Refusal>;
+    /// A drive leaves its pool, if no volume lies on it.
+    fn remove_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal>;
+    /// All volumes, pool by pool, in the order in which they were made.
+    fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal>;
+    /// One volume.
+    fn volume(&self, name: &str) -> Result<VolumeStatus, Refusal>;
+    /// A new volume, which reads as zeroes.
+    fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal>;
+    /// Another size for a volume, while its hosts use it, or another name for one that is not exported.
+    fn set_volume(&self, name: &str, patch: &VolumePatch) -> Result<VolumeStatus, Refusal>;
+    /// Deletes a volume that is not exported, and what it holds; the answer is what it was.
+    fn remove_volume(&self, name: &str) -> Result<VolumeStatus, Refusal>;
+    /// A volume at one more door.
+    fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal>;
+    /// How far the last upgrade is.
+    fn upgrade_status(&self) -> UpgradeStatus;
+    /// Begins to replace the program that serves; returns at once.
+    fn upgrade(&self, start: &UpgradeStart) -> Result<UpgradeStatus, Refusal>;
+    /// Begins to drain and then ends the process; returns at once, and may be called twice.
+    fn shutdown(&self);
+}

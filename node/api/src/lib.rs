@@ -1,0 +1,45 @@
+#![forbid(unsafe_code)]
+//! The control API: HTTP with JSON over a UNIX socket and, where configured, a loopback port.
+//!
+//! ```text
+//! CLI, curl, Prometheus ─▶ Bound/Running (sockets, one thread) ─▶ routes (HTTP to calls) ─▶ Control ─▶ node ─▶ weir_node::NodeControl
+//!                                                                                                     └ snapshots become JSON
+//! ```
+//!
+//! The only crate with the types of the API: what the node knows of itself and what it can be told are `weir_node`'s
+//! snapshots and changes, which become these here. [`Control`] is all that the routes know of the node. Calls may block for as long as a shard takes to answer; they run beside
+//! the API's own thread, so that one slow shard does not make the API deaf. The UNIX socket is for its owner alone
+//! (mode 0600). The port asks nobody for a password, so it is loopback only and answers no web page of another origin.
+//! [`openapi`] describes every route; a test holds the two together.
+
+mod control;
+mod flash;
+mod metrics;
+mod node;
+pub mod openapi;
+mod pooled;
+mod promise;
+mod routes;
+mod server;
+mod timing;
+mod types;
+
+#[cfg(test)]
+mod tests;
+
+pub use control::Control;
+pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStatus};
+pub use pooled::{PoolDrive, PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+pub use promise::{
+    AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, PeriodStatus, SlaPatch, SlaState, SlaStatus,
+};
+pub use routes::router;
+pub use server::{Bound, Running};
+pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
+pub use types::{
+    Ana, AnaPatch, ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportAdd, ExportStatus,
+    PowerCutStatus, RecoveredStatus, ShardStatus, SharesPatch, StartStep, State, Status, StepsStatus, TenantAdd,
+    TenantPatch, TenantStatus,
+};
+pub use weir_node::Refusal;
+pub use weir_node::upgrade::{UpgradeStart, UpgradeState, UpgradeStatus};

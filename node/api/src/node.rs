@@ -1,0 +1,352 @@
+//! The node behind the API: its snapshots become what the API says, and what the API is asked becomes changes of it.
+
+use crate::control::Control;
+use crate::flash::FlashStatus;
+use crate::pooled::{PoolDrive, PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use crate::promise::{AttainmentStatus, CeilingStatus, Changes, FloorStatus, SlaStatus};
+use crate::timing::{CompletionError, DeviceStats};
+use crate::types::{
+    ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ExportAdd, ExportStatus, PowerCutStatus,
+    ShardStatus, StartStep, State, Status, TenantAdd, TenantPatch, TenantStatus,
+};
+use weir_config::{Address, ClassFrom};
+use weir_controller::{ControllerInfo, Work};
+use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
+use weir_node::{
+    AnaChange, DeviceChange, DeviceSnapshot, DoorSnapshot, ExportSnapshot, NewExport, NewTenant, NewVolume,
+    NodeControl, NodeSnapshot, PoolMember, PoolSnapshot, Promises, Refusal, ShardSnapshot, TenantChange,
+    TenantSnapshot, VolumeChange, VolumeSnapshot,
+};
+use weir_units::{Bytes, Class};
+
+impl Control for NodeControl {
+    fn status(&self) -> Result<Status, Refusal> {
+        NodeControl::status(self).map(Into::into)
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceStatus>, Refusal> {
+        NodeControl::devices(self).map(all)
+    }
+
+    fn tenants(&self) -> Result<Vec<TenantStatus>, Refusal> {
+        NodeControl::tenants(self).map(all)
+    }
+
+    fn exports(&self) -> Result<Vec<ExportStatus>, Refusal> {
+        NodeControl::exports(self).map(all)
+    }
+
+    fn device_stats(&self, name: &str, reset: bool) -> Result<DeviceStats, Refusal> {
+        let found = self.device_timing(name, reset)?;
+        Ok(DeviceStats {
+            device: name.into(),
+            core: found.core,
+            poll: found.polls,
+            core_busy_pct: found.busy_pct,
+            core_wait_s: found.waited.map(|w| w.as_secs_f64()),
+            timing: found.summary.map(Into::into),
+            completion_error: found.lateness.map(|l| CompletionError::new(&l, found.now)),
+            flash: found.flash.map(FlashStatus::from),
+        })
+    }
+
+    fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal> {
+        let ana = patch.ana.clone();
+        let change = DeviceChange {
+            arbitration: &|now| patch.apply(now),
+            capacity: patch.capacity_bytes.map(Bytes),
+            ana: ana.map(|ana| AnaChange { state: ana.state.into(), host: ana.host, port: ana.port }),
+            spare_percent: patch.spare_percent,
+            force: patch.force,
+        };
+        NodeControl::set_device(self, name, change).map(Into::into)
+    }
+
+    fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal> {
+        let cut = NodeControl::power_cut(self, name)?;
+        Ok(PowerCutStatus {
+            name: name.into(),
+            lost_units: cut.lost_units,
+            lost_writes: cut.lost_writes,
+            pages_read: cut.pages_read,
+            rebuild_ns: cut.rebuild.get(),
+            power_cycles: cut.power_cycles,
+            unsafe_shutdowns: cut.unsafe_shutdowns,
+        })
+    }
+
+    fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal> {
+        let TenantPatch { floor, ceiling, sla, weight, force, .. } = patch;
+        let changes = Changes { floor: floor.as_ref(), ceiling: ceiling.as_ref(), sla: sla.as_ref() };
+        let promises = |before: Promises| changes.apply(before);
+        let change = TenantChange {
+            class: patch.class().map_err(Refusal::Invalid)?,
+            weight: *weight,
+            promises: if changes.is_none() { None } else { Some(&promises) },
+            force: *force,
+        };
+        NodeControl::set_tenant(self, name, &change).map(Into::into)
+    }
+
+    fn add_tenant(&self, tenant: &TenantAdd) -> Result<TenantStatus, Refusal> {
+        let TenantAdd { name, hosts, class, weight, floor, ceiling, sla, force } = tenant;
+        let changes = Changes { floor: floor.as_ref(), ceiling: ceiling.as_ref(), sla: sla.as_ref() };
+        let class = class.as_deref().map_or(Ok(Class::Medium), str::parse);
+        let class = class.map_err(|()| Refusal::Invalid("class: urgent, high, medium or low is allowed".into()))?;
+        let promises = |before: Promises| changes.apply(before);
+        let weight = weight.unwrap_or(1);
+        let new = NewTenant { name, hosts, class, weight, promises: &promises, force: *force };
+        NodeControl::add_tenant(self, &new).map(Into::into)
+    }
+
+    fn remove_tenant(&self, name: &str) -> Result<TenantStatus, Refusal> {
+        NodeControl::remove_tenant(self, name).map(Into::into)
+    }
+
+    fn add_export(&self, export: &ExportAdd) -> Result<ExportStatus, Refusal> {
+        let ExportAdd { device, socket, tenant, class_from, doorbells, force } = export.clone();
+        let class_from = class_from.unwrap_or(ClassFrom::Tenant);
+        let new = NewExport { device, socket, tenant, class_from, doorbells: doorbells.unwrap_or_default(), force };
+        NodeControl::add_export(self, &new).map(Into::into)
+    }
+
+    fn remove_export(&self, socket: &str) -> Result<ExportStatus, Refusal> {
+        NodeControl::remove_export(self, socket).map(Into::into)
+    }
+
+    fn pools(&self) -> Result<Vec<PoolStatus>, Refusal> {
+        NodeControl::pools(self).map(all)
+    }
+
+    fn add_pool_drive(&self, pool: &str, drive: &PoolDriveAdd) -> Result<PoolStatus, Refusal> {
+        self.join_pool(pool, &drive.device).map(Into::into)
+    }
+
+    fn remove_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
+        self.leave_pool(pool, device).map(Into::into)
+    }
+
+    fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal> {
+        NodeControl::volumes(self).map(all)
+    }
+
+    fn volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
+        NodeControl::volume(self, name).map(Into::into)
+    }
+
+    fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal> {
+        let VolumeAdd { name, tenant, size_bytes, pool } = volume.clone();
+        self.create_volume(&NewVolume { name, tenant, size: Bytes(size_bytes), pool }).map(Into::into)
+    }
+
+    fn set_volume(&self, name: &str, patch: &VolumePatch) -> Result<VolumeStatus, Refusal> {
+        let VolumePatch { size_bytes, shrink, name: to } = patch.clone();
+        let change = VolumeChange { size: size_bytes.map(Bytes), shrink, name: to };
+        self.change_volume(name, &change).map(Into::into)
+    }
+
+    fn remove_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
+        self.delete_volume(name).map(Into::into)
+    }
+
+    fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal> {
+        self.export_volume(name, &export.door, export.max_controllers).map(Into::into)
+    }
+
+    fn upgrade_status(&self) -> UpgradeStatus {
+        NodeControl::upgrade_status(self)
+    }
+
+    fn upgrade(&self, start: &UpgradeStart) -> Result<UpgradeStatus, Refusal> {
+        NodeControl::upgrade(self, start)
+    }
+
+    fn shutdown(&self) {
+        NodeControl::shutdown(self);
+    }
+}
+
+fn all<S, T: From<S>>(found: Vec<S>) -> Vec<T> {
+    found.into_iter().map(Into::into).collect()
+}
+
+impl From<NodeSnapshot> for Status {
+    fn from(node: NodeSnapshot) -> Self {
+        let NodeSnapshot { config, pid, is_draining, uptime, start, shards, door, devices, tenants, exports } = node;
+        let step = |(name, time): (&'static str, std::time::Duration)| StartStep {
+            name: name.to_owned(),
+            ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+        };
+        Status {
+            node: config.node.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid,
+            state: if is_draining { State::Draining } else { State::Serving },
+            uptime_s: uptime.as_secs_f64(),
+            start: start.into_iter().map(step).collect(),
+            api: config.node.api.iter().map(Address::to_string).collect(),
+            shards: all(shards),
+            doors: door.into_iter().map(Into::into).collect(),
+            devices: all(devices),
+            tenants: all(tenants),
+            exports: all(exports),
+        }
+    }
+}
+
+impl From<ShardSnapshot> for ShardStatus {
+    fn from(shard: ShardSnapshot) -> Self {
+        let ShardSnapshot { core, polls, cpu_s, busy_pct } = shard;
+        ShardStatus { core, poll: polls, cpu_s, busy_pct }
+    }
+}
+
+impl From<DoorSnapshot> for DoorStatus {
+    fn from(door: DoorSnapshot) -> Self {
+        let DoorSnapshot { listening, connections, unconnected, pushed_out, refused } = door;
+        let listen = listening.iter().map(ToString::to_string).collect();
+        DoorStatus { kind: "nvme-tcp".into(), listen, connections, unconnected, pushed_out, refused }
+    }
+}
+
+impl From<&Work> for Counters {
+    fn from(work: &Work) -> Self {
+        Counters {
+            reads: work.reads,
+            writes: work.writes,
+            others: work.others,
+            read_bytes: work.read_bytes,
+            written_bytes: work.write_bytes,
+            errors: work.errors,
+        }
+    }
+}
+
+impl From<DeviceSnapshot> for DeviceStatus {
+    fn from(found: DeviceSnapshot) -> Self {
+        let device = found.device();
+        DeviceStatus {
+            name: device.name.clone(),
+            nqn: device.nqn.clone(),
+            serial: device.serial.clone(),
+            media: device.media.to_string(),
+            interface: device.interface().into(),
+            profile: device.profile(),
+            capacity_bytes: found.capacity.get(),
+            block_size: found.block_size,
+            latency_ns: device.latency.get(),
+            slots: found.stats.slots,
+            slots_busy: found.stats.slots_used,
+            slot_bytes: device.slot_bytes.get(),
+            arbitration: device.arbitration,
+            cost: device.cost,
+            core: found.core,
+            controllers: found.controllers.len() as u32,
+            queues: found.controllers.iter().map(|c| c.queues.len() as u32).sum(),
+            io: (&found.stats.work).into(),
+            fault: found.fault.clone(),
+            timing: found.timing.map(Into::into),
+            flash: found.flash.clone().map(FlashStatus::from),
+            clients: found.controllers.iter().map(|c| client(&found, c)).collect(),
+        }
+    }
+}
+
+fn client(device: &DeviceSnapshot, c: &ControllerInfo) -> ClientStatus {
+    let mut classes: Vec<Class> = c.queues.iter().map(|q| q.class).collect();
+    classes.sort_unstable();
+    classes.dedup();
+    ClientStatus {
+        host: c.host.clone(),
+        tenant: device.config.tenants.get(usize::from(c.tenant)).map(|t| t.name.clone()).unwrap_or_default(),
+        controller: c.id,
+        ready: c.ready,
+        ana: c.ana.into(),
+        queues: c.queues.len() as u32,
+        classes: classes.iter().map(ToString::to_string).collect(),
+    }
+}
+
+impl From<TenantSnapshot> for TenantStatus {
+    fn from(tenant: TenantSnapshot) -> Self {
+        let attainment = tenant.attained.iter().map(|(device, a, now)| AttainmentStatus::new(device, a, *now));
+        TenantStatus {
+            class: tenant.class.to_string(),
+            urgent: tenant.urgent,
+            weight: tenant.weight,
+            floor: FloorStatus::of(&tenant.floor),
+            ceiling: CeilingStatus::of(&tenant.ceiling),
+            sla: SlaStatus::of(&tenant.sla),
+            attainment: attainment.collect(),
+            controllers: tenant.controllers,
+            queues: tenant.queues,
+            connections: tenant.connections,
+            io: (&tenant.work).into(),
+            name: tenant.name,
+            hosts: tenant.hosts,
+            admission: tenant.admission,
+        }
+    }
+}
+
+impl From<ExportSnapshot> for ExportStatus {
+    fn from(export: ExportSnapshot) -> Self {
+        ExportStatus {
+            device: export.device,
+            volume: export.volume,
+            door: export.door.into(),
+            addresses: export.addresses,
+            tenant: export.tenant,
+            class_from: export.class_from,
+            queues: export.queues,
+            read_only: export.read_only,
+            clients: export.clients,
+            recovered: export.recovered.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl From<PoolSnapshot> for PoolStatus {
+    fn from(pool: PoolSnapshot) -> Self {
+        let sum = |of: fn(&PoolMember) -> Bytes| pool.drives.iter().map(|d| of(d).get()).sum();
+        PoolStatus {
+            size_bytes: sum(|d| d.size),
+            free_bytes: sum(|d| d.free),
+            name: pool.name,
+            uuid: pool.uuid,
+            volumes: pool.volumes,
+            fault: pool.fault,
+            drives: all(pool.drives),
+        }
+    }
+}
+
+impl From<PoolMember> for PoolDrive {
+    fn from(drive: PoolMember) -> Self {
+        PoolDrive {
+            device: drive.device,
+            number: drive.number,
+            uuid: drive.uuid,
+            size_bytes: drive.size.get(),
+            free_bytes: drive.free.get(),
+            emptying_bytes: drive.emptying.get(),
+            largest_free_bytes: drive.largest_free.get(),
+        }
+    }
+}
+
+impl From<VolumeSnapshot> for VolumeStatus {
+    fn from(volume: VolumeSnapshot) -> Self {
+        VolumeStatus {
+            name: volume.name,
+            uuid: volume.uuid,
+            tenant: volume.tenant,
+            pool: volume.pool,
+            size_bytes: volume.size.get(),
+            drives: volume.drives,
+            extents: volume.extents,
+            nqn: volume.nqn,
+            exports: volume.exports,
+        }
+    }
+}

@@ -1,0 +1,787 @@
+//! The API over real sockets, in front of a node that exists only here.
+
+use super::*;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use weir_config::{Address, Arbitration, ClassFrom, Cost, Mechanism, Shares};
+use weir_node::lateness::Lateness;
+use weir_units::{Ceiling, Nanos, Rates, Sla};
+
+/// A node of one drive and two tenants that does what it is told.
+struct Fake {
+    arbitration: Mutex<Arbitration>,
+    tenants: Mutex<Vec<TenantStatus>>,
+    shutdowns: AtomicU32,
+    resets: AtomicU32,
+}
+
+impl Fake {
+    fn new() -> Arc<Fake> {
+        let tenants = [("gold", "high"), ("sil\"ver", "medium")].map(|(name, class)| TenantStatus {
+            name: name.into(),
+            class: class.into(),
+            urgent: false,
+            weight: 1,
+            floor: None,
+            ceiling: CeilingStatus::of(&Ceiling::new(Rates { iops: Some(9), bandwidth: None })),
+            sla: SlaStatus::of(&Sla { p99: Some(Nanos(3)), ..Sla::default() }),
+            attainment: vec![AttainmentStatus {
+                device: "ssd0".into(),
+                state: SlaState::Missed,
+                since_s: 4,
+                periods: 30,
+                missed: 5,
+                missed_rate: 3,
+                missed_latency: 2,
+                last: Some(PeriodStatus {
+                    commands: 1,
+                    iops: 2,
+                    bandwidth_bytes_per_s: 3,
+                    p50_ns: 4,
+                    p99_ns: 5,
+                    p999_ns: 6,
+                    max_ns: 7,
+                    missed_rate: true,
+                    missed_latency: false,
+                }),
+            }],
+            hosts: vec!["*".into()],
+            controllers: 1,
+            queues: 4,
+            connections: 2,
+            admission: vec!["tenant gold on ssd0: unknown".into()],
+            io: Counters { reads: 1, writes: 2, others: 3, read_bytes: 4, written_bytes: 5, errors: 6 },
+        });
+        let arbitration = Mutex::new(Arbitration::default());
+        Arc::new(Fake {
+            arbitration,
+            tenants: Mutex::new(tenants.into()),
+            shutdowns: AtomicU32::new(0),
+            resets: AtomicU32::new(0),
+        })
+    }
+
+    fn device(&self) -> DeviceStatus {
+        DeviceStatus {
+            name: "ssd0".into(),
+            nqn: "nqn.x".into(),
+            serial: "S".into(),
+            media: "ram".into(),
+            interface: "block".into(),
+            profile: Some("p3700".into()),
+            capacity_bytes: 1 << 30,
+            block_size: 512,
+            latency_ns: 0,
+            slots: 64,
+            slots_busy: 2,
+            slot_bytes: 4 << 20,
+            arbitration: *self.arbitration.lock().unwrap(),
+            cost: Cost::Bytes,
+            core: 0,
+            controllers: 1,
+            queues: 4,
+            io: Counters::default(),
+            fault: None,
+            timing: Some(self.timing()),
+            flash: Some(flash()),
+            clients: Vec::new(),
+        }
+    }
+
+    fn timing(&self) -> Timing {
+        Timing {
+            state: TimingState::Overloaded,
+            state_s: 34.5,
+            late_pct: 62.0,
+            net_late_pct: 61.0,
+            completions: 1000,
+            over_5us: 620,
+            over_20us: 300,
+            net_over_5us: 610,
+            net_over_20us: 290,
+            overloads: 2,
+            overloaded_s: 40.0,
+        }
+    }
+}
+
+fn flash() -> FlashStatus {
+    FlashStatus {
+        write_amplification: 1.5,
+        erases: 7,
+        gc: GcStatus { victims: 3, moved_units: 9, ..GcStatus::default() },
+        wear: WearStatus { min: 1, mean: 2.5, max: 4 },
+        utilisation: UtilisationStatus { dies: vec![0.25, 0.5], channels: vec![0.125] },
+        ..FlashStatus::default()
+    }
+}
+
+impl Control for Fake {
+    fn status(&self) -> Result<Status, Refusal> {
+        Ok(Status {
+            node: "n1".into(),
+            version: "0".into(),
+            pid: 1,
+            state: State::Serving,
+            uptime_s: 1.5,
+            start: vec![StartStep { name: "drives".into(), ns: 120_000 }],
+            api: vec!["unix:x".into()],
+            shards: vec![ShardStatus { core: 0, poll: false, cpu_s: 0.25, busy_pct: 97.5 }],
+            doors: vec![DoorStatus {
+                kind: "nvme-tcp".into(),
+                listen: vec!["127.0.0.1:4420".into()],
+                connections: 3,
+                unconnected: 1,
+                pushed_out: 2,
+                refused: 4,
+            }],
+            devices: self.devices()?,
+            tenants: self.tenants()?,
+            exports: self.exports()?,
+        })
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceStatus>, Refusal> {
+        Ok(vec![self.device()])
+    }
+
+    fn tenants(&self) -> Result<Vec<TenantStatus>, Refusal> {
+        Ok(self.tenants.lock().unwrap().clone())
+    }
+
+    fn exports(&self) -> Result<Vec<ExportStatus>, Refusal> {
+        let export = |door: &str, tenant: Option<&str>| ExportStatus {
+            device: "ssd0".into(),
+            volume: None,
+            door: door.into(),
+            addresses: vec!["a".into(), "b".into()],
+            tenant: tenant.map(String::from),
+            class_from: ClassFrom::Tenant,
+            queues: 4,
+            read_only: false,
+            clients: 1,
+            recovered: tenant.map(|_| RecoveredStatus::default()),
+        };
+        Ok(vec![export("nvme-tcp", None), export("vhost-user", Some("gold"))])
+    }
+
+    fn device_stats(&self, name: &str, reset: bool) -> Result<DeviceStats, Refusal> {
+        if name != "ssd0" {
+            return Err(Refusal::NotFound(format!("there is no device \"{name}\"")));
+        }
+        self.resets.fetch_add(u32::from(reset), Ordering::SeqCst);
+        let mut lateness = Lateness::new(Nanos(0));
+        for late in [0, 249, 300, 4_999, 5_001, 30_000, 99_000_000] {
+            lateness.record((Nanos(100), Nanos(late)), (Nanos(100 + late), Nanos(0)));
+        }
+        Ok(DeviceStats {
+            device: name.into(),
+            core: 0,
+            poll: true,
+            core_busy_pct: 12.5,
+            core_wait_s: Some(0.25),
+            timing: Some(lateness.summary(Nanos(1)).into()),
+            completion_error: Some(CompletionError::new(&lateness, Nanos::from_secs(2))),
+            flash: Some(flash()),
+        })
+    }
+
+    fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal> {
+        if name != "ssd0" {
+            return Err(Refusal::Conflict(format!("device \"{name}\" keeps nothing")));
+        }
+        Ok(PowerCutStatus {
+            name: name.into(),
+            lost_units: 1,
+            lost_writes: 2,
+            pages_read: 3,
+            rebuild_ns: 4,
+            power_cycles: 6,
+            unsafe_shutdowns: 5,
+        })
+    }
+
+    fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal> {
+        match name {
+            "ssd0" => {
+                let mut arbitration = self.arbitration.lock().unwrap();
+                *arbitration = patch.apply(*arbitration);
+                drop(arbitration);
+                Ok(self.device())
+            }
+            "panic" => panic!("a broken invariant"),
+            _ => Err(Refusal::NotFound(format!("there is no device \"{name}\""))),
+        }
+    }
+
+    fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal> {
+        let mut tenants = self.tenants.lock().unwrap();
+        let tenant = tenants.iter_mut().find(|t| t.name == name);
+        let tenant = tenant.ok_or_else(|| Refusal::NotFound(format!("there is no tenant \"{name}\"")))?;
+        if patch.class.as_deref() == Some("urgent") {
+            return Err(Refusal::Conflict("urgent is not allowed".into()));
+        }
+        tenant.class = patch.class.clone().unwrap_or(tenant.class.clone());
+        tenant.weight = patch.weight.unwrap_or(tenant.weight);
+        Ok(tenant.clone())
+    }
+
+    fn add_tenant(&self, tenant: &TenantAdd) -> Result<TenantStatus, Refusal> {
+        let mut tenants = self.tenants.lock().unwrap();
+        let (name, hosts) = (tenant.name.clone(), tenant.hosts.clone());
+        let class = tenant.class.clone().unwrap_or("medium".into());
+        let weight = tenant.weight.unwrap_or(1);
+        let added = TenantStatus { name, hosts, class, weight, ..tenants[0].clone() };
+        tenants.push(added.clone());
+        Ok(added)
+    }
+
+    fn remove_tenant(&self, name: &str) -> Result<TenantStatus, Refusal> {
+        let mut tenants = self.tenants.lock().unwrap();
+        let at = tenants.iter().position(|t| t.name == name);
+        Ok(tenants.remove(at.ok_or_else(|| Refusal::NotFound(format!("there is no tenant \"{name}\"")))?))
+    }
+
+    fn add_export(&self, export: &ExportAdd) -> Result<ExportStatus, Refusal> {
+        let like = self.exports()?.swap_remove(0);
+        Ok(ExportStatus { door: "vfio-user".into(), addresses: vec![export.socket.clone()], ..like })
+    }
+
+    fn remove_export(&self, socket: &str) -> Result<ExportStatus, Refusal> {
+        let is = |e: &ExportStatus| e.addresses.iter().any(|a| a == socket);
+        let found = self.exports()?.into_iter().find(is);
+        found.ok_or_else(|| Refusal::NotFound(format!("there is no export at {socket}")))
+    }
+
+    fn pools(&self) -> Result<Vec<PoolStatus>, Refusal> {
+        let drive = PoolDrive {
+            device: "ssd0".into(),
+            number: 0,
+            uuid: "u".into(),
+            size_bytes: 3,
+            free_bytes: 2,
+            emptying_bytes: 0,
+            largest_free_bytes: 1,
+        };
+        let (name, fault) = ("pool0".into(), Some("broken".into()));
+        let uuid = "u".into();
+        Ok(vec![PoolStatus { name, uuid, size_bytes: 3, free_bytes: 2, volumes: 1, fault, drives: vec![drive] }])
+    }
+
+    fn add_pool_drive(&self, pool: &str, drive: &PoolDriveAdd) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{} does not join {pool}", drive.device)))
+    }
+
+    fn remove_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{device} does not leave {pool}")))
+    }
+
+    fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal> {
+        Ok(vec![VolumeStatus {
+            name: "v0".into(),
+            uuid: "u".into(),
+            tenant: "gold".into(),
+            pool: "pool0".into(),
+            size_bytes: 1 << 20,
+            drives: vec!["ssd0".into()],
+            extents: 1,
+            nqn: Some("nqn".into()),
+            exports: vec!["nvme-tcp".into()],
+        }])
+    }
+
+    fn volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
+        let found = self.volumes()?.into_iter().find(|v| v.name == name);
+        found.ok_or_else(|| Refusal::NotFound(format!("there is no volume \"{name}\"")))
+    }
+
+    fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal> {
+        Ok(VolumeStatus { name: volume.name.clone(), ..self.volumes()?.swap_remove(0) })
+    }
+
+    fn set_volume(&self, name: &str, patch: &VolumePatch) -> Result<VolumeStatus, Refusal> {
+        let found = self.volume(name)?;
+        Ok(VolumeStatus { size_bytes: patch.size_bytes.unwrap_or(found.size_bytes), ..found })
+    }
+
+    fn remove_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
+        self.set_volume(name, &VolumePatch::default())
+    }
+
+    fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal> {
+        let found = self.set_volume(name, &VolumePatch::default())?;
+        Ok(VolumeStatus { exports: vec![export.door.clone()], ..found })
+    }
+
+    fn upgrade_status(&self) -> UpgradeStatus {
+        UpgradeStatus {
+            number: 2,
+            state: UpgradeState::RolledBack,
+            binary: "/new".into(),
+            reason: Some("it crashed".into()),
+            prepare_ns: Some(1),
+            hand_over_ns: Some(2),
+            take_over_ns: Some(3),
+            renew_ns: None,
+            keeper: None,
+        }
+    }
+
+    fn upgrade(&self, start: &UpgradeStart) -> Result<UpgradeStatus, Refusal> {
+        match &start.binary {
+            Some(binary) => Ok(UpgradeStatus { binary: binary.clone(), number: 3, ..UpgradeStatus::default() }),
+            None => Err(Refusal::Conflict("one is under way".into())),
+        }
+    }
+
+    fn shutdown(&self) {
+        self.shutdowns.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A served fake with a folder of its own.
+struct Served {
+    fake: Arc<Fake>,
+    running: Option<Running>,
+    dir: PathBuf,
+}
+
+impl Served {
+    fn new(name: &str) -> Served {
+        let dir = std::env::temp_dir().join(format!("weir-api-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let addresses = [Address::Unix(dir.join("a.sock")), Address::Tcp(([127, 0, 0, 1], 0).into())];
+        let fake = Fake::new();
+        let running =
+            Bound::bind(&addresses, &weir_sys::keeper_channel::Keep::none()).unwrap().serve(fake.clone()).unwrap();
+        Served { fake, running: Some(running), dir }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.join("a.sock")
+    }
+
+    fn port(&self) -> std::net::SocketAddr {
+        match self.running.as_ref().unwrap().addresses()[1] {
+            Address::Tcp(address) => address,
+            Address::Unix(_) => unreachable!(),
+        }
+    }
+
+    fn ask(&self, request: &str) -> (u16, String) {
+        exchange(UnixStream::connect(self.socket()).unwrap(), request)
+    }
+
+    fn ask_port(&self, request: &str) -> (u16, String) {
+        exchange(TcpStream::connect(self.port()).unwrap(), request)
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let (code, body) = self.ask(&format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+        assert_eq!(code, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    fn patch(&self, path: &str, body: &str) -> (u16, Value) {
+        let (code, body) = self.ask(&with_body("PATCH", path, "application/json", body));
+        (code, serde_json::from_str(&body).unwrap_or_else(|e| panic!("{body}: {e}")))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.running.take());
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn with_body(method: &str, path: &str, kind: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+fn exchange(mut stream: impl Read + Write, request: &str) -> (u16, String) {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    // A body that is refused unread may end in a reset after the answer.
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+    (head[9..12].parse().unwrap(), body.to_string())
+}
+
+#[test]
+fn what_the_node_says_is_told() {
+    let served = Served::new("told");
+    let status = served.get("/v1/status");
+    assert_eq!(serde_json::from_value::<Status>(status).unwrap(), served.fake.status().unwrap());
+    assert_eq!(served.get("/v1/devices")[0]["name"], "ssd0");
+    assert_eq!(served.get("/v1/devices/ssd0")["arbitration"]["quanta"]["high"], 131_072);
+    assert_eq!(served.get("/v1/tenants")[0]["class"], "high");
+    assert_eq!(served.get("/v1/tenants/gold")["io"]["errors"], 6);
+    assert_eq!(served.get("/v1/exports")[0].get("tenant"), None);
+    assert_eq!(served.get("/v1/exports")[1]["tenant"], "gold");
+}
+
+#[test]
+fn shares_change_and_what_is_left_out_stays() {
+    let served = Served::new("patch");
+    let (code, device) = served.patch("/v1/devices/ssd0", r#"{"mechanism":"wrr","weights":{"low":1},"burst":3}"#);
+    assert_eq!((code, &device["arbitration"]["weights"]), (200, &json!({"high": 32, "medium": 16, "low": 1})));
+    let now = *served.fake.arbitration.lock().unwrap();
+    assert_eq!((now.mechanism, now.burst, now.quanta), (Mechanism::Wrr, Some(3), Arbitration::default().quanta));
+    let (code, _) = served.patch("/v1/devices/ssd0", r#"{"burst":null,"quanta":{"high":8192}}"#);
+    let now = *served.fake.arbitration.lock().unwrap();
+    assert_eq!((code, now.burst, now.quanta), (200, None, Shares { high: 8192, medium: 65536, low: 32768 }));
+    let (code, tenant) = served.patch("/v1/tenants/gold", r#"{"class":"low","weight":9}"#);
+    assert_eq!((code, &tenant["class"], &tenant["weight"]), (200, &json!("low"), &json!(9)));
+    let (code, tenant) = served.patch("/v1/tenants/sil%22ver", r#"{"weight":2}"#);
+    assert_eq!((code, &tenant["class"]), (200, &json!("medium")));
+}
+
+#[test]
+fn completion_times_are_told_and_measured_anew() {
+    let served = Served::new("timing");
+    assert_eq!(served.get("/v1/devices/ssd0")["timing"]["state"], "overloaded");
+    let stats = served.get("/v1/devices/ssd0/stats");
+    assert_eq!(
+        serde_json::from_value::<DeviceStats>(stats.clone()).unwrap(),
+        served.fake.device_stats("ssd0", false).unwrap()
+    );
+    let timing = &stats["timing"];
+    assert_eq!([&timing["completions"], &timing["over_5us"], &timing["net_over_20us"]], [7, 3, 2]);
+    let error = &stats["completion_error"];
+    assert_eq!((&error["raw_ns"]["max"], &error["measured_s"]), (&json!(99_000_000), &json!(2.0)));
+    let bucket = |from: u64, to: Option<u64>, n: u64| match to {
+        Some(to) => json!({ "from_ns": from, "to_ns": to, "raw": n, "net": n }),
+        None => json!({ "from_ns": from, "raw": n, "net": n }),
+    };
+    let wanted = [
+        bucket(0, Some(250), 2),
+        bucket(250, Some(500), 1),
+        bucket(2_000, Some(5_000), 2),
+        bucket(20_000, Some(50_000), 1),
+        bucket(10_000_000, None, 1),
+    ];
+    // 5001 lies in a fine bucket that begins at 4992.
+    assert_eq!(error["buckets"], json!(wanted));
+    assert_eq!(served.fake.resets.load(Ordering::SeqCst), 0);
+    let (code, answer) = served.ask(&with_body("POST", "/v1/devices/ssd0/stats/reset", "application/json", ""));
+    assert_eq!((code, serde_json::from_str::<Value>(&answer).unwrap()), (200, stats));
+    assert_eq!(served.fake.resets.load(Ordering::SeqCst), 1);
+    let (code, answer) = served.ask(&with_body("GET", "/v1/devices/x/stats", "application/json", ""));
+    assert!(code == 404 && answer.contains("no device"), "{code} {answer}");
+}
+
+#[test]
+fn wrong_values_are_refused_in_json() {
+    let served = Served::new("wrong");
+    for (path, body, code, error) in [
+        (
+            "/v1/devices/ssd0",
+            "{}",
+            400,
+            "nothing to change; give mechanism, weights, burst, quanta, capacity_bytes, ana or spare_percent",
+        ),
+        ("/v1/devices/ssd0", r#"{"weights":{"high":0}}"#, 400, "weights: 1 to 256 is allowed"),
+        ("/v1/devices/ssd0", r#"{"weights":{"low":257}}"#, 400, "weights: 1 to 256 is allowed"),
+        ("/v1/devices/ssd0", r#"{"burst":7}"#, 400, "burst: 0 to 6 (a power of two) or null is allowed"),
+        ("/v1/devices/ssd0", r#"{"quanta":{"medium":4095}}"#, 400, "quanta: 4096 to 1073741824 bytes is allowed"),
+        ("/v1/devices/ssd0", r#"{"spare_percent":101}"#, 400, "spare_percent: 0 to 100 is allowed"),
+        ("/v1/devices/x", r#"{"burst":1}"#, 404, "there is no device \"x\""),
+        ("/v1/tenants/gold", "{}", 400, "nothing to change; give class, weight, floor, ceiling or sla"),
+        ("/v1/tenants/gold", r#"{"weight":0}"#, 400, "weight: 1 to 256 is allowed"),
+        ("/v1/tenants/gold", r#"{"class":"best"}"#, 400, "class: urgent, high, medium or low is allowed"),
+        ("/v1/tenants/gold", r#"{"class":"urgent"}"#, 409, "urgent is not allowed"),
+        ("/v1/tenants/x", r#"{"weight":1}"#, 404, "there is no tenant \"x\""),
+    ] {
+        assert_eq!(served.patch(path, body), (code, json!({ "error": error })), "{path} {body}");
+    }
+    for (body, part) in [
+        (r#"{"wieght":1}"#, "unknown field `wieght`"),
+        (r#"{"weight":"1"}"#, "invalid type"),
+        ("{", "EOF"),
+        ("3", "invalid type"),
+        ("", "EOF"),
+    ] {
+        let (code, answer) = served.patch("/v1/tenants/gold", body);
+        assert!(code == 400 && answer["error"].as_str().unwrap().contains(part), "{body}: {code} {answer}");
+    }
+    let (code, answer) = served.ask(&with_body("PATCH", "/v1/tenants/gold", "text/plain", "{}"));
+    assert!(code == 415 && answer.contains("application/json"), "{answer}");
+    let (code, answer) = served.patch("/v1/devices/panic", r#"{"burst":1}"#);
+    assert_eq!((code, answer), (500, json!({ "error": "the call failed; the node's log says why" })));
+    assert_eq!(served.get("/v1/devices/ssd0")["name"], "ssd0", "and the API goes on");
+}
+
+#[test]
+fn bodies_are_bounded() {
+    let served = Served::new("bounded");
+    let huge = format!("{{\"class\":\"{}\"}}", "x".repeat(65536));
+    let (code, answer) = served.ask(&with_body("PATCH", "/v1/tenants/gold", "application/json", &huge));
+    assert!(code == 413 && answer.contains("\"error\""), "{code} {answer}");
+}
+
+#[test]
+fn what_is_not_there() {
+    let served = Served::new("absent");
+    for (method, path, code, part) in [
+        ("GET", "/v2/status", 404, "there is no /v2/status; GET /openapi.json lists what there is"),
+        ("GET", "/v1/devices/x", 404, "there is no device \\\"x\\\"; there is ssd0"),
+        ("GET", "/v1/tenants/x", 404, "there is no tenant \\\"x\\\"; there is gold, sil\\\"ver"),
+        ("DELETE", "/v1/status", 405, "/v1/status does not take DELETE"),
+        ("GET", "/v1/shutdown", 405, "/v1/shutdown does not take GET"),
+    ] {
+        let (got, body) = served.ask(&format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+        assert!(got == code && body.contains(part), "{method} {path}: {got} {body}");
+    }
+    assert_eq!(served.fake.shutdowns.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn upgrades_are_passed_on() {
+    let served = Served::new("upgrade");
+    let ask = |body: &str| {
+        let (code, answer) = served.ask(&with_body("POST", "/v1/upgrade", "application/json", body));
+        (code, serde_json::from_str::<Value>(&answer).unwrap())
+    };
+    assert_eq!(
+        ask(r#"{"binary":"/x","probation_ns":0}"#),
+        (202, json!({ "number": 3, "state": "none", "binary": "/x" }))
+    );
+    assert_eq!(ask("{}"), (409, json!({ "error": "one is under way" })));
+    for (body, part) in [
+        (r#"{"within_ns":1}"#, "within_ns: 1 ms to 1 h"),
+        (r#"{"probation_ns":3600000000001}"#, "probation_ns: 0 to 1 h"),
+        (r#"{"program":"/x"}"#, "program"),
+    ] {
+        let (code, answer) = ask(body);
+        assert!(code == 400 && answer["error"].as_str().unwrap().contains(part), "{body}: {code} {answer}");
+    }
+    assert_eq!(served.get("/v1/upgrade")["state"], "rolled-back");
+}
+
+#[test]
+fn shutdown_is_passed_on() {
+    let served = Served::new("shutdown");
+    let post = "POST /v1/shutdown HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(served.ask(post), (202, "{\"state\":\"draining\"}".to_string()));
+    assert_eq!(served.fake.shutdowns.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_web_page_reaches_nothing() {
+    let served = Served::new("foreign");
+    let port = served.port().port();
+    let ask = |host: &str, more: &str| {
+        served.ask_port(&format!("GET /v1/status HTTP/1.1\r\nHost: {host}\r\n{more}Connection: close\r\n\r\n")).0
+    };
+    assert_eq!(ask(&format!("127.0.0.1:{port}"), ""), 200);
+    assert_eq!(ask(&format!("localhost:{port}"), ""), 200);
+    assert_eq!(ask("[::1]", ""), 200);
+    assert_eq!(ask(&format!("127.0.0.1:{port}"), &format!("Origin: http://127.0.0.1:{port}\r\n")), 200);
+    // DNS rebinding, and a page of somebody else.
+    assert_eq!(ask("evil.example", ""), 403);
+    assert_eq!(ask(&format!("127.0.0.1.evil.example:{port}"), ""), 403);
+    assert_eq!(ask(&format!("127.0.0.1:{port}"), "Origin: http://evil.example\r\n"), 403);
+    assert_eq!(ask(&format!("127.0.0.1:{port}"), "Origin: null\r\n"), 403);
+    let post =
+        "POST /v1/shutdown HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://evil.example\r\nConnection: close\r\n\r\n";
+    assert_eq!(served.ask_port(post).0, 403);
+    assert_eq!(served.fake.shutdowns.load(Ordering::SeqCst), 0);
+}
+
+/// Whoever can open the socket commands the node; the port is anybody's.
+#[test]
+fn a_program_is_named_over_the_socket_only() {
+    let served = Served::new("program");
+    let ask = |body: &str| with_body("POST", "/v1/upgrade", "application/json", body);
+    let (code, said) = served.ask_port(&ask(r#"{"binary":"/bin/sh"}"#));
+    assert!(code == 403 && said.contains("UNIX socket"), "{code} {said}");
+    assert_eq!(served.ask_port(&ask("{}")).0, served.ask(&ask("{}")).0);
+    assert_ne!(served.ask_port(&ask("{}")).0, 403);
+    assert_ne!(served.ask(&ask(r#"{"binary":"/bin/sh"}"#)).0, 403);
+}
+
+#[test]
+fn metrics_are_prometheus_text() {
+    let served = Served::new("metrics");
+    let (code, page) = served.ask("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert_eq!(code, 200);
+    for line in [
+        "weir_up{node=\"n1\",version=\"0\"} 1",
+        "weir_shard_cpu_seconds_total{core=\"0\"} 0.25",
+        "weir_device_capacity_bytes{device=\"ssd0\"} 1073741824",
+        "weir_shard_busy_percent{core=\"0\"} 97.5",
+        "weir_device_modelled_completions_total{device=\"ssd0\"} 1000",
+        "weir_device_late_completions_total{device=\"ssd0\",over=\"5us\",time=\"raw\"} 620",
+        "weir_device_late_completions_total{device=\"ssd0\",over=\"20us\",time=\"net\"} 290",
+        "weir_device_overloaded{device=\"ssd0\"} 1",
+        "weir_device_overloaded_seconds_total{device=\"ssd0\"} 40",
+        "weir_flash_write_amplification{device=\"ssd0\"} 1.5",
+        "weir_flash_gc_moved_units_total{device=\"ssd0\"} 9",
+        "weir_flash_block_erases{device=\"ssd0\",block=\"mean\"} 2.5",
+        "weir_flash_busy_ratio{device=\"ssd0\",die=\"1\"} 0.5",
+        "weir_flash_busy_ratio{device=\"ssd0\",channel=\"0\"} 0.125",
+        "weir_tenant_commands_total{tenant=\"gold\",op=\"write\"} 2",
+        "weir_tenant_bytes_total{tenant=\"sil\\\"ver\",op=\"read\"} 4",
+        "weir_tenant_errors_total{tenant=\"gold\"} 6",
+    ] {
+        assert!(page.lines().any(|l| l == line), "{line} is missing in\n{page}");
+    }
+    // Every sample stands under the TYPE of its family.
+    let mut family = "";
+    for line in page.lines() {
+        match line.strip_prefix("# TYPE ") {
+            Some(rest) => family = rest.split(' ').next().unwrap(),
+            None if line.starts_with('#') => {}
+            None => assert_eq!(line.split(['{', ' ']).next().unwrap(), family, "{line}"),
+        }
+    }
+}
+
+#[test]
+fn every_route_is_described_and_every_description_has_a_route() {
+    let served = Served::new("openapi");
+    let document = served.get("/openapi.json");
+    assert_eq!(document, openapi::document());
+    let paths = document["paths"].as_object().unwrap();
+    let described: Vec<&str> = paths.keys().map(String::as_str).collect();
+    let mut routed: Vec<&str> = routes::PATHS.to_vec();
+    routed.sort_unstable();
+    assert_eq!(described, routed);
+    for (path, item) in paths {
+        for method in ["get", "post", "put", "patch", "delete"] {
+            let url = path.replace("{name}", "nobody");
+            let method_line = method.to_uppercase();
+            let (code, _) = served.ask(&with_body(&method_line, &url, "application/json", "{\"burst\":1}"));
+            assert_eq!(item.get(method).is_some(), code != 405, "{method} {path}: {code}");
+        }
+    }
+}
+
+/// What the node sends has exactly the keys that the schema says, all the way down.
+#[test]
+fn answers_are_as_described() {
+    let document = openapi::document();
+    let fake = Fake::new();
+    let check =
+        |schema: &str, value: Value| fits(&document, &document["components"]["schemas"][schema], &value, schema);
+    check("Status", serde_json::to_value(fake.status().unwrap()).unwrap());
+    check("Pool", serde_json::to_value(fake.pools().unwrap().remove(0)).unwrap());
+    check("Volume", serde_json::to_value(fake.volumes().unwrap().remove(0)).unwrap());
+    let add = json!({ "name": "v1", "tenant": "gold", "size_bytes": 5, "pool": "pool0" });
+    check("VolumeAdd", add.clone());
+    assert_eq!(serde_json::to_value(serde_json::from_value::<VolumeAdd>(add.clone()).unwrap()).unwrap(), add);
+    let patch = json!({ "name": "v2", "shrink": true, "size_bytes": 5 });
+    check("VolumePatch", patch.clone());
+    assert_eq!(serde_json::to_value(serde_json::from_value::<VolumePatch>(patch.clone()).unwrap()).unwrap(), patch);
+    check(
+        "VolumeExport",
+        serde_json::to_value(VolumeExport { door: "nvme-tcp".into(), max_controllers: Some(5) }).unwrap(),
+    );
+    check("Upgrade", serde_json::to_value(fake.upgrade_status()).unwrap());
+    let start = json!({ "binary": "/x", "within_ns": 5000000, "probation_ns": 0 });
+    check("UpgradeStart", start.clone());
+    assert_eq!(serde_json::to_value(serde_json::from_value::<UpgradeStart>(start.clone()).unwrap()).unwrap(), start);
+    check("DeviceStats", serde_json::to_value(fake.device_stats("ssd0", false).unwrap()).unwrap());
+    check("Error", serde_json::to_value(ErrorBody { error: "x".into() }).unwrap());
+    let floor = json!({ "iops": 5, "bandwidth_bytes_per_s": null, "catch_up_ns": 1000000 });
+    let ceiling = json!({ "iops": 5, "bandwidth_bytes_per_s": 7, "burst": 1, "burst_bytes": null });
+    let sla = json!({ "iops": null, "bandwidth_bytes_per_s": 1, "p50_ns": 1, "p99_ns": 2, "p999_ns": null });
+    let patch = json!({ "class": "low", "weight": 3, "floor": floor, "ceiling": ceiling, "sla": sla, "force": true });
+    check("TenantPatch", patch.clone());
+    let read: TenantPatch = serde_json::from_value(patch.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&read).unwrap(), patch);
+    let (mut add, named) = (patch, json!({ "name": "new", "hosts": ["*"] }));
+    add.as_object_mut().unwrap().extend(named.as_object().unwrap().clone());
+    check("TenantAdd", add.clone());
+    assert_eq!(serde_json::to_value(serde_json::from_value::<TenantAdd>(add.clone()).unwrap()).unwrap(), add);
+    let add = json!({ "device": "ssd0", "socket": "/s", "tenant": "gold", "class_from": "peer", "doorbells": "trap" });
+    check("ExportAdd", add.clone());
+    assert_eq!(serde_json::to_value(serde_json::from_value::<ExportAdd>(add.clone()).unwrap()).unwrap(), add);
+    let weights = Some(SharesPatch { high: Some(1), medium: None, low: None });
+    let quanta = Some(SharesPatch { high: Some(4096), medium: Some(4096), low: Some(4096) });
+    let patch = DevicePatch {
+        mechanism: Some(Mechanism::Rr),
+        weights,
+        burst: Some(None),
+        quanta,
+        capacity_bytes: Some(1 << 30),
+        ana: Some(AnaPatch { state: Ana::NonOptimized, host: None, port: "[::]:4420".parse().ok() }),
+        spare_percent: Some(5),
+        force: true,
+    };
+    check("DevicePatch", serde_json::to_value(&patch).unwrap());
+    assert_eq!(serde_json::from_value::<DevicePatch>(serde_json::to_value(&patch).unwrap()).unwrap(), patch);
+}
+
+fn fits(document: &Value, schema: &Value, value: &Value, at: &str) {
+    if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+        let name = reference.rsplit('/').next().unwrap();
+        return fits(document, &document["components"]["schemas"][name], value, at);
+    }
+    if let Some(words) = schema.get("enum") {
+        assert!(words.as_array().unwrap().contains(value), "{at}: {value}");
+    }
+    match value {
+        Value::Object(map) => {
+            let known = schema["properties"].as_object().unwrap_or_else(|| panic!("{at} is no object"));
+            for key in schema["required"].as_array().unwrap() {
+                assert!(map.contains_key(key.as_str().unwrap()), "{at}.{key} is missing");
+            }
+            for (key, inner) in map {
+                let inner_schema = known.get(key).unwrap_or_else(|| panic!("{at}.{key} is not described"));
+                fits(document, inner_schema, inner, &format!("{at}.{key}"));
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|v| fits(document, &schema["items"], v, at)),
+        Value::String(_) => assert_eq!(schema["type"], "string", "{at}"),
+        Value::Bool(_) => assert_eq!(schema["type"], "boolean", "{at}"),
+        Value::Null => assert!(schema["type"].as_array().unwrap().contains(&json!("null")), "{at}"),
+        Value::Number(n) => {
+            let kind = &schema["type"];
+            assert!(*kind == "number" || *kind == "integer" || kind.as_array().is_some(), "{at}");
+            if let Some(least) = schema.get("minimum").and_then(Value::as_f64) {
+                assert!(n.as_f64().unwrap() >= least, "{at}: {n}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_busy_socket_is_said_before_anything_starts() {
+    let served = Served::new("busy");
+    let Err(error) = Bound::bind(&[Address::Unix(served.socket())], &weir_sys::keeper_channel::Keep::none()) else {
+        panic!("two APIs on one socket")
+    };
+    let text = error.to_string();
+    assert!(
+        text.contains("a.sock: in use by ") && text.contains(&format!("(process {})", std::process::id())),
+        "{text}"
+    );
+    let Err(error) = Bound::bind(&[Address::Tcp(served.port())], &weir_sys::keeper_channel::Keep::none()) else {
+        panic!("two APIs on one port")
+    };
+    assert!(error.to_string().contains(&format!("(process {})", std::process::id())), "{error}");
+}
+
+#[test]
+fn stop_removes_the_socket_and_waits_for_no_idle_client() {
+    let mut served = Served::new("stop");
+    let idle = UnixStream::connect(served.socket()).unwrap();
+    let mut half = UnixStream::connect(served.socket()).unwrap();
+    half.write_all(b"GET /v1/status HTTP/1.1\r\n").unwrap();
+    let start = std::time::Instant::now();
+    served.running.take().unwrap().stop();
+    assert!(start.elapsed() < std::time::Duration::from_secs(10));
+    assert!(!served.socket().exists());
+    drop((idle, half));
+}

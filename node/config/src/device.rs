@@ -1,0 +1,369 @@
+//! `[[device]]`, and the device part of a bench target.
+
+use super::flash;
+use super::node::element_name;
+use super::profile::{Profile, Slots};
+use super::read::{Placed, Read, Section, Sink, flag, integer, per_class, quoted, size, text, time, word};
+use super::tenant::nqn;
+use super::types::{Arbitration, ClassFrom, Cost, DeviceConfig, FlashConfig, Mechanism, MediaConfig};
+use super::value::{Entry, Value};
+use super::{calibration, open_channel, zoned};
+use crate::Target;
+use std::path::Path;
+use weir_units::{Bytes, Nanos};
+
+/// Longest fixed service time: hosts give up on a command after 30 s.
+const MAX_LATENCY: Nanos = Nanos::from_secs(10);
+/// How long commands wait for a target that has gone: as long as it takes to restart a machine, and at most.
+const RECONNECT: Nanos = Nanos::from_secs(60);
+const MAX_RECONNECT: Nanos = Nanos::from_secs(86_400);
+/// A quantum of a round: one page at the least.
+const QUANTUM: std::ops::RangeInclusive<u64> = 4 * Bytes::KIB..=Bytes::GIB;
+/// What `slots` may be.
+pub(super) const COMMANDS: std::ops::RangeInclusive<u64> = 1..=4096;
+const CAPACITY: std::ops::RangeInclusive<u64> = 64 * Bytes::KIB..=1 << 56;
+const DEFAULT_CAPACITY: Bytes = Bytes(Bytes::GIB);
+
+/// A device and the places of what has to be unique.
+pub(super) struct DeviceRead {
+    pub(super) device: DeviceConfig,
+    pub(super) line: u32,
+    pub(super) path: String,
+    pub(super) nqn: Option<Placed<String>>,
+    pub(super) serial: Option<Placed<String>>,
+    /// `slots` where several tenants share the drive, unless the configuration or a calibration says how many there are.
+    pub(super) shared_slots: Option<u16>,
+}
+
+pub(super) fn read_all(root: &Section<'_>, base: &Path, node: &str) -> Vec<DeviceRead> {
+    let read_one = |(i, (line, entries))| {
+        let name = format!("ssd{i}");
+        read(&root.inner(format!("device.{name}"), line, entries), base, node, name)
+    };
+    root.tables("device").into_iter().enumerate().map(read_one).collect()
+}
+
+fn read(section: &Section<'_>, base: &Path, node: &str, default_name: String) -> DeviceRead {
+    let name = element_name(section, "device").map_or(default_name, |n| n.value);
+    let media = media_and_kind(section, base);
+    let mut read = rest(section, &name, node, (media, base), is_flash(section));
+    read.device.calibration = calibration::of_device(section, base);
+    as_measured(section, &mut read);
+    section.finish();
+    read
+}
+
+/// A calibration is of a drive that works on so many commands at once, and of no other.
+fn as_measured(section: &Section<'_>, read: &mut DeviceRead) {
+    let Some(file) = &read.device.calibration else { return };
+    let Some(measured) = file.calibration.slots else { return };
+    let slots = read.device.slots;
+    if section.has("slots") && slots != measured {
+        let path = file.path.display();
+        let what =
+            format!("{slots}, but {path} was measured with {measured}; write slots = {measured}, or calibrate again");
+        section.fault("slots", what);
+    }
+    read.device.slots = measured;
+    read.shared_slots = None;
+}
+
+/// The same keys, without those that a bench target has no use for.
+pub(super) fn from_query(sink: &Sink, kind: &str, entries: &[Entry]) -> Option<DeviceConfig> {
+    let mut entries = entries.to_vec();
+    let media = match kind {
+        "flash" => Ok(MediaConfig::Ram),
+        _ if Profile::named(kind).is_some() || (Profile::is_path(kind) && !kind.contains(':')) => {
+            // A profile's name or file says what `profile` says.
+            entries.push(Entry { key: "profile".into(), line: 0, value: Value::Bare(kind.into()) });
+            Ok(MediaConfig::Ram)
+        }
+        "nvme" | "" => Err(format!("{} is no local device", quoted(kind))),
+        _ if kind.starts_with("nvme:") => Err(format!("{} is not local; give it to bench as the target", quoted(kind))),
+        _ => parse_media(kind, Path::new("")).map_err(|what| match kind.contains(':') {
+            true => what,
+            false => format!(
+                "{} is nothing to measure; there is ram, null, file:PATH, block:PATH, flash, or a profile: {}, or a file \
+                 like ./my.toml",
+                quoted(kind),
+                Profile::known()
+            ),
+        }),
+    };
+    let media = media.map_err(|what| sink.note(0, "", what)).ok()?;
+    let section = Section::new(sink, "", 0, &entries);
+    let read = rest(&section, "bench", "local", (media, Path::new("")), kind == "flash");
+    // A query holds no tables, and a load generator writes anywhere.
+    section.unoffer("max_controllers");
+    section.unoffer("reconnect");
+    section.unoffer("cmb");
+    section.unoffer("zoned");
+    section.unoffer("fdp");
+    section.unoffer("open_channel");
+    section.finish();
+    Some(read.device)
+}
+
+fn rest(
+    section: &Section<'_>,
+    name: &str,
+    node: &str,
+    (media, base): (MediaConfig, &Path),
+    is_flash: bool,
+) -> DeviceRead {
+    let placed_nqn = section.placed("nqn", nqn);
+    let nqn = placed_nqn.as_ref().map_or_else(|| format!("nqn.2026-11.io.weir:{node}:{name}"), |p| p.value.clone());
+    let placed_serial = section.placed("serial", serial);
+    let serial = placed_serial.as_ref().map_or_else(|| serial_of(&nqn), |p| p.value.clone());
+    let block_size = section.or("block_size", 512, block_size);
+    let given = section.get("capacity", whole_blocks(block_size));
+    let flash = flash::read(section, is_flash, given, base);
+    let own = flash.as_ref().map_or(Slots::DEFAULT, |f| f.profile.slots());
+    let slots = section.get("slots", integer(COMMANDS)).map(|n| n as u16);
+    let device = DeviceConfig {
+        name: name.to_string(),
+        reconnect: reconnect(section, &media),
+        read_zeroes: read_zeroes(section, &media),
+        capacity: capacity(&media, given, flash.as_ref()),
+        max_capacity: section.get("max_capacity", whole_blocks(block_size)),
+        media,
+        block_size,
+        latency: section.or("latency", Nanos(0), time(MAX_LATENCY)),
+        flash,
+        slots: slots.unwrap_or(own.alone),
+        slot_bytes: section.or("slot_bytes", Bytes(4 * Bytes::MIB), size(128 * Bytes::KIB..=Bytes::GIB)),
+        arbitration: arbitration(section),
+        cost: section.or("cost", Cost::Bytes, word(Cost::WORDS)),
+        class_from: section.or("class_from", ClassFrom::Tenant, word(ClassFrom::WORDS)),
+        queues: section.or("queues", 64, integer(1..=1024)) as u16,
+        queue_depth: section.or("queue_depth", 1024, integer(2..=4096)) as u16,
+        max_controllers: section.or("max_controllers", 1024, integer(1..=0xffef)) as u16,
+        cmb: section.get("cmb", memory_buffer),
+        nqn,
+        serial,
+        zoned: None,
+        open_channel: None,
+        calibration: None,
+    };
+    let zoned = zoned::read(section, device.capacity, block_size);
+    if zoned.is_some() && device.max_capacity.is_some() {
+        section.fault("max_capacity", "a zoned drive keeps its size; leave it out");
+    }
+    if zoned.is_some() && matches!(device.media, MediaConfig::Block(_) | MediaConfig::Nvme(_)) {
+        section
+            .fault("zoned", "the state of zones is kept beside a file or not at all: media is ram, null or file:PATH");
+    }
+    let device = DeviceConfig { zoned, ..device };
+    let device = DeviceConfig { open_channel: open_channel::read(section, &device), ..device };
+    check_flash(section, &device);
+    if let (Some(capacity), Some(most)) = (device.capacity, device.max_capacity) {
+        if most < capacity {
+            section.fault("max_capacity", format!("{most} is less than the capacity, {capacity}"));
+        }
+    }
+    let shared_slots = slots.is_none().then_some(own.shared);
+    let (line, path) = (section.line(), section.path());
+    DeviceRead { device, line, path, nqn: placed_nqn, serial: placed_serial, shared_slots }
+}
+
+fn media_and_kind(section: &Section<'_>, base: &Path) -> MediaConfig {
+    let media = section.get("media", |v| Ok(parse_media(&text(v)?, base)?));
+    let kind =
+        section.get("kind", |v| word(&[("ram", "ram"), ("file", "file"), ("null", "null"), ("flash", "flash")])(v));
+    match (kind, media) {
+        (Some("file"), None) => {
+            if !section.has("media") {
+                section.fault("kind", "a file drive needs its file; write media = \"file:PATH\"");
+            }
+            MediaConfig::Ram
+        }
+        (Some("null"), None) => MediaConfig::Null,
+        (_, None) => MediaConfig::Ram,
+        // Flash is what is inside; its bytes may lie anywhere.
+        (Some("flash"), Some(media)) => media,
+        (Some(kind), Some(media)) if kind != media.kind() => {
+            let what = format!("\"{kind}\" does not fit media = \"{media}\"; leave kind out");
+            section.fault("kind", what);
+            media
+        }
+        (_, Some(media)) => media,
+    }
+}
+
+fn reconnect(section: &Section<'_>, media: &MediaConfig) -> Nanos {
+    let is_connected = matches!(media, MediaConfig::Nvme(target) if target.starts_with("nvme-tcp:"));
+    if !is_connected && section.has("reconnect") {
+        let what = format!("only a drive with media = \"nvme:nvme-tcp://…\" is connected to, and this is {media}");
+        section.fault("reconnect", what);
+    }
+    section.or("reconnect", RECONNECT, time(MAX_RECONNECT))
+}
+
+fn read_zeroes(section: &Section<'_>, media: &MediaConfig) -> bool {
+    if *media != MediaConfig::Null && section.has("read_zeroes") {
+        section.fault(
+            "read_zeroes",
+            format!("only a drive with media = \"null\" may leave open what a read gives, and this is {media}"),
+        );
+    }
+    section.or("read_zeroes", false, flag)
+}
+
+/// A drive of another process. Sockets are found from the file's folder on, like other paths.
+fn remote(target: &str, base: &Path) -> Result<MediaConfig, String> {
+    let needs =
+        || "nvme: needs a target like nvme:nvme-tcp://HOST:PORT/NQN?ns=1 or nvme:vfio-user:PATH?ns=1".to_string();
+    match target.split_once(':') {
+        Some(("nvme-tcp", _)) if target.starts_with("nvme-tcp://") => Ok(MediaConfig::Nvme(target.to_string())),
+        Some((door @ ("vfio-user" | "vhost-user"), place)) if !place.contains('\0') => {
+            let (path, query) = place.split_once('?').map_or((place, None), |(path, query)| (path, Some(query)));
+            let query = query.map_or_else(String::new, |q| format!("?{q}"));
+            let target = format!("{door}:{}{query}", super::resolve(base, path).display());
+            let known = !path.is_empty() && target.parse::<Target>().is_ok();
+            if known { Ok(MediaConfig::Nvme(target)) } else { Err(needs()) }
+        }
+        _ => Err(needs()),
+    }
+}
+
+/// `ram`, `null`, `file:PATH`, `block:PATH`, `nvme:TARGET`.
+fn parse_media(text: &str, base: &Path) -> Result<MediaConfig, String> {
+    let (kind, place) = text.split_once(':').map_or((text, None), |(kind, place)| (kind, Some(place)));
+    let path = |place: &str| match place {
+        "" => Err(format!("{kind}: needs a path; write {kind}:PATH")),
+        place if place.contains('\0') => Err(format!("{} is no path", quoted(place))),
+        place => Ok(super::resolve(base, place)),
+    };
+    match (kind, place) {
+        ("ram", None) => Ok(MediaConfig::Ram),
+        ("null", None) => Ok(MediaConfig::Null),
+        ("file", place) => path(place.unwrap_or_default()).map(MediaConfig::File),
+        ("block", place) => path(place.unwrap_or_default()).map(MediaConfig::Block),
+        ("nvme", target) => remote(target.unwrap_or_default(), base),
+        _ => Err(format!("{} is no medium; there is ram, null, file:PATH, block:PATH and nvme:TARGET", quoted(text))),
+    }
+}
+
+fn capacity(media: &MediaConfig, given: Option<Bytes>, flash: Option<&FlashConfig>) -> Option<Bytes> {
+    match media {
+        _ if flash.is_some() => flash.and_then(|f| f.config.ftl.capacity),
+        MediaConfig::Ram | MediaConfig::Null => given.or(Some(DEFAULT_CAPACITY)),
+        MediaConfig::File(_) | MediaConfig::Block(_) | MediaConfig::Nvme(_) => given,
+    }
+}
+
+/// `kind = "flash"`.
+fn is_flash(section: &Section<'_>) -> bool {
+    section.has("kind") && section.peek("kind", |v| Ok(text(v)? == "flash")) == Some(true)
+}
+
+/// What a flash drive cannot have beside its flash, and others not without.
+fn check_flash(section: &Section<'_>, device: &DeviceConfig) {
+    if device.flash.is_none() {
+        if section.table("fdp").is_some() {
+            section.fault("fdp", "only a flash drive has placement handles; write kind = \"flash\" as well");
+        }
+        if device.cost == Cost::DeviceTime {
+            let what = "device-time is what flash spends on a command, and this drive has none inside; give it a profile, or use \
+                        bytes or commands";
+            section.fault("cost", what);
+        }
+        return;
+    }
+    if section.has("latency") {
+        section.fault("latency", "the flash decides how long commands take; leave it out");
+    }
+    if section.has("max_capacity") {
+        section.fault("max_capacity", "flash does not grow; leave it out");
+    }
+    if device.zoned.is_some() {
+        section.fault("zoned", "this drive translates by itself; name the zones' own flash as zoned.flash");
+    }
+}
+
+fn whole_blocks(block_size: u32) -> impl Fn(&Value) -> Read<Bytes> {
+    move |v| {
+        let bytes = size(CAPACITY)(v)?;
+        match bytes.0 % u64::from(block_size) {
+            0 => Ok(bytes),
+            _ => Err(format!("{bytes} is not a multiple of the block size, {block_size} bytes").into()),
+        }
+    }
+}
+
+/// What a base address register can show.
+fn memory_buffer(value: &Value) -> Read<Bytes> {
+    let bytes = size(4 * Bytes::KIB..=Bytes::GIB)(value)?;
+    match bytes.0.is_power_of_two() {
+        true => Ok(bytes),
+        false => Err(format!("{bytes} is no power of two, as 4MiB is").into()),
+    }
+}
+
+fn block_size(value: &Value) -> Read<u32> {
+    let bytes = size(0..=u64::MAX)(value)?;
+    match bytes.0 {
+        512 => Ok(512),
+        4096 => Ok(4096),
+        _ => Err(format!("{bytes} is no block size; 512 or 4096 is allowed").into()),
+    }
+}
+
+fn arbitration(section: &Section<'_>) -> Arbitration {
+    let default = Arbitration::default();
+    Arbitration {
+        mechanism: section.or("arbitration", default.mechanism, word(Mechanism::WORDS)),
+        weights: section.or(
+            "weights",
+            default.weights,
+            per_class(default.weights, |v| Ok(integer(1..=256)(v)? as u16)),
+        ),
+        burst: section.or("burst", default.burst, burst),
+        quanta: section.or("quanta", default.quanta, per_class(default.quanta, |v| Ok(size(QUANTUM)(v)?.0 as u32))),
+    }
+}
+
+/// AB of Set Features 01h: a power of two, written as the number of commands.
+fn burst(value: &Value) -> Read<Option<u8>> {
+    match value {
+        Value::Text(text) | Value::Bare(text) if text == "none" => Ok(None),
+        Value::Text(_) => Err(format!("{} where 1, 2, 4, 8, 16, 32, 64 or \"none\" is wanted", shown(value)).into()),
+        _ => {
+            let commands = integer(1..=64)(value)?;
+            if !commands.is_power_of_two() {
+                return Err(
+                    format!("{commands} is no power of two; 1, 2, 4, 8, 16, 32, 64 or \"none\" is allowed").into()
+                );
+            }
+            Ok(Some(commands.trailing_zeros() as u8))
+        }
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Text(text) => quoted(text),
+        other => other.kind().to_string(),
+    }
+}
+
+fn serial(value: &Value) -> Read<String> {
+    let text = text(value)?;
+    if text.is_empty() || text.len() > 20 || !text.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(format!("{} is no serial number; use 1 to 20 printable ASCII characters", quoted(&text)).into());
+    }
+    Ok(text)
+}
+
+/// The same NQN has the same serial number at every start: `WEIR` and 64 bits of FNV-1a.
+fn serial_of(nqn: &str) -> String {
+    let hash =
+        nqn.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
+    format!("WEIR{hash:016X}")
+}
+
+/// The drive of a node whose configuration has none.
+pub(super) fn default_device(node: &str) -> DeviceConfig {
+    let sink = Sink::new("");
+    rest(&Section::new(&sink, "", 0, &[]), "ssd0", node, (MediaConfig::Ram, Path::new("")), false).device
+}

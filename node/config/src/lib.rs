@@ -1,0 +1,135 @@
+#![forbid(unsafe_code)]
+//! What a node is to do: `weir.toml`, the built-in default and the device part of a bench target, by one set of rules.
+//!
+//! ```text
+//! weir.toml ──▶ value::table ─┐
+//!                             ├─▶ read::Section ─▶ node, device, tenant, export, door ─▶ check ─▶ Config
+//! local:ram?slots=16 ─▶ query ┘                                                    └─▶ print (Config as TOML again)
+//! ```
+//!
+//! Every key has a default. A fault names file, line and key and says what to do; reading goes on after it, so that one
+//! run shows them all. A key of a later release is refused, never ignored. Reading touches neither the clock nor a
+//! file except [`Config::load`], which also looks at the CPUs and media of the machine; that an address is free and a medium
+//! can be opened shows when the node starts.
+//!
+//! [`admission`] says whether what a configuration promises can be kept. Knows neither the API nor the process that a
+//! configuration starts.
+
+pub mod admission;
+mod builtin;
+pub mod calibration;
+mod check;
+pub mod demand;
+mod device;
+mod document;
+mod door;
+mod error;
+mod export;
+mod fdp;
+mod flash;
+mod machine;
+mod node;
+mod open_channel;
+mod pool;
+mod print;
+pub mod profile;
+mod promise;
+pub mod read;
+mod runtime;
+mod slots;
+mod target;
+mod tenant;
+mod types;
+mod value;
+mod zoned;
+
+#[cfg(test)]
+mod docs;
+#[cfg(test)]
+mod tests;
+
+pub use calibration::{Calibration, CalibrationFile};
+pub use document::{Document, count_tenants, devices, tenants};
+pub use door::NvmeTcpConfig;
+pub use error::{ConfigError, Problem};
+pub use node::address;
+pub use open_channel::OpenChannelKeys;
+pub use profile::Profile;
+pub use promise::{floors, within};
+pub use runtime::{create_runtime_dir, is_safe_dir, runtime_dir};
+pub use slots::notes;
+pub use target::{Target, TargetError};
+pub use types::{
+    Address, Admission, Arbitration, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, Doorbells, ExportConfig,
+    FlashConfig, KeepAlive, Mechanism, MediaConfig, NodeConfig, PoolConfig, Shares, TenantConfig, VolumeConfig,
+};
+pub use zoned::Zoned;
+
+use machine::Machine;
+use read::{Section, Sink};
+use std::path::{Path, PathBuf};
+
+impl Config {
+    /// Reads a file and checks it, also against the machine that is to run it: its CPUs, and which paths are one file. Relative
+    /// paths are relative to the file's folder; the API is at `api` where the file does not say.
+    pub fn load(file: &Path, api: Option<Address>) -> Result<Config, ConfigError> {
+        let document = Document::load(file)?;
+        document.read(|root| read_config(root, document.base(), Machine::This, api))
+    }
+
+    /// Checks a text. `file` is its name in messages, `base` the folder that relative paths in it start from.
+    pub fn parse(text: &str, file: &str, base: &Path) -> Result<Config, ConfigError> {
+        Document::parse(text, file, base)?.read(|root| read_config(root, base, Machine::Any, None))
+    }
+}
+
+fn read_config(root: &Section<'_>, base: &Path, machine: Machine, api: Option<Address>) -> Config {
+    let node = node::read(root, base, machine, api);
+    let devices = device::read_all(root, base, &node.name);
+    let tenants = tenant::read_all(root);
+    let nvme_tcp = door::read(root, tenants.len().max(1));
+    let exports = export::read_all(root, base);
+    let pools = pool::read_pools(root);
+    let volumes = pool::read_volumes(root, base);
+    root.finish();
+    check::assemble(root.sink(), machine, check::Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes })
+}
+
+impl DeviceConfig {
+    /// How hosts see it: `block`, `zoned` or `open-channel`.
+    pub fn interface(&self) -> &'static str {
+        match (&self.zoned, &self.open_channel) {
+            (Some(_), _) => "zoned",
+            (None, Some(_)) => "open-channel",
+            (None, None) => "block",
+        }
+    }
+
+    /// Whose flash it has the times of, where it has flash.
+    pub fn profile(&self) -> Option<String> {
+        let zones = self.zoned.as_ref().and_then(|zoned| zoned.flash);
+        self.flash.as_ref().map(|f| f.profile.to_string()).or_else(|| zones.map(|preset| preset.to_string()))
+    }
+
+    /// The device part of a bench target, `local:KIND?QUERY`: `kind` is `null`, `ram`, `file:PATH` or `block:PATH`,
+    /// `query` has the keys of `[[device]]` as `key=value&key=value`, sizes and times without quotes.
+    pub fn from_query(kind: &str, query: &str) -> Result<DeviceConfig, ConfigError> {
+        let sink = Sink::new("");
+        let device = match value::query(query) {
+            Ok(entries) => device::from_query(&sink, kind, &entries),
+            Err(what) => {
+                sink.note(0, "", what);
+                None
+            }
+        };
+        match (device, sink.into_problems()) {
+            (Some(device), problems) if problems.is_empty() => Ok(device),
+            (_, problems) => Err(ConfigError(problems)),
+        }
+    }
+}
+
+/// `path` as seen from `base`.
+fn resolve(base: &Path, path: &str) -> PathBuf {
+    base.join(path)
+}

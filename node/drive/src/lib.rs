@@ -1,0 +1,14 @@
+#![forbid(unsafe_code)]
+//! A drive's machine from its configuration: what the node serves, and the simulator runs in virtual time.
+//!
+//! ```text
+//!   weir_config::DeviceConfig ─► machine_config ─► weir_controller::SubsystemConfig ─► Subsystem
+//!                    └─ flash ─► FlashService (weir_flash::Flash as the TimingModel of that Subsystem)
+//! ```
+//! Knows neither doors nor media: `weir-node` has those.
+
+mod flash;
+mod subsystem;
+
+pub use flash::{FlashFigures, FlashService};
+pub use subsystem::{class_from, class_of, machine_config, machine_tenant, subsystem_config};
