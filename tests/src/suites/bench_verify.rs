@@ -151,22 +151,23 @@ fn many_jobs_and_a_series(env: &Env) -> Outcome {
             (job("gold", "rw=randread,bs=4KiB,qd=8"), job("silver", "rw=randwrite,bs=8KiB,qd=4,start=1s"));
         let limited = job("bronze", "rw=randread,bs=4KiB,qd=4,rate=1000");
         let args = ["--job", &gold, "--job", &silver, "--job", &limited, "--time", "3s", "--series", "500ms"];
-        let report = bench(env, &node.tcp_target(), &args)?;
-        report.clean()?;
-        let points = |name: &str| report.job(name).map(|j| j["series"].as_array().cloned().unwrap_or_default());
-        let gold = points("gold")?;
-        ensure((5..=7).contains(&gold.len()), || format!("a point every 500 ms for 3 s: {gold:?}"))?;
-        let times: Vec<f64> = gold.iter().filter_map(|p| p["t_s"].as_f64()).collect();
-        ensure(times.windows(2).all(|w| w[1] > w[0]), || format!("times go up: {times:?}"))?;
-        // Silver begins after 1 s, bronze keeps to its rate.
-        let early = points("silver")?
-            .iter()
-            .filter(|p| p["t_s"].as_f64() < Some(1.0))
-            .filter_map(|p| p["iops"].as_f64())
-            .sum::<f64>();
-        ensure(early == 0.0, || format!("silver works before its start: {early}"))?;
-        let rate = number(report.job("bronze")?, "iops")?;
-        ensure((970.0..1030.0).contains(&rate), || format!("bronze asked for 1000 IOPS and did {rate}"))
+        // A machine that stands still for a moment takes its requests with it.
+        env.majority(|| {
+            let report = bench(env, &node.tcp_target(), &args)?;
+            report.clean()?;
+            let points = |name: &str| report.job(name).map(|j| j["series"].as_array().cloned().unwrap_or_default());
+            let gold = points("gold")?;
+            ensure((5..=7).contains(&gold.len()), || format!("a point every 500 ms for 3 s: {gold:?}"))?;
+            let times: Vec<f64> = gold.iter().filter_map(|p| p["t_s"].as_f64()).collect();
+            ensure(times.windows(2).all(|w| w[1] > w[0]), || format!("times go up: {times:?}"))?;
+            // Silver begins after 1 s, bronze keeps to its rate.
+            let silver = points("silver")?;
+            let early = silver.iter().filter(|p| p["t_s"].as_f64() < Some(1.0));
+            let early = early.filter_map(|p| p["iops"].as_f64()).sum::<f64>();
+            ensure(early == 0.0, || format!("silver works before its start: {early}"))?;
+            let rate = number(report.job("bronze")?, "iops")?;
+            ensure((970.0..1030.0).contains(&rate), || format!("bronze asked for 1000 IOPS and did {rate}"))
+        })
     })
 }
 

@@ -134,7 +134,9 @@ const MEASURING: [&str; 10] =
     ["admission", "classes", "floors", "limits", "model_live", "realtime", "reproduce", "restart", "rogue", "shares"];
 
 /// Tests of other suites that do, by the beginnings of their names.
-const MEASURING_TESTS: [&str; 11] = [
+const MEASURING_TESTS: [&str; 12] = [
+    // A rate.
+    "bench_verify::many_jobs",
     // A node's processor time.
     "cli::idle_node_uses_no_cpu",
     // Kills have to find requests in flight on a drive that is slow to start.
