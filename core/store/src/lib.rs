@@ -1,0 +1,26 @@
+#![no_std]
+#![forbid(unsafe_code)]
+//! The store: one namespace of files over the drives of many machines. After Crail's NVMe-oF storage tier, with real names, and metadata
+//! that survive a crash. This crate decides; it has no I/O, no thread and no clock.
+//!
+//! What the services of a store know lies in one key-value store, behind the port [`Kv`]: an embedded database or etcd. Consensus is
+//! that store's affair. A commit there is done, conflicts, or is [unknown](CommitOutcome::Unknown); the machines of this crate take
+//! each of the three.
+//!
+//! May depend on `weir-codec` (how values are written) and `weir-units` only.
+
+extern crate alloc;
+
+mod class;
+mod error;
+mod extent;
+mod id;
+pub mod kv;
+mod location;
+
+pub use class::{CLASS_NAME_MAX, ClassId, ClassName};
+pub use error::{PathError, StoreError};
+pub use extent::Extent;
+pub use id::{Generation, InodeId, NamespaceId, NodeId, RegionId, ServiceId, SessionId, Term};
+pub use kv::{Commit, CommitOutcome, Expect, Kv, KvKey, KvWrite, Revision, Versioned};
+pub use location::{LOCATION_MAX, Location};
