@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_config::Config;
-use weir_node::{Crew, Node, NodeControl};
+use weir_node::{Node, NodeControl, PreparedShards};
 
 use weir_sys::keeper_channel::Keep;
 
@@ -41,7 +41,7 @@ impl Started {
 
 /// Starts what the configuration says. `on_shutdown` is called when the API's shutdown is.
 pub fn start(
-    crew: Crew,
+    crew: PreparedShards,
     config: Config,
     keep: &Keep,
     on_shutdown: Box<dyn Fn() + Send + Sync>,

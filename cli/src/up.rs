@@ -1,6 +1,6 @@
 //! `weir up`: a node in the foreground.
 //!
-//! Steps, each undone by dropping what it made: configuration, runtime folder, API sockets, signals, the node, the API,
+//! StartSteps, each undone by dropping what it made: configuration, runtime folder, API sockets, signals, the node, the API,
 //! "serving". Then it waits for a signal or for `shutdown` of the API, drains, and ends.
 //!
 //! Unless the configuration says `keeper = false`, these are the steps of `weir worker`, which the keeper's process starts, and starts again when it dies:
@@ -26,7 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use weir_api::Bound;
 use weir_config::{self as config, Admission, Config, NodeConfig};
 use weir_node::device::region;
-use weir_node::{CONFIG, Crew, Steps, keeper, layouts, notice};
+use weir_node::{CONFIG, PreparedShards, StartSteps, keeper, layouts, notice};
 use weir_sys::exec::Inherited;
 use weir_sys::keeper_channel::{Keep, ToKeeper};
 use weir_sys::sched;
@@ -64,7 +64,7 @@ pub fn run(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Comma
     if let Some(inherited) = Inherited::find().map_err(|e| of_keeper(&e))? {
         return keeper::resume(inherited).map(ExitCode::from).map_err(|e| of_keeper(&e));
     }
-    let mut steps = Steps::begin();
+    let mut steps = StartSteps::begin();
     let mut config = load_with(args.config.as_deref(), api.default.clone())?;
     override_by(&mut config, args, api)?;
     if config.node.keeper {
@@ -113,7 +113,7 @@ pub fn worker(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Co
     // The kernel names a program after what it was executed by, which is a descriptor's number.
     let _ = rustix::thread::set_name(c"weir-standby");
     abort_on_panic();
-    let mut steps = Steps::begin();
+    let mut steps = StartSteps::begin();
     let mut config = load_with(args.config.as_deref(), api.default.clone())?;
     override_by(&mut config, args, api)?;
     // Somebody else may be serving on those cores.
@@ -123,7 +123,7 @@ pub fn worker(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Co
     // A standby has the time to see beforehand what the worker before it most likely leaves.
     let known = [config.to_toml(), left.to_toml()];
     // And to have ready what does not depend on that.
-    let crew = Crew::prepare(&config).map_err(CommandFailure::new)?;
+    let crew = PreparedShards::prepare(&config).map_err(CommandFailure::new)?;
     let ends = Ends::watch(true)?;
     let channel = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3).map_err(|e| wrong(e.into()))?;
     // When it is to go they are free.
@@ -133,7 +133,7 @@ pub fn worker(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Co
     ends.goes.store(true, Ordering::Relaxed);
     let _ = rustix::thread::set_name(c"weir-worker");
     if keep.generation() > 0 {
-        steps = Steps::begin();
+        steps = StartSteps::begin();
     }
     if let Some(text) = keep.take_text(CONFIG).map_err(wrong)? {
         if !known.contains(&text) {
@@ -161,9 +161,9 @@ fn serve(
     mut config: Config,
     args: &args::Up,
     keep: &Keep,
-    crew: Option<Crew>,
+    crew: Option<PreparedShards>,
     ends: Ends,
-    mut steps: Steps,
+    mut steps: StartSteps,
     json: bool,
 ) -> Result<(), CommandFailure> {
     if args.config.is_none() {
@@ -173,7 +173,7 @@ fn serve(
     }
     let bound = Bound::bind(&config.node.api, keep).map_err(|e| CommandFailure::new(format_args!("api: {e}")))?;
     config.node.api = bound.addresses();
-    let crew = crew.map_or_else(|| Crew::prepare(&config), Ok).map_err(CommandFailure::new)?;
+    let crew = crew.map_or_else(|| PreparedShards::prepare(&config), Ok).map_err(CommandFailure::new)?;
     steps.done("API sockets, threads");
     let Ends { end, ended, .. } = ends;
     let other = end.clone();
@@ -320,7 +320,7 @@ fn announce(
     config: &Config,
     listening: &[std::net::SocketAddr],
     keep: &Keep,
-    steps: &Steps,
+    steps: &StartSteps,
     json: bool,
 ) -> Result<(), CommandFailure> {
     let program = std::env::args().next().unwrap_or_else(|| "weir".to_string());

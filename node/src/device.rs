@@ -2,7 +2,7 @@
 
 mod drives;
 mod error;
-mod kept;
+mod handover;
 mod lost;
 mod metadata;
 mod moments;
@@ -16,18 +16,18 @@ mod volumes;
 
 pub use drives::Drives;
 pub use error::OpenError;
-pub use kept::region;
+pub use handover::region;
 pub(crate) use metadata::{Beside, Both};
 pub use moments::CaughtUp;
 pub use power::{PowerCut, PowerReply};
 pub use volumes::FRONT;
 
 use crate::deadlines::{Deadlines, LARGE};
-use crate::direct::{Direct, Step};
+use crate::kernel_io::{KernelIo, Progress};
 use crate::lateness::LATE;
 use crate::pool::front::Front;
+use crate::power_cut_undo::Undo;
 use crate::remote::Remote;
-use crate::undo::Undo;
 use open::open_backend;
 use power::Down;
 use remembered::{Kept, is_empty, remember};
@@ -61,7 +61,7 @@ enum Backend {
     /// At once.
     Store(Store),
     /// Through the reactor.
-    Direct(Direct),
+    KernelIo(KernelIo),
     /// When it is polled.
     Remote(Box<Remote>),
     /// When the drives of a pool have: a volume's front.
@@ -166,12 +166,12 @@ impl Device {
         machine.set_early(!matches!(backend, Backend::Store(_)));
         let mut state = None;
         if let (Some(flash), Some(path)) = (&config.flash, beside) {
-            let at = (path, kept::map(config));
+            let at = (path, handover::map(config));
             let (inside, found) = crate::flash::beside((at.0, &at.1), flash, now, keep).inspect_err(|_| unmake())?;
             state = found;
             machine.set_service(Box::new(inside));
         } else if let Some(flash) = &config.flash {
-            let (inside, found) = kept::flash(config, flash, now, keep)?;
+            let (inside, found) = handover::flash(config, flash, now, keep)?;
             state = found;
             machine.set_service(Box::new(inside));
         }
@@ -181,7 +181,7 @@ impl Device {
         let remembered = remember(config, new_medium, &mut machine, keep)?;
         let undo = power::undo(config, &backend);
         let beside = Beside::open(config, limit, machine.has_metadata())?;
-        if let (Some(file), Backend::Direct(direct)) = (beside.file(), &mut backend) {
+        if let (Some(file), Backend::KernelIo(direct)) = (beside.file(), &mut backend) {
             direct.sync_beside(file);
         }
         Ok(Self { limit, remembered, undo, beside, ..Self::new(machine, backend, size, block_size) }.on(state))
@@ -190,7 +190,7 @@ impl Device {
     /// With the state that it goes on from, if it has one.
     fn on(mut self, state: Option<FlashState>) -> Device {
         if let Some(state) = &state {
-            if let Backend::Direct(direct) = &mut self.backend {
+            if let Backend::KernelIo(direct) = &mut self.backend {
                 direct.sync_beside(state.file().clone());
             }
             self.machine.set_power_history(state.starts(), state.unsafe_shutdowns());
@@ -240,7 +240,7 @@ impl Device {
             flash.stop(now);
         }
         let synced = match &mut self.backend {
-            Backend::Direct(direct) => direct.sync().map_err(|e| e.to_string()),
+            Backend::KernelIo(direct) => direct.sync().map_err(|e| e.to_string()),
             _ => Ok(()),
         };
         if let Err(e) = synced.and_then(|()| state.close().map_err(|e| e.to_string())) {
@@ -263,7 +263,7 @@ impl Device {
     pub fn fault(&self) -> Option<String> {
         match &self.backend {
             Backend::Store(_) | Backend::Volume(_) => None,
-            Backend::Direct(direct) => direct.fault().map(ToString::to_string),
+            Backend::KernelIo(direct) => direct.fault().map(ToString::to_string),
             Backend::Remote(remote) => remote.fault().map(ToString::to_string),
         }
     }
@@ -337,7 +337,7 @@ impl Device {
         let mut any = false;
         while let Some((slot, status)) = self.deadlines.release(now) {
             let delivered = match &mut self.backend {
-                Backend::Direct(direct) => direct.deliver(slot, &self.machine, host),
+                Backend::KernelIo(direct) => direct.deliver(slot, &self.machine, host),
                 _ => None,
             };
             let status = delivered.unwrap_or(status);
@@ -412,7 +412,7 @@ impl Device {
 
     /// A file operation of this drive has ended.
     pub fn file_done<H: Host>(&mut self, done: FileDone, now: Nanos, host: &mut H, reactor: &mut Reactor) {
-        let Backend::Direct(direct) = &mut self.backend else { return };
+        let Backend::KernelIo(direct) = &mut self.backend else { return };
         self.dirty = true;
         let step = direct.finished((done, now), &mut self.beside, &self.machine, host, reactor);
         if direct.fault().is_some() {
@@ -422,9 +422,9 @@ impl Device {
         let Device { machine, backend, beside, none, deadlines, real_time, undo, .. } = self;
         let mut executor = Executor { now, machine, backend, beside, deadlines, none, undo, real_time: *real_time };
         match step {
-            Step::Goes => {}
-            Step::Saved(io, bytes) => executor.start_saved(&io, bytes, host, reactor),
-            Step::Ended(io, status) => {
+            Progress::Goes => {}
+            Progress::Saved(io, bytes) => executor.start_saved(&io, bytes, host, reactor),
+            Progress::Ended(io, status) => {
                 executor.forget(&io, status);
                 executor.deadlines.complete_when_due((now, io.slot, status), executor.machine, host, executor.none);
                 if held {
@@ -500,7 +500,7 @@ impl Device {
     }
 
     fn label(&mut self, index: u32) {
-        if let Backend::Direct(direct) = &mut self.backend {
+        if let Backend::KernelIo(direct) = &mut self.backend {
             direct.label(index);
         }
     }
@@ -545,7 +545,7 @@ impl Executor<'_> {
                 return self.move_large(io, host, reactor);
             }
             Backend::Store(store) => Some(serve(store, io, host)),
-            Backend::Direct(direct) => direct.start(*io, self.machine, host, reactor),
+            Backend::KernelIo(direct) => direct.start(*io, self.machine, host, reactor),
             Backend::Remote(remote) => remote.start(*io, self.machine, host),
             Backend::Volume(front) => {
                 front.outbox.push_back(*io);

@@ -8,7 +8,7 @@
 //!   a connection was lost, or only the record is left ─► the target has ended its association ─► over
 //! ```
 //! A target has a controller for as long as a queue of it has something in flight: Linux's and SPDK's answer so
-//! ([`weir_driver::nvme_tcp::association`]), and Weir's, which has no controller for a connection that has gone, answers that it is busy. One
+//! ([`weir_driver::nvme_tcp::association_probe`]), and Weir's, which has no controller for a connection that has gone, answers that it is busy. One
 //! that does not tell closes a connection when it has read all that was sent and has nothing of it in flight. That proves nothing where
 //! it closes first: Linux's closes all connections when the keep alive timer runs out, whatever is in flight. A reset proves nothing, since
 //! others than the target can send one. A target that has heard nothing for twice the keep alive timeout has ended the association (NVMe

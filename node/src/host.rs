@@ -4,14 +4,14 @@
 //!   Controller::open(Target, Options) ─► queue_pair(QueueClass) ─► HostQueue ──┬─ NVMe/TCP     class: CATTR of Connect
 //!                                              │                              ├─ vfio-user    class: QPRIO
 //!                                              │                              ├─ vhost-user   class: the server asks the kernel
-//!                  Gate (one Front for many) ──┘                              └─ local        class: QPRIO
+//!                  FrontArbiter (one Front for many) ──┘                              └─ local        class: QPRIO
 //! ```
 //! **Classes.** A queue pair's class is by default that of the thread that uses it: its I/O priority (`ionice`), looked up again
 //! by [`poll`](QueuePair::poll) every 100 ms. CATTR and QPRIO are fixed for a queue's life, so a queue pair follows a change by
 //! letting what is in flight end, holding back what is submitted meanwhile, and making its queue anew; that poll waits for the network. Behind a
-//! [`Gate`] a change counts at once. Over vhost-user the server follows by itself, where it may.
+//! [`FrontArbiter`] a change counts at once. Over vhost-user the server follows by itself, where it may.
 //!
-//! **Arbitration in front.** A drive that tells classes apart needs none. Before any other, a [`Gate`] holds the requests of
+//! **Arbitration in front.** A drive that tells classes apart needs none. Before any other, a [`FrontArbiter`] holds the requests of
 //! all queue pairs that were given it, in this process, and lets them go by class (`weir_driver::host_arbiter`).
 //!
 //! A vfio-user server takes one client at a time, which has one controller: all queue pairs of a target come from one
@@ -70,7 +70,7 @@ pub struct Options {
     /// for `unniced` and does not have the tenant's.
     pub weighted: bool,
     /// Arbitration in front, and whose queue pairs these are there.
-    pub gate: Option<(Gate, ArbitratedTenant)>,
+    pub gate: Option<(FrontArbiter, ArbitratedTenant)>,
 }
 
 impl Default for Options {
@@ -127,12 +127,12 @@ impl QueueClass {
 
 /// Arbitration in front of drives, shared by the queue pairs that are to share.
 #[derive(Clone, Debug)]
-pub struct Gate(Arc<Mutex<HostArbiter>>);
+pub struct FrontArbiter(Arc<Mutex<HostArbiter>>);
 
-impl Gate {
-    /// A gate that nobody is behind yet.
+impl FrontArbiter {
+    /// One with no queue pair behind it yet.
     pub fn new(config: HostArbiterConfig) -> Self {
-        Gate(Arc::new(Mutex::new(HostArbiter::new(config))))
+        FrontArbiter(Arc::new(Mutex::new(HostArbiter::new(config))))
     }
 
     /// One whose queue pairs share what it gets.
@@ -288,7 +288,7 @@ impl Controller {
     pub fn queue_pair_of(
         &mut self,
         class: QueueClass,
-        seat: Option<(Gate, ArbitratedTenant)>,
+        seat: Option<(FrontArbiter, ArbitratedTenant)>,
     ) -> Result<HostQueue, TransportError> {
         let o = &self.options;
         let none = || TransportError::Refused(format!("{} queue pairs were asked for, and all are in use", o.queues));
@@ -318,7 +318,7 @@ impl Controller {
         };
         let seat = seat.map(|(gate, tenant)| {
             let client = gate.front().add_client(tenant, wish.unwrap_or(o.unniced), way.pair().depth());
-            Seat { gate, client, taken: Vec::new(), blocked: false }
+            ArbitratedPair { gate, client, taken: Vec::new(), blocked: false }
         });
         Ok(HostQueue {
             way,
@@ -379,15 +379,15 @@ impl QueueWay {
     }
 }
 
-/// A queue pair's place at a gate.
-struct Seat {
-    gate: Gate,
+/// A queue pair behind a front arbiter.
+struct ArbitratedPair {
+    gate: FrontArbiter,
     client: ArbitratedClient,
     taken: Vec<Io>,
     blocked: bool,
 }
 
-impl Drop for Seat {
+impl Drop for ArbitratedPair {
     fn drop(&mut self) {
         self.gate.front().remove_client(self.client);
     }
@@ -396,7 +396,7 @@ impl Drop for Seat {
 /// A queue pair of an application; see the [module](self). It may move from thread to thread.
 pub struct HostQueue {
     way: QueueWay,
-    seat: Option<Seat>,
+    seat: Option<ArbitratedPair>,
     /// Whose class it is, where it is the thread's.
     watch: Option<ClassWatch>,
     /// The class that it asks for.

@@ -142,7 +142,7 @@ fn a_gate_shares_a_drive_that_does_not() {
     let tenants = ["a", "b", "c"].map(|name| LocalTenant { name: name.into(), class: Class::High });
     let drive = LocalDrive::open(&config, &tenants).unwrap();
     let front = HostArbiterConfig { slots: 8, ..HostArbiterConfig::new(ArbiterSettings::new(Mechanism::Drr)) };
-    let gate = Gate::new(front);
+    let gate = FrontArbiter::new(front);
     let mut loads: Vec<Load> = [(0, Class::High), (1, Class::Low), (2, Class::Medium)]
         .map(|(tenant, class)| {
             let options = Options { gate: Some((gate.clone(), gate.tenant())), ..options(64) };

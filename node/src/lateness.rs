@@ -3,7 +3,7 @@
 //!
 //! *Raw* is that difference. *Net* is what it would have been had the thread had its core whenever it was ready to run, because
 //! the rest is the machine's doing: on a shared core a bare spinning loop is late as well. Up to [`LATE`] both are the same; what
-//! is later is judged by [`Taken`](crate::taken::Taken).
+//! is later is judged by [`RunQueueWait`](crate::run_queue_wait::RunQueueWait).
 //!
 //! ```text
 //!   of a window's completions                          its core was busy      so the drive is

@@ -1,17 +1,17 @@
 //! The composition root: a [`Node`] is built in stages, each of which either succeeds or leaves nothing behind.
 //!
-//! Threads are prepared, one a core ([`Crew`]); tenants admitted; addresses claimed (NVMe/TCP listeners); drives opened, dealt out in turn to
+//! Threads are prepared, one a core ([`PreparedShards`]); tenants admitted; addresses claimed (NVMe/TCP listeners); drives opened, dealt out in turn to
 //! one shard a core; doors opened; the threads let go; pools brought up, and their volumes exported.
 
 use crate::access;
 use crate::control;
 use crate::created::Created;
-use crate::crew::{Crew, Member, Steps, Waiting, let_go};
 use crate::device::{Device, Drives, OpenError};
 use crate::door::{Directory, Doors, Place, nvme_tcp, place, vfio_user, vhost_user};
-use crate::holder;
+use crate::listen;
 use crate::owner::Ownership;
 use crate::pool::volumes::Volumes;
+use crate::prepared_shards::{Member, PreparedShards, StartSteps, Waiting, let_go};
 use crate::shard::{Leave, Shard, ShardHandle};
 use crate::start_error::StartError;
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ impl Node {
     /// # Errors
     /// As [`start`](Self::start); what is held stays held.
     pub fn start_kept(config: Config, keep: &Keep) -> Result<Node, StartError> {
-        let crew = Crew::prepare(&config)?;
+        let crew = PreparedShards::prepare(&config)?;
         Self::start_with(crew, config, keep)
     }
 
@@ -62,14 +62,14 @@ impl Node {
     ///
     /// # Errors
     /// As [`start_kept`](Self::start_kept).
-    pub fn start_with(crew: Crew, config: Config, keep: &Keep) -> Result<Node, StartError> {
+    pub fn start_with(crew: PreparedShards, config: Config, keep: &Keep) -> Result<Node, StartError> {
         let created = Created::by_start_of(&config);
         Self::start_on(crew, config, keep).inspect_err(|_| created.remove())
     }
 
-    fn start_on(crew: Crew, mut config: Config, keep: &Keep) -> Result<Node, StartError> {
-        let crew = if crew.fits(&config) { crew } else { Crew::prepare(&config)? };
-        let mut steps = Steps::begin();
+    fn start_on(crew: PreparedShards, mut config: Config, keep: &Keep) -> Result<Node, StartError> {
+        let crew = if crew.fits(&config) { crew } else { PreparedShards::prepare(&config)? };
+        let mut steps = StartSteps::begin();
         admit(&config)?;
         let owner = Ownership::claim(keep).map_err(StartError::Owner)?;
         let listeners = claim_addresses(&config, keep)?;
@@ -296,7 +296,7 @@ fn claim_addresses(config: &Config, keep: &Keep) -> Result<Vec<TcpListener>, Sta
     if !config.exports.iter().map(|e| &e.door).chain(volumes).any(|door| *door == DoorConfig::NvmeTcp) {
         return Ok(Vec::new());
     }
-    let listen = |(i, a): (usize, &SocketAddr)| holder::keep_tcp(keep, &format!("nvme-tcp:{i}"), *a);
+    let listen = |(i, a): (usize, &SocketAddr)| listen::keep_tcp(keep, &format!("nvme-tcp:{i}"), *a);
     config.nvme_tcp.listen.iter().enumerate().map(|at| listen(at).map_err(StartError::Listen)).collect()
 }
 
@@ -314,7 +314,7 @@ fn directory(config: &Config, shards: usize) -> Directory {
 type Shards = (Vec<Shard>, Vec<ShardHandle>, Waiting);
 
 fn make_shards(
-    crew: Crew,
+    crew: PreparedShards,
     config: &Config,
     directory: &Arc<Directory>,
     keep: &Keep,

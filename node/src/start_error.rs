@@ -1,7 +1,7 @@
 //! Why a node does not start.
 
 use crate::device::OpenError;
-use crate::holder;
+use crate::listen;
 use std::fmt;
 use weir_config::admission::Breach;
 use weir_sys::reactor::ReactorError;
@@ -12,7 +12,7 @@ pub enum StartError {
     /// Promises to tenants that cannot be kept.
     Refused(Vec<Breach>),
     /// An address of NVMe/TCP cannot be had.
-    Listen(holder::BindError),
+    Listen(listen::BindError),
     /// A drive cannot be opened.
     Device(String, OpenError),
     /// An export cannot be opened.

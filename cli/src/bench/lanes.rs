@@ -13,7 +13,7 @@ use weir_config::{ConfigError, DeviceConfig};
 use weir_controller::DriveStats;
 use weir_drive::FlashFigures;
 use weir_driver::{QueuePair, TransportError};
-use weir_node::host::{Controller, Gate, HostQueue, LocalDrive, Options, QueueClass};
+use weir_node::host::{Controller, FrontArbiter, HostQueue, LocalDrive, Options, QueueClass};
 use weir_node::local::{Local, LocalError, LocalTenant};
 use weir_sys::reactor::now;
 use weir_sys::sched::{ClassWatch, RunDelay};
@@ -358,7 +358,7 @@ fn arbitrate_local(
     pin(&run.cores, 0)?;
     let tenants: Vec<LocalTenant> = run.jobs.iter().map(local_tenant).collect();
     let drive = LocalDrive::open(config, &tenants)?;
-    let gate = run.arbitrate.map(Gate::new);
+    let gate = run.arbitrate.map(FrontArbiter::new);
     let open = |index: usize, options: Options| Ok(Controller::on(&drive, index as u16, options));
     let mut pairs = Vec::new();
     for index in 0..run.jobs.len() {
@@ -374,7 +374,7 @@ fn arbitrate_local(
 fn queue_pairs(
     run: &BenchRun,
     index: usize,
-    gate: Option<&Gate>,
+    gate: Option<&FrontArbiter>,
     open: impl Fn(usize, Options) -> Result<Controller, TransportError>,
 ) -> Result<Vec<HostQueue>, BenchError> {
     let job = &run.jobs[index];
@@ -431,7 +431,7 @@ fn spread(
     progress: &[Arc<WorkerProgress>],
     stop: &Arc<AtomicBool>,
 ) -> Result<Vec<JoinHandle<Finished>>, BenchError> {
-    let gate = run.arbitrate.map(Gate::new);
+    let gate = run.arbitrate.map(FrontArbiter::new);
     let mut pairs: Vec<HostQueue> = Vec::new();
     let mut shared: Vec<(&Target, Vec<HostQueue>)> = Vec::new();
     for (i, target) in run.targets.iter().enumerate() {
@@ -473,7 +473,7 @@ fn thread_count(run: &BenchRun, pairs: usize) -> usize {
 }
 
 /// The queue pairs of all jobs at a vfio-user or vhost-user socket, in their order.
-fn open_socket(run: &BenchRun, target: &Target, gate: Option<&Gate>) -> Result<Vec<HostQueue>, TransportError> {
+fn open_socket(run: &BenchRun, target: &Target, gate: Option<&FrontArbiter>) -> Result<Vec<HostQueue>, TransportError> {
     let jobs: Vec<&Job> = run.jobs.iter().zip(&run.targets).filter(|(_, t)| *t == target).map(|(j, _)| j).collect();
     let copies: u32 = jobs.iter().map(|j| j.copies).sum();
     let wanted = Options {

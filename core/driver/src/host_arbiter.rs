@@ -16,7 +16,7 @@
 //! the others, and what it has waiting waits until it polls again. So the bound may be passed by what such a client had in
 //! flight, once, when it comes back.
 //!
-//! Clocks, threads and queue pairs belong to the caller: `Gate` of `weir-node` has them.
+//! Clocks, threads and queue pairs belong to the caller: `FrontArbiter` of `weir-node` has them.
 
 use crate::{Io, IoKind, TransportError};
 use alloc::collections::VecDeque;

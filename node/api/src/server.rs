@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use weir_config::Address;
 use weir_node::held_names::API_PORTS;
-use weir_node::holder;
+use weir_node::listen;
 use weir_sys::keeper_channel::Keep;
 
 /// What is still on its way when the API ends gets this long.
@@ -39,16 +39,16 @@ impl Drop for Unserved {
 
 impl Bound {
     /// Listens on every address; the error names the one that does not work and, where it is busy, who has it.
-    pub fn bind(addresses: &[Address], keep: &Keep) -> Result<Bound, holder::BindError> {
+    pub fn bind(addresses: &[Address], keep: &Keep) -> Result<Bound, listen::BindError> {
         let mut bound = Bound { unix: Vec::new(), tcp: Vec::new(), unserved: Unserved::default() };
         for address in addresses {
             match address {
                 Address::Unix(path) => {
-                    bound.unix.push((path.clone(), holder::keep_api(keep, path)?));
+                    bound.unix.push((path.clone(), listen::keep_api(keep, path)?));
                     bound.unserved.0.extend((!keep.is_kept()).then(|| path.clone()));
                 }
                 Address::Tcp(address) => {
-                    bound.tcp.push(holder::keep_tcp(keep, &format!("{API_PORTS}{}", bound.tcp.len()), *address)?);
+                    bound.tcp.push(listen::keep_tcp(keep, &format!("{API_PORTS}{}", bound.tcp.len()), *address)?);
                 }
             }
         }

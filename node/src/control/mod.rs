@@ -3,12 +3,12 @@
 mod admit;
 mod doors;
 mod exports;
-mod kept;
+mod keeper_messages;
 mod upgrade;
 mod volumes;
 
-pub use kept::CONFIG;
-pub(crate) use kept::introduce;
+pub use keeper_messages::CONFIG;
+pub(crate) use keeper_messages::introduce;
 pub use upgrade::layouts;
 
 use crate::access;

@@ -3,10 +3,10 @@
 
 use super::moments::{CaughtUp, REACH};
 use super::volumes::{FRONT, Volumes};
-use super::{Backend, Device, Direct, PowerReply};
+use super::{Backend, Device, KernelIo, PowerReply};
 use crate::door::Kind;
 use crate::pool::parts::Via;
-use crate::taken::{Shown, Taken};
+use crate::run_queue_wait::{RunQueueWait, Shown};
 use weir_controller::{Event, Host, Owner, Subsystem};
 use weir_sys::reactor::{Reactor, Ready};
 use weir_sys::sched::Waits;
@@ -93,7 +93,7 @@ pub struct Drives {
     turns: u32,
     /// Since when one of them is behind, and what hosts have sent is not looked for.
     behind: Option<Nanos>,
-    taken: Taken,
+    taken: RunQueueWait,
     /// What is being judged.
     shown: Vec<Shown>,
 }
@@ -379,7 +379,7 @@ impl Drives {
     /// A file operation has ended; its token says whose.
     pub fn media_ready<H: Host>(&mut self, ready: Ready, now: Nanos, host: &mut H, reactor: &mut Reactor) {
         if let Ready::File(done) = ready {
-            let index = Direct::drive_of(done.token);
+            let index = KernelIo::drive_of(done.token);
             if (index as usize) < self.list.len() {
                 self.wake(index);
                 let Volumes { parts, fronts, .. } = &mut self.volumes;

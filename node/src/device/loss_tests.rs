@@ -3,7 +3,7 @@
 use super::volumes::FRONT;
 use super::*;
 use crate::door::Place;
-use crate::pool::seat::Reach;
+use crate::pool::drive_queue::Reach;
 use std::collections::HashMap;
 use std::sync::mpsc;
 use weir_controller::{

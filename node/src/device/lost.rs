@@ -2,7 +2,7 @@
 
 use super::volumes::Volumes;
 use super::{Device, Drives};
-use crate::pool::seat::Seat;
+use crate::pool::drive_queue::DriveQueue;
 use weir_controller::SlotId;
 use weir_spec::nvme::Status;
 
@@ -10,14 +10,14 @@ impl Volumes {
     /// A drive of another shard may have lost what it had acknowledged to the guest there, and not flushed.
     #[cold]
     pub(super) fn lose_at(&mut self, shard: u32, guest: u32) {
-        let is = |seat: &Seat| seat.is_guest(shard, guest);
+        let is = |queue: &DriveQueue| queue.is_guest(shard, guest);
         for pool in &mut self.pools {
-            if let Some(place) = pool.seats.iter().position(is) {
+            if let Some(place) = pool.queues.iter().position(is) {
                 pool.lose(place);
             }
         }
         for front in &mut self.fronts {
-            if front.front().is_some_and(|(front, _)| front.ways.iter().any(|w| is(&w.seat))) {
+            if front.front().is_some_and(|(front, _)| front.ways.iter().any(|w| is(&w.queue))) {
                 front.lose();
             }
         }

@@ -266,7 +266,7 @@ impl Executor<'_> {
         let Some(both) = self.both(io.slot) else { return false };
         let status = match &mut *self.backend {
             Backend::Store(store) => Some(self.beside.serve(store, io, &both, host)),
-            Backend::Direct(direct) => {
+            Backend::KernelIo(direct) => {
                 let made = make_beside(self.beside, direct);
                 made.err().or_else(|| direct.start_whole((*io, both), self.beside, self.machine, host, reactor))
             }
@@ -288,7 +288,7 @@ impl Executor<'_> {
     #[cold]
     pub(super) fn go_on_whole<H: Host>(&mut self, host: &mut H, reactor: &mut Reactor) {
         loop {
-            let Backend::Direct(direct) = &mut *self.backend else { return };
+            let Backend::KernelIo(direct) = &mut *self.backend else { return };
             let Some((io, status)) = direct.next_whole(self.beside, self.machine, host, reactor) else { return };
             if let Some(status) = status {
                 self.forget(&io, status);
@@ -299,7 +299,7 @@ impl Executor<'_> {
 }
 
 /// A file's metadata has a file, which becomes durable with it.
-fn make_beside(beside: &mut Beside, direct: &mut crate::direct::Direct) -> Result<(), Status> {
+fn make_beside(beside: &mut Beside, direct: &mut crate::kernel_io::KernelIo) -> Result<(), Status> {
     if !beside.is_made() {
         beside.made(None)?;
         beside.file().into_iter().for_each(|file| direct.sync_beside(file));
@@ -310,7 +310,7 @@ fn make_beside(beside: &mut Beside, direct: &mut crate::direct::Direct) -> Resul
 impl Device {
     /// Where namespaces have metadata, there is a file for it before the drive remembers that they have.
     pub(super) fn prepare_metadata(&mut self) {
-        if let (true, Backend::Direct(direct)) = (self.machine.has_metadata(), &mut self.backend) {
+        if let (true, Backend::KernelIo(direct)) = (self.machine.has_metadata(), &mut self.backend) {
             // A failure is the first command's as well, and said there.
             let _ = make_beside(&mut self.beside, direct);
         }

@@ -1,8 +1,8 @@
 //! Opening what a drive's bytes are on.
 
-use super::{Backend, OpenError, kept};
-use crate::direct::Direct;
+use super::{Backend, OpenError, handover};
 use crate::fence::{Fence, Link};
+use crate::kernel_io::KernelIo;
 use crate::remote::{Origin, Remote, Source};
 use crate::target;
 use std::os::fd::OwnedFd;
@@ -23,11 +23,11 @@ pub(super) fn open_backend(config: &DeviceConfig, keep: &Keep) -> Result<(Backen
     };
     let capacity = config.max_capacity.or(config.capacity).map(|c| c.get());
     let spec = Spec { name: config.name.clone(), kind, capacity, block_size: config.block_size };
-    let media = if spec.kind == MediaKind::Ram { kept::ram(config, &spec, keep)? } else { Media::open(&spec)? };
+    let media = if spec.kind == MediaKind::Ram { handover::ram(config, &spec, keep)? } else { Media::open(&spec)? };
     let size = media.capacity() / u64::from(config.block_size) * u64::from(config.block_size);
     Ok(match media {
         Media::Store(store) => (Backend::Store(store), size),
-        Media::File(file) => (Backend::Direct(Direct::new(file)), size),
+        Media::File(file) => (Backend::KernelIo(KernelIo::new(file)), size),
     })
 }
 

@@ -6,7 +6,7 @@
 //! Until it is up again the drive does nothing; commands of hosts that have reconnected wait.
 
 use super::{Backend, Device, Executor};
-use crate::undo::{self, Old, Undo};
+use crate::power_cut_undo::{self, Old, Undo};
 use std::sync::mpsc::SyncSender;
 use weir_config::DeviceConfig;
 use weir_controller::{Event, Host, Io, Op, OpenChannelSet, Owner, Subsystem};
@@ -151,7 +151,7 @@ impl Device {
             self.backend.put_back(u64::from(unit) * u64::from(UNIT), old)?;
         }
         match &mut self.backend {
-            Backend::Direct(direct) => direct.sync().map_err(|_| Status::WRITE_FAULT),
+            Backend::KernelIo(direct) => direct.sync().map_err(|_| Status::WRITE_FAULT),
             _ => Ok(()),
         }
     }
@@ -176,7 +176,7 @@ impl Executor<'_> {
             Op::WriteZeroes { .. } => undo.zeroes_are_data && !io.fua,
             _ => false,
         };
-        let range = undo::units(io.offset, io.len);
+        let range = power_cut_undo::units(io.offset, io.len);
         if !writes || !range.clone().any(|unit| undo.wants(begun, unit)) {
             return false;
         }
@@ -188,7 +188,7 @@ impl Executor<'_> {
                 range.for_each(|unit| keep(store, undo, begun, unit));
                 false
             }
-            Backend::Direct(direct) => direct.save(*io, reactor),
+            Backend::KernelIo(direct) => direct.save(*io, reactor),
             Backend::Remote(_) | Backend::Volume(_) => false,
         }
     }
@@ -198,11 +198,11 @@ impl Executor<'_> {
     pub(super) fn start_saved<H: Host>(&mut self, io: &Io, bytes: IoBuf, host: &mut H, reactor: &mut Reactor) {
         let begun = flash_of(self.machine).map_or(0, |flash| flash.flushes());
         if let Some(undo) = self.undo {
-            for (unit, old) in undo::units(io.offset, io.len).zip(bytes.chunks_exact(UNIT as usize)) {
+            for (unit, old) in power_cut_undo::units(io.offset, io.len).zip(bytes.chunks_exact(UNIT as usize)) {
                 undo.keep(begun, unit, old);
             }
         }
-        let Backend::Direct(direct) = &mut *self.backend else { return };
+        let Backend::KernelIo(direct) = &mut *self.backend else { return };
         direct.recycle(Some(bytes));
         if let Some(status) = direct.start(*io, self.machine, host, reactor) {
             self.forget(io, status);
@@ -224,7 +224,7 @@ impl Executor<'_> {
         let Some(undo) = self.undo else { return };
         match io.op {
             Op::Flush => undo.flushed(flushed),
-            Op::Write | Op::Copy if io.fua => undo.settle(undo::units(io.offset, io.len)),
+            Op::Write | Op::Copy if io.fua => undo.settle(power_cut_undo::units(io.offset, io.len)),
             Op::WriteZeroes { .. } if undo.zeroes_are_data && !io.fua => {}
             Op::WriteZeroes { .. } | Op::Deallocate => undo.zeroed(io.offset, io.len),
             Op::Write | Op::Read | Op::Compare | Op::Verify | Op::Copy => {}
@@ -271,7 +271,7 @@ impl Backend {
     pub(super) fn in_flight(&self) -> usize {
         match self {
             Backend::Store(_) | Backend::Volume(_) => 0,
-            Backend::Direct(direct) => direct.in_flight(),
+            Backend::KernelIo(direct) => direct.in_flight(),
             Backend::Remote(remote) => remote.in_flight(),
         }
     }
@@ -281,7 +281,7 @@ impl Backend {
         match self {
             Backend::Store(store) => store.identity(),
             Backend::Volume(front) => front.medium,
-            Backend::Direct(_) | Backend::Remote(_) => 0,
+            Backend::KernelIo(_) | Backend::Remote(_) => 0,
         }
     }
 
@@ -294,7 +294,7 @@ impl Backend {
                     Ok(())
                 }),
             },
-            Backend::Direct(direct) => direct.write_now(offset, old.as_deref()),
+            Backend::KernelIo(direct) => direct.write_now(offset, old.as_deref()),
             Backend::Remote(_) | Backend::Volume(_) => Err(Status::INTERNAL_ERROR),
         }
     }

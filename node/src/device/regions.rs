@@ -4,7 +4,7 @@
 //! What lies behind the data of a zone or chunk counts for nothing. Of a drive that was not stopped it is zeroed at the next start, of
 //! one that has lost its power before it is up again.
 
-use super::{Backend, Device, OpenError, beside, kept, open_backend, power, uuid_of};
+use super::{Backend, Device, OpenError, beside, handover, open_backend, power, uuid_of};
 use std::os::fd::AsFd;
 use std::path::Path;
 use weir_config::DeviceConfig;
@@ -32,7 +32,7 @@ enum Place<'a> {
 impl<'a> Place<'a> {
     /// `None`: it ends with the process.
     fn of(config: &'a DeviceConfig, keep: &'a Keep) -> Option<Self> {
-        let held = || kept::regions(config, keep).map(|name| Place::Held(name, keep));
+        let held = || handover::regions(config, keep).map(|name| Place::Held(name, keep));
         beside(config).map(Place::Beside).or_else(held)
     }
 
@@ -102,7 +102,7 @@ impl Backend {
                 let piece = (len - at).min(PIECE);
                 match self {
                     Backend::Store(store) => store.deallocate(offset + at, piece as u32)?,
-                    Backend::Direct(direct) => direct.zero_now(offset + at, piece)?,
+                    Backend::KernelIo(direct) => direct.zero_now(offset + at, piece)?,
                     Backend::Remote(_) | Backend::Volume(_) => return Err(Status::INTERNAL_ERROR),
                 }
                 at += piece;

@@ -1,6 +1,6 @@
 //! What a drive in a file remembers without power, between its machine and the file beside its media.
 
-use super::kept;
+use super::handover;
 use super::{Device, OpenError};
 use std::path::Path;
 use weir_config::{DeviceConfig, MediaConfig};
@@ -69,7 +69,7 @@ pub(super) fn remember(
 
 /// The same for a drive in memory, in memory that outlives the process; without a keeper there is none.
 fn remember_in_memory(config: &DeviceConfig, machine: &mut Subsystem, keep: &Keep) -> Result<Option<Kept>, OpenError> {
-    let Some(fd) = kept::memory(&format!("nvme:{}", config.name), keep)? else { return Ok(None) };
+    let Some(fd) = handover::memory(&format!("nvme:{}", config.name), keep)? else { return Ok(None) };
     let path = format!("what device {} remembers", config.name);
     let (file, blob) = NonvolatileFile::in_memory(fd, path.clone().into(), keep.generation() > 0)?;
     if let Some(blob) = blob {

@@ -31,7 +31,7 @@ impl Device {
     pub fn allocate(&mut self, bytes: u64) -> Result<(), String> {
         match &mut self.backend {
             Backend::Store(store) => store.allocate(bytes).map_err(|status| status.to_string()),
-            Backend::Direct(direct) => direct.allocate(bytes).map_err(|e| e.to_string()),
+            Backend::KernelIo(direct) => direct.allocate(bytes).map_err(|e| e.to_string()),
             Backend::Remote(_) | Backend::Volume(_) => Ok(()),
         }
     }

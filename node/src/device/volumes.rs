@@ -4,10 +4,10 @@ mod lost_queues;
 
 use super::{Backend, Device, Drives};
 use crate::door::Place;
+use crate::pool::drive_queue::{DriveQueue, Guest, Outbox, Reach, Sent, ShardMessage};
 use crate::pool::front::{Front, Stretch, Way};
 use crate::pool::host::{Ask, PoolHost, Reply};
 use crate::pool::parts::{Bytes, GUEST, Part, Parts, Via, Whose, front_owner, guest_owner, pool_owner};
-use crate::pool::seat::{Guest, Letter, Mail, Reach, Seat, Sent};
 use std::collections::BTreeSet;
 use weir_controller::{
     Attach, BlockRequest, ControllerHandle, Event, Host, Op, Owner, SlotId, SqHandle, Subsystem,
@@ -42,9 +42,9 @@ pub(super) struct Volumes {
     rest: BTreeSet<(Nanos, u32)>,
     turns: u32,
     guests: Vec<Option<Guest>>,
-    /// Shards with which letters were ever exchanged.
+    /// Shards with which messages were ever exchanged.
     pub neighbours: BTreeSet<u32>,
-    mail: Mail,
+    outbox: Outbox,
     send: Vec<Sent>,
     ended: Vec<(SlotId, Status)>,
 }
@@ -140,11 +140,11 @@ impl Drives {
     pub fn add_pool(&mut self, setup: Setup, drives: &[Reach], tenant: u16, now: Nanos) -> Result<u32, String> {
         let number = self.volumes.pools.len() as u32;
         let host = format!("pool {}", setup.name);
-        let mut seats = Vec::new();
+        let mut queues = Vec::new();
         for reach in drives {
-            seats.push(self.sit(*reach, pool_owner(number), tenant, &host, now)?.0);
+            queues.push(self.open_queue(*reach, pool_owner(number), tenant, &host, now)?.0);
         }
-        self.volumes.pools.push(PoolHost::new(number, setup, seats));
+        self.volumes.pools.push(PoolHost::new(number, setup, queues));
         Ok(number)
     }
 
@@ -152,44 +152,51 @@ impl Drives {
     ///
     /// # Errors
     /// The drive has no room for the pool's controller.
-    pub fn add_seat(&mut self, pool: u32, device: &str, drive: Reach, now: Nanos) -> Result<usize, String> {
+    pub fn add_pool_queue(&mut self, pool: u32, device: &str, drive: Reach, now: Nanos) -> Result<usize, String> {
         let machine = self.pool(pool);
         let (place, host) = (machine.place_for(device), format!("pool {}", machine.name()));
-        let (seat, _) = self.sit(drive, pool_owner(pool), 0, &host, now)?;
-        let seats = &mut self.volumes.pools[pool as usize].seats;
-        match seats.get_mut(place) {
-            Some(at) => *at = seat,
-            None => seats.push(seat),
+        let (queue, _) = self.open_queue(drive, pool_owner(pool), 0, &host, now)?;
+        let queues = &mut self.volumes.pools[pool as usize].queues;
+        match queues.get_mut(place) {
+            Some(at) => *at = queue,
+            None => queues.push(queue),
         }
         Ok(place)
     }
 
     /// Gives back the queue of a pool at a drive that is none of its.
-    pub fn close_seat(&mut self, pool: u32, place: usize, now: Nanos) {
-        let seat = self.volumes.pools[pool as usize].seats.get_mut(place);
-        if let Some(seat) = seat.map(|seat| std::mem::replace(seat, Seat::Closed)) {
-            self.rise(seat, now);
+    pub fn close_pool_queue(&mut self, pool: u32, place: usize, now: Nanos) {
+        let queue = self.volumes.pools[pool as usize].queues.get_mut(place);
+        if let Some(queue) = queue.map(|queue| std::mem::replace(queue, DriveQueue::Closed)) {
+            self.close_queue(queue, now);
         }
     }
 
     /// A queue at a drive of this shard, or the one that a guest of another one has; and its depth.
-    fn sit(&mut self, reach: Reach, owner: Owner, tenant: u16, host: &str, now: Nanos) -> Result<(Seat, u32), String> {
+    fn open_queue(
+        &mut self,
+        reach: Reach,
+        owner: Owner,
+        tenant: u16,
+        host: &str,
+        now: Nanos,
+    ) -> Result<(DriveQueue, u32), String> {
         let Some((guest, depth)) = reach.guest else {
             let drive = reach.place.drive;
-            let (controller, queue, depth) = self.seat(drive, owner, tenant, host, now)?;
-            return Ok((Seat::Here { drive, controller, queue: Some(queue) }, depth));
+            let (controller, queue, depth) = self.attach_queue(drive, owner, tenant, host, now)?;
+            return Ok((DriveQueue::Here { drive, controller, queue: Some(queue) }, depth));
         };
         let shard = reach.place.shard;
         self.volumes.neighbours.insert(shard);
-        Ok((Seat::There { shard, guest }, depth))
+        Ok((DriveQueue::There { shard, guest }, depth))
     }
 
     /// Gives a queue at a drive back.
-    fn rise(&mut self, seat: Seat, now: Nanos) {
-        match seat {
-            Seat::Here { drive, controller, .. } => self.get(drive).detach(now, controller),
-            Seat::There { shard, guest } => self.volumes.mail.put(shard, Letter::Gone(guest)),
-            Seat::Closed => {}
+    fn close_queue(&mut self, queue: DriveQueue, now: Nanos) {
+        match queue {
+            DriveQueue::Here { drive, controller, .. } => self.get(drive).detach(now, controller),
+            DriveQueue::There { shard, guest } => self.volumes.outbox.put(shard, ShardMessage::Gone(guest)),
+            DriveQueue::Closed => {}
         }
     }
 
@@ -206,7 +213,7 @@ impl Drives {
     ) -> Result<(u32, u32), String> {
         let guests = &self.volumes.guests;
         let number = guests.iter().position(Option::is_none).unwrap_or(guests.len()) as u32;
-        let (controller, queue, depth) = self.seat(drive, guest_owner(number), tenant, &host, now)?;
+        let (controller, queue, depth) = self.attach_queue(drive, guest_owner(number), tenant, &host, now)?;
         let guest = Some(Guest { home, drive, tenant, host, controller, queue: Some(queue) });
         let Volumes { guests, neighbours, .. } = &mut self.volumes;
         neighbours.insert(home);
@@ -225,7 +232,7 @@ impl Drives {
     }
 
     /// A controller with a queue at a drive.
-    fn seat(
+    fn attach_queue(
         &mut self,
         drive: u32,
         owner: Owner,
@@ -311,13 +318,13 @@ impl Drives {
         for (reach, s) in pieces {
             let way = match ways.iter().position(|w| w.place == reach.place && !w.has_left()) {
                 Some(way) => way,
-                None => match self.sit(*reach, front_owner(number), tenant, &host, now) {
-                    Ok((seat, depth)) => {
-                        ways.push(Way { place: reach.place, seat, depth, used: 0 });
+                None => match self.open_queue(*reach, front_owner(number), tenant, &host, now) {
+                    Ok((queue, depth)) => {
+                        ways.push(Way { place: reach.place, queue, depth, used: 0 });
                         ways.len() - 1
                     }
                     Err(why) => {
-                        ways.drain(before..).for_each(|way| self.rise(way.seat, now));
+                        ways.drain(before..).for_each(|way| self.close_queue(way.queue, now));
                         return Err(why);
                     }
                 },
@@ -337,7 +344,7 @@ impl Drives {
     pub fn leave_drive(&mut self, place: u32, drive: Place, now: Nanos) -> bool {
         let Some((front, _)) = self.front(place) else { return true };
         match front.leave(drive) {
-            Some(seat) => self.rise(seat, now),
+            Some(queue) => self.close_queue(queue, now),
             None => return front.ways.iter().all(|w| w.place != drive || w.has_left()),
         }
         true
@@ -348,7 +355,7 @@ impl Drives {
         let number = place & !FRONT;
         let Some((front, _)) = self.front(place) else { return };
         for way in std::mem::take(&mut front.ways) {
-            self.rise(way.seat, now);
+            self.close_queue(way.queue, now);
         }
         self.volumes.parts.forget(|whose| matches!(whose, Whose::Front { front, .. } if *front == number));
         if let Some(vacant) = Device::vacant(now) {
@@ -446,26 +453,26 @@ impl Drives {
 
     /// Sends a command to the shard that has its drive, with the bytes that it takes.
     fn post<H: Host>(&mut self, (shard, guest): (u32, u32), request: BlockRequest, tag: Tag, doors: &mut H) {
-        let Volumes { parts, fronts, mail, .. } = &mut self.volumes;
+        let Volumes { parts, fronts, outbox, .. } = &mut self.volumes;
         let takes = matches!(request.op, Op::Write | Op::Compare);
         let bytes = if takes { parts.load(tag, request.len, doors, fronts) } else { Ok(Vec::new()) };
         match (bytes, parts.ticket(tag)) {
-            (Ok(bytes), Some(ticket)) => mail.put(shard, Letter::Errand { guest, ticket, request, bytes }),
+            (Ok(bytes), Some(ticket)) => outbox.put(shard, ShardMessage::Command { guest, ticket, request, bytes }),
             (Err(status), _) => parts.answer(tag, status),
             (_, None) => {}
         }
     }
 
     /// What another shard has sent.
-    pub fn deliver<H: Host>(&mut self, now: Nanos, (from, letters): (u32, Vec<Letter>), doors: &mut H) {
-        for letter in letters {
-            match letter {
-                Letter::Errand { guest: number, ticket, request, bytes } => {
+    pub fn deliver<H: Host>(&mut self, now: Nanos, (from, messages): (u32, Vec<ShardMessage>), doors: &mut H) {
+        for message in messages {
+            match message {
+                ShardMessage::Command { guest: number, ticket, request, bytes } => {
                     let guest = self.volumes.guests.get(number as usize).and_then(Option::as_ref);
                     let Some((home, drive, queue)) = guest.map(|g| (g.home, g.drive, g.queue)) else { continue };
                     let Some(queue) = queue else {
                         let status = Status::INTERNAL_PATH_ERROR;
-                        self.volumes.mail.put(home, Letter::Outcome { ticket, status, bytes: Vec::new() });
+                        self.volumes.outbox.put(home, ShardMessage::Outcome { ticket, status, bytes: Vec::new() });
                         continue;
                     };
                     let gives = request.op == Op::Read;
@@ -474,20 +481,20 @@ impl Drives {
                     let tag = self.volumes.parts.insert(Part { whose, bytes: Bytes::Own(bytes) });
                     self.volumes.send.push(Sent::Here(drive, Event::Submit { queue, request, tag }));
                 }
-                Letter::Outcome { ticket, status, bytes } => {
+                ShardMessage::Outcome { ticket, status, bytes } => {
                     let Volumes { parts, fronts, .. } = &mut self.volumes;
                     parts.unload(ticket, (status, bytes), doors, fronts);
                 }
-                Letter::Gone(guest) => self.remove_guest(guest, now),
-                Letter::Loss(guest) => self.volumes.lose_at(from, guest),
+                ShardMessage::Gone(guest) => self.remove_guest(guest, now),
+                ShardMessage::Loss(guest) => self.volumes.lose_at(from, guest),
             }
         }
     }
 
-    /// Letters for another shard.
+    /// Messages for another shard.
     #[inline]
-    pub fn take_mail(&mut self) -> Option<(u32, Vec<Letter>)> {
-        self.volumes.mail.take()
+    pub fn take_mail(&mut self) -> Option<(u32, Vec<ShardMessage>)> {
+        self.volumes.outbox.take()
     }
 
     /// Shards that may have sent commands here, or have some from here.
@@ -516,13 +523,13 @@ impl Drives {
                     device.end_all(now, ended, doors);
                 }
                 Whose::Guest { guest, ticket, gives } => {
-                    let Volumes { guests, mail, .. } = &mut self.volumes;
+                    let Volumes { guests, outbox, .. } = &mut self.volumes;
                     let Some(Some(guest)) = guests.get(guest as usize) else { continue };
                     let bytes = match part.bytes {
                         Bytes::Own(bytes) if gives && status.is_success() => bytes,
                         _ => Vec::new(),
                     };
-                    mail.put(guest.home, Letter::Outcome { ticket, status, bytes });
+                    outbox.put(guest.home, ShardMessage::Outcome { ticket, status, bytes });
                 }
             }
         }

@@ -1,17 +1,17 @@
 //! A socket of vhost-user or vfio-user at the keeper: its listener, and one client at a time with what it has said.
 
-mod kept;
-mod talk;
+mod framing;
+mod handover;
 
 use crate::held_names::{FRONTS, PLAIN_FRONTS, RELAYS};
 use crate::throttle::throttled;
+use framing::{Frames, Talk};
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
-use talk::{Frames, Talk};
 use weir_keeper::{Envelope, Passed, Relay, Replay};
 use weir_sys::keeper_channel::{Channel, Introduction, ToWorker};
 use weir_sys::reactor::now;

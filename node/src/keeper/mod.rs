@@ -13,10 +13,10 @@
 
 mod failed;
 mod front;
-mod next;
+mod next_worker;
+mod notices;
 mod renew;
 mod running;
-mod say;
 mod signals;
 mod upgrade;
 

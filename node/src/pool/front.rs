@@ -5,8 +5,8 @@
 //!  door ─► Subsystem of the front ─Io─► Front::begin ─pieces─► Event::Submit at a drive ─► … ─► Part ─► Front::over ─Done─► door
 //! ```
 
+use super::drive_queue::{DriveQueue, Sent};
 use super::parts::{Bytes, Part, Parts, Whose};
-use super::seat::{Seat, Sent};
 use crate::door::Place;
 use std::collections::VecDeque;
 use weir_controller::{BlockRequest, ControllerHandle, Data, Io, Op, SlotId};
@@ -39,7 +39,7 @@ pub struct Way {
     /// The drive.
     pub place: Place,
     /// The front's queue there.
-    pub seat: Seat,
+    pub queue: DriveQueue,
     /// Commands that fit into it.
     pub depth: u32,
     /// Commands that are in it.
@@ -49,7 +49,7 @@ pub struct Way {
 impl Way {
     /// The front has given its queue back.
     pub fn has_left(&self) -> bool {
-        matches!(self.seat, Seat::Closed)
+        matches!(self.queue, DriveQueue::Closed)
     }
 }
 
@@ -166,10 +166,10 @@ impl Front {
     }
 
     /// The front's queue at a drive, if there is one, nothing is in it, and nothing of the volume lies there: it is given back.
-    pub fn leave(&mut self, drive: Place) -> Option<Seat> {
+    pub fn leave(&mut self, drive: Place) -> Option<DriveQueue> {
         let at = self.ways.iter().position(|w| w.place == drive && !w.has_left())?;
         let is_needed = self.ways[at].used > 0 || self.stretches.iter().any(|s| s.way == at as u32);
-        (!is_needed).then(|| std::mem::replace(&mut self.ways[at].seat, Seat::Closed))
+        (!is_needed).then(|| std::mem::replace(&mut self.ways[at].queue, DriveQueue::Closed))
     }
 
     /// No part of a command goes behind `end` from now on, not even of one that its machine has let pass before. Flushes go wherever
@@ -269,7 +269,7 @@ impl Front {
                 continue;
             };
             let way = &mut ways[piece.way as usize];
-            if !way.seat.is_open() {
+            if !way.queue.is_open() {
                 flight.status = Status::INTERNAL_PATH_ERROR;
                 flight.carried = None;
                 continue;
@@ -296,7 +296,7 @@ impl Front {
             let whose = Whose::Front { front: self.number, slot, drive: piece.way };
             let tag = parts.insert(Part { whose, bytes });
             let request = BlockRequest { op: piece.op, nsid: 1, offset: piece.at, len: piece.len, fua: io.fua };
-            send.extend(way.seat.send(request, tag));
+            send.extend(way.queue.send(request, tag));
         }
     }
 }
@@ -346,8 +346,8 @@ mod tests {
     use weir_controller::{DataPointer, Owner};
 
     fn way(guest: u32) -> Way {
-        let (place, seat) = (Place { shard: 1, drive: guest }, Seat::There { shard: 1, guest });
-        Way { place, seat, depth: 8, used: 0 }
+        let (place, queue) = (Place { shard: 1, drive: guest }, DriveQueue::There { shard: 1, guest });
+        Way { place, queue, depth: 8, used: 0 }
     }
 
     fn flush() -> Io {

@@ -1,7 +1,7 @@
 //! The pools of a shard: each is a machine whose I/O goes to its drives like a tenant's, in order.
 
+use super::drive_queue::{DriveQueue, Sent};
 use super::parts::{Bytes, Part, Parts, Whose};
-use super::seat::{Seat, Sent};
 use std::collections::{BTreeSet, VecDeque};
 use weir_controller::{BlockRequest as Io, Op};
 use weir_pool::{EffectFailure, Pool, PoolAnswer, PoolEffect, PoolError, PoolEvent, PoolRequest, Setup};
@@ -30,7 +30,7 @@ pub struct PoolHost {
     /// The machine.
     pub pool: Pool,
     /// Its drives, in the order in which it was set up.
-    pub seats: Vec<Seat>,
+    pub queues: Vec<DriveQueue>,
     asked: VecDeque<(Ask, Reply)>,
     reply: Option<Reply>,
     /// Commands on their way.
@@ -49,12 +49,12 @@ pub struct PoolHost {
 
 impl PoolHost {
     /// A pool that is not open yet.
-    pub fn new(number: u32, setup: Setup, seats: Vec<Seat>) -> Self {
+    pub fn new(number: u32, setup: Setup, queues: Vec<DriveQueue>) -> Self {
         let pool = Pool::new(setup);
         let (asked, read) = (VecDeque::new(), Vec::new());
         let (reply, failed, flushes, lossy) = (None, None, None, BTreeSet::new());
         let (out, unmap, unmaps) = (0, (0, 0, 0), false);
-        Self { number, pool, seats, asked, reply, out, failed, flushes, lossy, read, unmap, unmaps }
+        Self { number, pool, queues, asked, reply, out, failed, flushes, lossy, read, unmap, unmaps }
     }
 
     /// A drive may have lost what it had acknowledged and not flushed: the next flush of the change that is under way fails. A pool with
@@ -171,11 +171,11 @@ impl PoolHost {
         send: &mut Vec<Sent>,
     ) {
         self.out += 1;
-        let seat = self.seats[drive];
+        let queue = self.queues[drive];
         let tag = parts
             .insert(Part { whose: Whose::Pool { pool: self.number, drive: drive as u32 }, bytes: Bytes::Own(bytes) });
         let request = Io { op, nsid: 1, offset, len, fua: false };
-        match seat.send(request, tag) {
+        match queue.send(request, tag) {
             Some(sent) => send.push(sent),
             None => parts.answer(tag, Status::INTERNAL_PATH_ERROR),
         }

@@ -3,10 +3,10 @@
 //! [`volumes`] is what the node does to pools and volumes from outside.
 //!
 //! A pool's machine is on the shard of its first drive, a volume's front on the shard of the volume's first chunk. At drives of other shards they
-//! are guests ([`seat`]).
+//! are guests ([`queue`]).
 
+pub mod drive_queue;
 pub mod front;
 pub mod host;
 pub mod parts;
-pub mod seat;
 pub mod volumes;

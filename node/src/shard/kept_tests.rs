@@ -5,7 +5,7 @@ use super::*;
 use crate::device::Device;
 use crate::door::{vfio_user, vhost_user};
 use crate::held_names::{FRONTS, PLAIN_FRONTS, RELAYS, SOCKETS};
-use crate::holder::BindError;
+use crate::listen::BindError;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

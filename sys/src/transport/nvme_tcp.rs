@@ -9,14 +9,14 @@
 //! slot, short answers through one buffer.
 // tidy: long because admin queue, I/O queues and discovery are the same few socket calls
 
-mod association;
+mod association_probe;
 mod reconnect;
 
-pub use association::association;
+pub use association_probe::association;
 
 use crate::crc::Crc32c;
 use crate::reactor::{IoBuf, now};
-use association::AssociationUse;
+use association_probe::AssociationUse;
 use reconnect::Reconnect;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

@@ -3,9 +3,9 @@
 extern crate std;
 
 mod limits;
+mod node_visits;
 mod oracle;
 mod shares;
-mod steps;
 
 use crate::*;
 use alloc::vec::Vec;

@@ -7,7 +7,7 @@
 //!   ask() ──► Ask::Command ─► HostConnection of the admin queue    [`BringUp`]: from Connect to an enabled controller
 //!   answer() ◄── completion and its data
 //!
-//!   association::ask() ─► Connect ─► association::read()       whether an association of before has ended
+//!   association_probe::ask() ─► Connect ─► association_probe::read()       whether an association of before has ended
 //! ```
 //!
 //! [`HostConnection`] neither owns the callers' buffers nor copies what they write: it hands out segments, which name a place in
@@ -15,13 +15,13 @@
 //!
 //! Left out: TLS, authentication, ANA; who connects again does so with another [`HostConnection`]. Limits: one R2T outstanding a command (MAXR2T 0).
 
-pub mod association;
+pub mod association_probe;
 mod bring_up;
 pub mod command;
 mod connection;
 mod receive;
 
-pub use association::Association;
+pub use association_probe::Association;
 pub use bring_up::{Ask, BringUp, ConnectOptions, ConnectedController, Discovery, Granted, connect_refusal};
 pub use connection::{
     Buffers, ConnectionFailure, DataTransfer, FinishedCommand, HostConnection, HostSettings, SendSegment,

@@ -9,7 +9,7 @@
 //! flash that minimises write amplification.
 
 use super::map::HELD;
-use super::place::Separation;
+use super::write_routing::Separation;
 use crate::geometry::Shape;
 use alloc::boxed::Box;
 use alloc::vec;

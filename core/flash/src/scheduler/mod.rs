@@ -16,10 +16,10 @@ mod agenda;
 mod array;
 mod bus;
 mod grant;
+mod pending_times;
 mod target;
 #[cfg(test)]
 mod tests;
-mod when;
 mod work;
 
 use crate::timing::{FlashTiming, Registers};
@@ -27,10 +27,10 @@ use agenda::Agenda;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bus::Bus;
+pub use pending_times::When;
+pub(crate) use pending_times::{Signal, Then, WaitId, Waits};
 use target::ArrayTarget;
 use weir_units::Nanos;
-pub use when::When;
-pub(crate) use when::{Signal, Then, WaitId, Waits};
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

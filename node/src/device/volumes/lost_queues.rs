@@ -2,8 +2,8 @@
 
 use super::super::Drives;
 use super::NUMBER;
+use crate::pool::drive_queue::{DriveQueue, Guest, ShardMessage};
 use crate::pool::parts::{GUEST, POOL, Whose, guest_owner};
-use crate::pool::seat::{Guest, Letter, Seat};
 use weir_controller::{ControllerHandle, Owner, SqHandle};
 use weir_spec::nvme::Status;
 use weir_units::Nanos;
@@ -17,10 +17,10 @@ impl Drives {
             return self.renew_guest(number, now);
         }
         let place = match is_pool {
-            true => self.volumes.pools[number as usize].seats.iter().position(|s| s.is_at(drive)),
+            true => self.volumes.pools[number as usize].queues.iter().position(|s| s.is_at(drive)),
             false => self.volumes.fronts[number as usize]
                 .front()
-                .and_then(|(front, _)| front.ways.iter().position(|w| w.seat.is_at(drive))),
+                .and_then(|(front, _)| front.ways.iter().position(|w| w.queue.is_at(drive))),
         };
         let Some(place) = place else { return };
         let at = place as u32;
@@ -33,13 +33,13 @@ impl Drives {
             Status::INTERNAL_PATH_ERROR,
         );
         let (old, tenant) = match is_pool {
-            true => (self.volumes.pools[number as usize].seats[place], 0),
+            true => (self.volumes.pools[number as usize].queues[place], 0),
             false => match self.volumes.fronts[number as usize].front() {
-                Some((front, _)) => (front.ways[place].seat, front.tenant),
+                Some((front, _)) => (front.ways[place].queue, front.tenant),
                 None => return,
             },
         };
-        let Seat::Here { controller: old, .. } = old else { return };
+        let DriveQueue::Here { controller: old, .. } = old else { return };
         self.get(drive).detach(now, old);
         if self.may_lose(drive) {
             match is_pool {
@@ -47,16 +47,16 @@ impl Drives {
                 false => self.volumes.fronts[number as usize].lose(),
             }
         }
-        let seat = self.seat_again(drive, owner, tenant, "volumes", now);
-        let seat = Seat::Here {
+        let queue = self.seat_again(drive, owner, tenant, "volumes", now);
+        let queue = DriveQueue::Here {
             drive,
-            controller: seat.map_or(old, |(controller, ..)| controller),
-            queue: seat.map(|(_, queue, _)| queue),
+            controller: queue.map_or(old, |(controller, ..)| controller),
+            queue: queue.map(|(_, queue, _)| queue),
         };
         if is_pool {
-            self.volumes.pools[number as usize].seats[place] = seat;
+            self.volumes.pools[number as usize].queues[place] = queue;
         } else if let Some((front, _)) = self.volumes.fronts[number as usize].front() {
-            front.ways[place].seat = seat;
+            front.ways[place].queue = queue;
         }
     }
 
@@ -69,8 +69,8 @@ impl Drives {
         host: &str,
         now: Nanos,
     ) -> Option<(ControllerHandle, SqHandle, u32)> {
-        let seat = self.seat(drive, owner, tenant, host, now);
-        seat.inspect_err(|why| tracing::error!("a volume has lost its drive: {why}")).ok()
+        let queue = self.attach_queue(drive, owner, tenant, host, now);
+        queue.inspect_err(|why| tracing::error!("a volume has lost its drive: {why}")).ok()
     }
 
     #[cold]
@@ -79,15 +79,15 @@ impl Drives {
         let Guest { home, drive, tenant, host, controller, .. } = guest.clone();
         // Before the answers that come to nothing: whoever flushes then knows.
         if self.may_lose(drive) {
-            self.volumes.mail.put(home, Letter::Loss(number));
+            self.volumes.outbox.put(home, ShardMessage::Loss(number));
         }
         let is = |whose: &Whose| matches!(whose, Whose::Guest { guest, .. } if *guest == number);
         self.volumes.parts.fail(is, Status::INTERNAL_PATH_ERROR);
         self.get(drive).detach(now, controller);
-        let seat = self.seat_again(drive, guest_owner(number), tenant, &host, now);
+        let queue = self.seat_again(drive, guest_owner(number), tenant, &host, now);
         if let Some(Some(guest)) = self.volumes.guests.get_mut(number as usize) {
-            guest.queue = seat.map(|(_, queue, _)| queue);
-            guest.controller = seat.map_or(controller, |(controller, ..)| controller);
+            guest.queue = queue.map(|(_, queue, _)| queue);
+            guest.controller = queue.map_or(controller, |(controller, ..)| controller);
         }
     }
 }

@@ -10,15 +10,15 @@
 mod closing;
 mod conn;
 mod connect;
-mod kept;
+mod handover;
+mod idle_handover;
 mod limits;
-mod rest;
 #[cfg(test)]
 mod tests;
 mod unconnected;
 
 pub use conn::Moving;
-pub use kept::{Associations, Kept, take};
+pub use handover::{Associations, Kept, take};
 pub use limits::Admission;
 
 use super::{Arrival, Cx, Kind, index, owner, token};
@@ -80,7 +80,7 @@ pub struct Door {
     closing: Closing,
     deadline: Nanos,
     /// Drives whose associations are noted, and as of which generation.
-    noted: Vec<rest::Noted>,
+    noted: Vec<idle_handover::Noted>,
     buffer: Vec<u8>,
 }
 
@@ -280,7 +280,7 @@ impl Door {
             cx.drives.get(queue.drive).disconnect(cx.now, queue.handle);
         }
         conn.session.close();
-        rest::forget(&mut conn, cx.keep);
+        idle_handover::forget(&mut conn, cx.keep);
         conn.session.release(&mut self.budgets[conn.tenant]);
         conn.unwatch(cx.reactor);
         if let Some(queue) = conn.queue {

@@ -1,18 +1,18 @@
 //! One client: its socket, its memory, its device, its doorbells and its vectors.
 
+mod crash_recovery;
 mod data;
 mod gated;
-mod kept;
-mod live;
+mod handover;
 mod rings;
 mod shadow;
 
-pub(super) use kept::Found;
-pub(super) use live::{Line, Live};
+pub(super) use crash_recovery::{Line, Live};
+pub(super) use handover::Found;
 pub(super) use rings::Rings;
 
-use super::gate::Gate;
-use super::reach::{Buffer, Files, Reach};
+use super::client_memory::{Buffer, Files, Reach};
+use super::message_dma::MessageDma;
 use super::{EVERY_TURN, PATIENCE};
 use crate::door::{Arrival, Cx};
 use std::collections::VecDeque;
@@ -58,7 +58,7 @@ pub(super) struct Heard {
 
 pub(super) struct Conn {
     /// Commands whose bytes travel by messages.
-    gate: Gate,
+    gate: MessageDma,
     socket: UnixStream,
     input: WatchId,
     output: Option<WatchId>,
@@ -142,7 +142,7 @@ impl Conn {
             input: cx.reactor.watch(&socket, Interest::READ, Mode::Edge, token),
             output: None,
             socket,
-            gate: Gate::default(),
+            gate: MessageDma::default(),
             inbox: Inbox::default(),
             parked: None,
             wrote: false,

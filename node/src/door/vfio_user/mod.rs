@@ -30,20 +30,20 @@
 //! second client while there is one is turned away. An eventfd that a client hands over is never read or written in a way that
 //! could block the shard, and neither is its socket.
 
+mod client_memory;
 mod conn;
+mod crash_recovery;
+mod drive_requests;
 pub(crate) mod folder;
-mod gate;
-mod kept;
-mod live;
-mod reach;
-mod side;
+mod handover;
+mod message_dma;
 mod watched;
 
 use super::{Cx, Kind};
-use crate::holder::{self, BindError};
+use crate::listen::{self, BindError};
 use crate::throttle::throttled;
 use conn::Conn;
-pub use kept::resume_functions;
+pub use handover::resume_functions;
 use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -194,7 +194,7 @@ impl Door {
         self.remove(at as u16, cx);
         if let Some(export) = self.exports[at].take() {
             if export.config.journal && cx.keep.is_kept() {
-                live::give_up(&export.config, cx);
+                crash_recovery::give_up(&export.config, cx);
             }
             cx.drives.get(export.config.drive).detach(cx.now, export.controller);
         }
@@ -206,7 +206,7 @@ impl Door {
         if let Some((_, watch)) = export.listener.take() {
             cx.reactor.unwatch(watch);
             folder::withdraw(&export.config.path);
-            holder::remove_unix(cx.keep, &export.config.path);
+            listen::remove_unix(cx.keep, &export.config.path);
         }
     }
 

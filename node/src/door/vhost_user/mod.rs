@@ -16,13 +16,13 @@
 //! could block the shard.
 
 mod conn;
-mod kept;
+mod handover;
 #[cfg(test)]
 mod tests;
 mod token;
 
 use super::{Arrival, Cx};
-use crate::holder::{self, BindError};
+use crate::listen::{self, BindError};
 use conn::Conn;
 use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -159,7 +159,7 @@ impl Door {
         if cx.keep.is_kept() {
             return self.export_kept(config, vacant, cx);
         }
-        let listener = holder::listen_unix(&config.path, MODE)?;
+        let listener = listen::listen_unix(&config.path, MODE)?;
         listener.set_nonblocking(true).map_err(fail)?;
         let at = vacant.unwrap_or(self.exports.len()) as u16;
         let name = encode(at, 0, Watched::Listener);
@@ -191,7 +191,7 @@ impl Door {
             cx.reactor.unwatch(watch);
             let _ = std::fs::remove_file(&export.config.path);
         } else if cx.keep.is_kept() {
-            kept::give_up(&export.config, cx);
+            handover::give_up(&export.config, cx);
         }
         self.remove(at as u16, cx);
         true
@@ -574,7 +574,7 @@ fn connect(
     tracing::info!(socket = %config.path.display(), pid = ?front, tenant = config.tenant_name, "front end connected");
     let name = encode(at, export.generation, Watched::Socket);
     match Conn::new(socket, name, disk, controller, pid, cx) {
-        Ok(conn) => Ok(conn.numbered(number, number.map(|n| kept::begun(n, cx)).unwrap_or_default())),
+        Ok(conn) => Ok(conn.numbered(number, number.map(|n| handover::begun(n, cx)).unwrap_or_default())),
         Err(e) => {
             cx.drives.get(config.drive).detach(cx.now, controller);
             Err(e.to_string())

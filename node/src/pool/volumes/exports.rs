@@ -358,7 +358,7 @@ fn machine(
     let (block_size, cached) = (pool.block_size, pool.cached.load(Ordering::Relaxed));
     let size = u64::from(found.chunks) * CHUNK;
     let named = config.volumes.iter().find(|v| v.name == found.name);
-    let seat = |(i, t): (usize, &TenantConfig)| controller::TenantConfig {
+    let queue = |(i, t): (usize, &TenantConfig)| controller::TenantConfig {
         // The door has asked whose the host is.
         hosts: if i == tenant { vec!["*".into()] } else { Vec::new() },
         ..controller::TenantConfig::new(&t.name, t.class)
@@ -377,7 +377,7 @@ fn machine(
         max_queue_entries: DEPTH.into(),
         max_io_queues: QUEUES,
         max_controllers: named.map_or(VolumeConfig::MAX_CONTROLLERS, |v| v.max_controllers),
-        tenants: config.tenants.iter().enumerate().map(seat).collect(),
+        tenants: config.tenants.iter().enumerate().map(queue).collect(),
         ..controller::SubsystemConfig::new(nqn)
     }
 }

@@ -63,22 +63,22 @@ impl Volumes {
         let called = name.clone();
         let sit = move |s: &mut Shard| {
             let now = s.reactor.now();
-            s.drives.add_seat(number, &called, reach, now)
+            s.drives.add_pool_queue(number, &called, reach, now)
         };
-        let seat = self.at(shard, sit)?.map_err(Refusal::Conflict)?;
+        let queue = self.at(shard, sit)?.map_err(Refusal::Conflict)?;
         let drive = SetupDrive { name, bytes, named: true };
         let asked = self.ask(&self.pools[at], Ask::Request(PoolRequest::Join { drive, uuid }));
         // What has failed after others have heard of it goes on when the pool recovers.
-        let has_joined = self.is_member(at, seat)?;
+        let has_joined = self.is_member(at, queue)?;
         let mut devices = devices.write().unwrap_or_else(PoisonError::into_inner);
-        match devices.get_mut(seat) {
+        match devices.get_mut(queue) {
             Some(place) => *place = (device, has_joined),
             None => devices.push((device, has_joined)),
         }
         drop(devices);
         match has_joined {
-            true => self.allocate(at, device, seat)?,
-            false => self.close_seat(at, seat)?,
+            true => self.allocate(at, device, queue)?,
+            false => self.close_pool_queue(at, queue)?,
         }
         cached.fetch_or(cache && has_joined, Ordering::Relaxed);
         asked.map(|_| ())
@@ -111,16 +111,16 @@ impl Volumes {
                 s.drives.leave_drive(front.drive, place, now)
             })?;
         }
-        self.close_seat(at, drive)?;
+        self.close_pool_queue(at, drive)?;
         asked.map(|_| ())
     }
 
     /// A drive's medium takes the room that the pool's metadata need there, so that no change fails for want of it.
-    pub(super) fn allocate(&self, pool: usize, device: usize, seat: usize) -> Result<(), Refusal> {
-        let bytes = self.call(pool, move |s, number| s.drives.pool(number).metadata(seat))?;
+    pub(super) fn allocate(&self, pool: usize, device: usize, queue: usize) -> Result<(), Refusal> {
+        let bytes = self.call(pool, move |s, number| s.drives.pool(number).metadata(queue))?;
         let Place { shard, drive } = place(device, self.shards.len());
         if let Err(why) = self.at(shard, move |s| s.drives.device_mut(drive).allocate(bytes))? {
-            let (pool, name) = (&self.pools[pool].name, self.name_of(pool, seat)?);
+            let (pool, name) = (&self.pools[pool].name, self.name_of(pool, queue)?);
             tracing::warn!(
                 "pool {pool}: drive {name} has no room for all of its metadata ({why}): a change may fail until there is"
             );
@@ -131,17 +131,17 @@ impl Volumes {
     /// So do those of all drives of a pool.
     pub(super) fn allocate_all(&self, pool: usize) -> Result<(), Refusal> {
         let mut members = self.pools[pool].devices().into_iter().enumerate().filter(|(_, (_, is))| *is);
-        members.try_for_each(|(seat, (device, _))| self.allocate(pool, device, seat))
+        members.try_for_each(|(queue, (device, _))| self.allocate(pool, device, queue))
     }
 
-    fn name_of(&self, pool: usize, seat: usize) -> Result<String, Refusal> {
-        self.call(pool, move |s, number| s.drives.pool(number).drive_name(seat).to_owned())
+    fn name_of(&self, pool: usize, queue: usize) -> Result<String, Refusal> {
+        self.call(pool, move |s, number| s.drives.pool(number).drive_name(queue).to_owned())
     }
 
-    fn close_seat(&self, pool: usize, seat: usize) -> Result<(), Refusal> {
+    fn close_pool_queue(&self, pool: usize, queue: usize) -> Result<(), Refusal> {
         self.call(pool, move |s, number| {
             let now = s.reactor.now();
-            s.drives.close_seat(number, seat, now);
+            s.drives.close_pool_queue(number, queue, now);
         })
     }
 }

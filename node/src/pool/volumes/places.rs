@@ -3,8 +3,8 @@
 use super::{PoolPlace, Volumes, text, uuid};
 use crate::door::Place;
 use crate::door::place;
+use crate::pool::drive_queue::Reach;
 use crate::pool::host::Ask;
-use crate::pool::seat::Reach;
 use crate::refusal::Refusal;
 use crate::shard::Shard;
 use std::sync::atomic::Ordering;
@@ -56,7 +56,7 @@ impl Volumes {
             let now = s.reactor.now();
             let is_member: Vec<bool> = (0..count).map(|i| s.drives.pool(number).drive(i).is_some()).collect();
             let not = is_member.iter().enumerate().filter(|(_, is)| !**is);
-            not.for_each(|(i, _)| s.drives.close_seat(number, i, now));
+            not.for_each(|(i, _)| s.drives.close_pool_queue(number, i, now));
             is_member
         };
         let is_member = self.at(home, sort).map_err(text)?;
@@ -81,11 +81,11 @@ impl Volumes {
         if place.shard == home {
             return Ok(Reach { place, guest: None });
         }
-        let seat = move |s: &mut Shard| {
+        let queue = move |s: &mut Shard| {
             let now = s.reactor.now();
             s.drives.add_guest(home, place.drive, (tenant, host), now)
         };
-        let guest = self.at(place.shard, seat)?.map_err(Refusal::Conflict)?;
+        let guest = self.at(place.shard, queue)?.map_err(Refusal::Conflict)?;
         Ok(Reach { place, guest: Some(guest) })
     }
 

@@ -3,7 +3,7 @@
 //! A write that was executed and not answered is executed twice, with the same bytes. Nothing is repeated before the target says that the
 //! controller of before is no more, where it says that clearly: a write that it still has could undo a newer one.
 
-use super::association::await_end;
+use super::association_probe::await_end;
 use super::{ConnectOptions, NvmeTcpQueue, RemoteController};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};

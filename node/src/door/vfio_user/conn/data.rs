@@ -1,8 +1,8 @@
 //! What the drive reads and writes of a client: entries, completions, data.
 
 use super::Conn;
-use crate::door::vfio_user::gate::Completion;
-use crate::door::vfio_user::reach::Homes;
+use crate::door::vfio_user::client_memory::Homes;
+use crate::door::vfio_user::message_dma::Completion;
 use std::sync::atomic::Ordering;
 use weir_controller::{DataPiece, DataPointer, Direction, Walk};
 use weir_session::memory::Memory;

@@ -1,10 +1,10 @@
-//! Commands that are shown to the drive one by one, because some of their bytes travel by messages: see [`Gate`].
+//! Commands that are shown to the drive one by one, because some of their bytes travel by messages: see [`MessageDma`].
 //!
-//! [`Gate`]: super::super::gate::Gate
+//! [`MessageDma`]: super::super::message_dma::MessageDma
 
 use super::Conn;
-use crate::door::vfio_user::gate::Looks;
-use crate::door::vfio_user::reach::{Homes, Pages};
+use crate::door::vfio_user::client_memory::{Homes, Pages};
+use crate::door::vfio_user::message_dma::Looks;
 use crate::door::{Arrival, Cx};
 use weir_controller::{ControllerHandle, Event, ShadowPages};
 use weir_session::vfio_user::Unsent;

@@ -1,8 +1,8 @@
 //! The journal of a client's I/O queues: what was fetched from its rings and did not complete is known to who comes after a crash.
 
 use super::{Conn, UNRUNG};
-use crate::door::vfio_user::gate::{Completion, Looks, is_entry_far};
-use crate::door::vfio_user::reach::{Homes, Pages};
+use crate::door::vfio_user::client_memory::{Homes, Pages};
+use crate::door::vfio_user::message_dma::{Completion, Looks, is_entry_far};
 use crate::door::{Arrival, Cx};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;

@@ -1,7 +1,7 @@
 //! A client's shadow doorbells, beside the mapped ones.
 
 use super::{Conn, UNRUNG};
-use crate::door::vfio_user::reach::{Homes, Pages};
+use crate::door::vfio_user::client_memory::{Homes, Pages};
 use crate::door::{Arrival, Cx};
 use weir_controller::{ControllerHandle, Event, Shadow};
 

@@ -1,6 +1,6 @@
 //! What commands and messages of one client reach: its memory, and the controller memory buffer.
 
-use super::gate::Gate;
+use super::message_dma::MessageDma;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -203,7 +203,7 @@ pub(super) struct Pages<'a> {
     pub(super) homes: Homes<'a>,
     pub(super) shadow: Shadow,
     /// Who says how far the drive may see a queue.
-    pub(super) gate: Option<&'a Gate>,
+    pub(super) gate: Option<&'a MessageDma>,
 }
 
 impl ShadowPages for Pages<'_> {

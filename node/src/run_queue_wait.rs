@@ -21,7 +21,7 @@ use weir_units::Nanos;
 
 /// See the [module](self). Of one thread, whatever its drives.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Taken {
+pub struct RunQueueWait {
     /// The last measurement.
     at: Nanos,
     /// How far the thread is behind where it would have been then.
@@ -39,7 +39,7 @@ pub struct Shown {
     pub net: Nanos,
 }
 
-impl Taken {
+impl RunQueueWait {
     /// Whether completions of which the first was due at `due` may be late for the core's sake at `at`; else they are as late
     /// as they are.
     #[inline]
@@ -104,7 +104,7 @@ mod tests {
     fn serve(dues: &[u64], cost: u64, batch: usize, takes: &[(u64, u64)]) -> Vec<(u64, u64)> {
         let script = Script::default();
         let mut waits = Waits::new(script.clone(), Nanos(0));
-        let (mut taken, mut now, mut takes) = (Taken::default(), 0, takes.iter().peekable());
+        let (mut taken, mut now, mut takes) = (RunQueueWait::default(), 0, takes.iter().peekable());
         let (mut rest, mut found) = (dues, Vec::new());
         while !rest.is_empty() {
             if let Some((_, len)) = takes.next_if(|(at, _)| *at <= now) {

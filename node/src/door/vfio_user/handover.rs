@@ -8,10 +8,10 @@
 //! A client whose commands did not end in time cannot be carried: it is disconnected with the end of the process.
 
 use super::conn::{Conn, Found};
-use super::{Door, Export, ExportConfig, LOOK_AGAIN, MODE, Watched, attach, encode, live, owner, shape};
+use super::{Door, Export, ExportConfig, LOOK_AGAIN, MODE, Watched, attach, crash_recovery, encode, owner, shape};
 use crate::door::{Cx, begun};
 use crate::held_names::SOCKETS;
-use crate::holder::{self, BindError};
+use crate::listen::{self, BindError};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -146,10 +146,10 @@ impl Door {
     pub(super) fn export_here(&mut self, config: ExportConfig, at: u16, cx: &mut Cx) -> Result<(), BindError> {
         let address = config.path.display().to_string();
         let fail = |error| BindError::Io { address: address.clone(), error };
-        let listener = holder::keep_door(cx.keep, SOCKETS, &config.path, MODE)?;
+        let listener = listen::keep_door(cx.keep, SOCKETS, &config.path, MODE)?;
         let listener = listener.ok_or_else(|| fail(ErrorKind::UnexpectedEof.into()))?;
         listener.set_nonblocking(true).map_err(fail)?;
-        live::forget(&address, cx).map_err(fail)?;
+        crash_recovery::forget(&address, cx).map_err(fail)?;
         let (controller, client) = Self::take_up(&config, at, cx).map_err(|e| {
             let _ = std::fs::remove_file(&config.path);
             fail(std::io::Error::other(e.to_string()))

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   shard of the volume                                  shard of the drive
-//!   Front ─Sent::There─► Drives::post ─Letter::Errand─► Drives::deliver ─Event::Submit─► the guest's queue at the drive
-//!   Front ◄── Part ◄──── Drives::deliver ◄─Letter::Outcome── Drives::settle ◄── Part ◄── its answer
+//!   Front ─Sent::There─► Drives::post ─ShardMessage::Command─► Drives::deliver ─Event::Submit─► the guest's queue at the drive
+//!   Front ◄── Part ◄──── Drives::deliver ◄─ShardMessage::Outcome── Drives::settle ◄── Part ◄── its answer
 //! ```
-//! The bytes of a command go along: a shard reaches no other shard's connections. A turn's letters go as one message a shard.
+//! The bytes of a command go along: a shard reaches no other shard's connections. A turn's messages go as one message a shard.
 
 use super::parts::Ticket;
 use crate::door::Place;
@@ -14,7 +14,7 @@ use weir_spec::nvme::Status;
 
 /// A queue of a pool or a volume at a drive.
 #[derive(Clone, Copy, Debug)]
-pub enum Seat {
+pub enum DriveQueue {
     /// The drive is one of this shard's.
     Here {
         /// The drive's place in the shard.
@@ -53,28 +53,28 @@ pub enum Sent {
     },
 }
 
-impl Seat {
+impl DriveQueue {
     /// It has a queue.
     pub fn is_open(&self) -> bool {
-        !matches!(self, Seat::Here { queue: None, .. } | Seat::Closed)
+        !matches!(self, DriveQueue::Here { queue: None, .. } | DriveQueue::Closed)
     }
 
     /// It is at that drive of this shard.
     pub fn is_at(&self, wanted: u32) -> bool {
-        matches!(self, Seat::Here { drive, .. } if *drive == wanted)
+        matches!(self, DriveQueue::Here { drive, .. } if *drive == wanted)
     }
 
     /// It is that guest's of another shard.
     pub fn is_guest(&self, of: u32, number: u32) -> bool {
-        matches!(self, Seat::There { shard, guest } if (*shard, *guest) == (of, number))
+        matches!(self, DriveQueue::There { shard, guest } if (*shard, *guest) == (of, number))
     }
 
     /// A command for its drive; `None` without a queue.
     pub fn send(&self, request: BlockRequest, tag: Tag) -> Option<Sent> {
         Some(match *self {
-            Seat::Here { drive, queue, .. } => Sent::Here(drive, Event::Submit { queue: queue?, request, tag }),
-            Seat::There { shard, guest } => Sent::There { shard, guest, request, tag },
-            Seat::Closed => return None,
+            DriveQueue::Here { drive, queue, .. } => Sent::Here(drive, Event::Submit { queue: queue?, request, tag }),
+            DriveQueue::There { shard, guest } => Sent::There { shard, guest, request, tag },
+            DriveQueue::Closed => return None,
         })
     }
 }
@@ -107,9 +107,9 @@ pub struct Guest {
 
 /// From one shard to another.
 #[derive(Debug)]
-pub enum Letter {
+pub enum ShardMessage {
     /// A command for a drive.
-    Errand {
+    Command {
         /// Whose queue it goes to.
         guest: u32,
         /// Comes back.
@@ -134,22 +134,22 @@ pub enum Letter {
     Loss(u32),
 }
 
-/// Letters of a turn, by the shard that they go to.
+/// Messages of a turn, by the shard that they go to.
 #[derive(Debug, Default)]
-pub struct Mail(Vec<(u32, Vec<Letter>)>);
+pub struct Outbox(Vec<(u32, Vec<ShardMessage>)>);
 
-impl Mail {
+impl Outbox {
     /// One more.
-    pub fn put(&mut self, shard: u32, letter: Letter) {
+    pub fn put(&mut self, shard: u32, message: ShardMessage) {
         match self.0.iter_mut().find(|(to, _)| *to == shard) {
-            Some((_, letters)) => letters.push(letter),
-            None => self.0.push((shard, vec![letter])),
+            Some((_, messages)) => messages.push(message),
+            None => self.0.push((shard, vec![message])),
         }
     }
 
     /// All for one shard.
     #[inline]
-    pub fn take(&mut self) -> Option<(u32, Vec<Letter>)> {
+    pub fn take(&mut self) -> Option<(u32, Vec<ShardMessage>)> {
         self.0.pop()
     }
 }

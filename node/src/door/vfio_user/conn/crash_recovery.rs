@@ -12,8 +12,8 @@
 
 use super::Conn;
 use crate::door::Cx;
-use crate::door::vfio_user::gate::Completion;
-use crate::door::vfio_user::kept::{LIVE_CLIENTS, live_file};
+use crate::door::vfio_user::handover::{LIVE_CLIENTS, live_file};
+use crate::door::vfio_user::message_dma::Completion;
 use rustix::io::pwrite;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;

@@ -14,7 +14,7 @@
 //! that can be mapped: a drive cannot wait for each entry (an entry that cannot be read is fatal for the controller). Commands
 //! together move at most [`MOST`] bytes by messages; more wait in their queues.
 
-use super::reach::Homes;
+use super::client_memory::Homes;
 use weir_controller::{ControllerHandle, DataPiece, DataPointer, Direction, RingCompletion, Subsystem, Tag, Walk};
 use weir_session::memory::Memory;
 use weir_session::vfio_user::{Answered, Bell, DmaTicket, Late, VfioUserDevice};
@@ -74,7 +74,7 @@ pub(super) struct Completion {
 
 /// See the [module](self).
 #[derive(Default)]
-pub(super) struct Gate {
+pub(super) struct MessageDma {
     tails: Vec<Tail>,
     entries: Vec<Entry>,
     tickets: u64,
@@ -93,7 +93,7 @@ pub(super) struct Looks<'a> {
     pub(super) device: &'a mut VfioUserDevice,
 }
 
-impl Gate {
+impl MessageDma {
     /// Nothing waits for anything.
     pub(super) fn is_idle(&self) -> bool {
         self.entries.is_empty() && self.tails.iter().all(Tail::is_told)

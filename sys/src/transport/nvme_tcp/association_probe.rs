@@ -1,11 +1,11 @@
-//! Asks a target whether it still has an association, over a connection of its own ([`weir_driver::nvme_tcp::association`]).
+//! Asks a target whether it still has an association, over a connection of its own ([`weir_driver::nvme_tcp::association_probe`]).
 
 use super::{Link, Slots};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weir_driver::TransportError;
-use weir_driver::nvme_tcp::{Association, Buffers, ConnectOptions, DataTransfer, HostSettings, association};
+use weir_driver::nvme_tcp::{Association, Buffers, ConnectOptions, DataTransfer, HostSettings, association_probe};
 use weir_spec::nvme::fabrics::ConnectData;
 use weir_spec::nvme::tcp::ADMIN_IN_CAPSULE;
 use zerocopy::IntoBytes;
@@ -87,8 +87,9 @@ pub fn association(
     let data = options.connect_data(cntlid);
     let mut slots = Slots::new(1, size_of::<ConnectData>() as u32);
     slots.buffer(0).copy_from_slice(data.as_bytes());
-    let cqe = link.run(&mut slots, association::ask(), DataTransfer::ToController(size_of::<ConnectData>() as u32))?;
-    Ok(association::read(&cqe))
+    let cqe =
+        link.run(&mut slots, association_probe::ask(), DataTransfer::ToController(size_of::<ConnectData>() as u32))?;
+    Ok(association_probe::read(&cqe))
 }
 
 /// Waits until the target no longer has that association, or gives no clear answer.

@@ -5,11 +5,11 @@
 //!   leave:  drive has moved nothing of a connection ─► session.save ─► hold(socket, state, what is begun)      Subsystem::associations ─► hold
 //!   resume: Subsystem::resume_associations ─► each connection: claim its queue, session.restore ─► the rest is dropped, as if it had been lost
 //! ```
-//! After the death of a worker there are those that were [at rest](super::rest) instead. A connection that cannot be carried (the host
+//! After the death of a worker there are those that were [at rest](super::idle_handover) instead. A connection that cannot be carried (the host
 //! broke the protocol, commands that did not end in time) ends with the process, and its host connects again.
 
 use super::conn::{Conn, Queue};
-use super::{Door, NOBODY, rest};
+use super::{Door, NOBODY, idle_handover};
 use crate::device::Drives;
 use crate::door::{Cx, Place, begun};
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,7 +68,7 @@ impl Associations {
         };
         let mut all: Vec<(String, Option<Saved>)> = Vec::new();
         // What was handed over before what was noted: of two the first counts.
-        for prefix in [ASSOCIATIONS, rest::ASSOCIATIONS] {
+        for prefix in [ASSOCIATIONS, idle_handover::ASSOCIATIONS] {
             for (name, saved) in keep.take_all(prefix).into_iter().map(read).collect::<io::Result<Vec<_>>>()? {
                 let nqn = name[prefix.len()..].to_owned();
                 if !all.iter().any(|(other, _)| *other == nqn) {
@@ -121,7 +121,7 @@ pub fn take(
 ) -> io::Result<BTreeMap<u32, Kept>> {
     let mut all: BTreeMap<u32, Kept> = BTreeMap::new();
     for (nqn, saved) in associations.0 {
-        for prefix in [ASSOCIATIONS, rest::ASSOCIATIONS] {
+        for prefix in [ASSOCIATIONS, idle_handover::ASSOCIATIONS] {
             keep.release(&format!("{prefix}{nqn}"))?;
         }
         if let Some(place) = find(&nqn) {
@@ -129,10 +129,10 @@ pub fn take(
         }
     }
     let mut taken = BTreeSet::new();
-    for (name, fds) in keep.take_all(CONNECTIONS).into_iter().chain(keep.take_all(rest::CONNECTIONS)) {
+    for (name, fds) in keep.take_all(CONNECTIONS).into_iter().chain(keep.take_all(idle_handover::CONNECTIONS)) {
         keep.release(&name)?;
-        let is_noted = name.starts_with(rest::CONNECTIONS);
-        let own = name.trim_start_matches(if is_noted { rest::CONNECTIONS } else { CONNECTIONS });
+        let is_noted = name.starts_with(idle_handover::CONNECTIONS);
+        let own = name.trim_start_matches(if is_noted { idle_handover::CONNECTIONS } else { CONNECTIONS });
         if !taken.insert(own.to_owned()) {
             continue;
         }
@@ -150,7 +150,7 @@ pub fn take(
         let (Some(socket), Some(session)) = (fds.next(), fds.next()) else { continue };
         let mut session = keeper_channel::contents(session)?;
         let begun = fds.next().map(begun::contents).unwrap_or_default();
-        if is_noted && !rest::is_proved(&socket, &mut session) {
+        if is_noted && !idle_handover::is_proved(&socket, &mut session) {
             tracing::info!("a connection was used since it was noted; its host connects again");
             let _ = TcpStream::from(socket).shutdown(std::net::Shutdown::Both);
             continue;

@@ -1,13 +1,13 @@
 //! Exports whose sockets the keeper has: their clients go on when this process is killed.
 
 use super::conn::{Conn, Found, Line, Live, Rings};
-use super::kept::{self, LIVE_CLIENTS, live_file, live_files};
+use super::handover::{self, LIVE_CLIENTS, live_file, live_files};
 use super::{
     Door, Export, ExportConfig, MODE, Watched, attach, encode, export, folder, owner, resume_functions, shape,
 };
 use crate::door::Cx;
 use crate::held_names::RELAYS;
-use crate::holder::{self, BindError};
+use crate::listen::{self, BindError};
 use rustix::io::pread;
 use std::collections::BTreeMap;
 use std::io;
@@ -107,13 +107,13 @@ impl Door {
     /// An export whose clients the keeper lets in.
     pub(super) fn export_live(&mut self, config: ExportConfig, at: u16, cx: &mut Cx) -> Result<(), BindError> {
         let socket = config.path.display().to_string();
-        holder::keep_door(cx.keep, RELAYS, &config.path, MODE)?;
+        listen::keep_door(cx.keep, RELAYS, &config.path, MODE)?;
         let other = |e: weir_controller::ManagementError| BindError::Io {
             address: config.path.display().to_string(),
             error: io::Error::other(e.to_string()),
         };
         // Of this client and of no later one.
-        let begun = kept::begun(&socket, cx);
+        let begun = handover::begun(&socket, cx);
         let left = find(&socket, cx).unwrap_or_else(|e| {
             tracing::error!(socket, "what was written of the client cannot be read, and it is disconnected: {e}");
             None

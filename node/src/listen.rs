@@ -25,7 +25,7 @@ const BACKLOG: i32 = 4096;
 
 /// A process that has an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct AddressOwner {
     /// Its process id.
     pub pid: u32,
     /// Its name (`/proc/PID/comm`), empty where that cannot be read.
@@ -33,7 +33,7 @@ pub struct Holder {
 }
 
 /// `"weir" (process 4711)`.
-impl fmt::Display for Holder {
+impl fmt::Display for AddressOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.name.is_empty() {
             write!(f, "{:?} (process {})", self.name, self.pid)
@@ -51,7 +51,7 @@ pub enum BindError {
         /// The address.
         address: String,
         /// Who, where that can be found out.
-        holder: Option<Holder>,
+        holder: Option<AddressOwner>,
     },
     /// There is something else at the socket's path.
     NotASocket(PathBuf),
@@ -237,7 +237,7 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
 }
 
 /// The process that listens on a TCP address, or on that port of all addresses.
-pub fn who_holds_tcp(address: SocketAddr) -> Option<Holder> {
+pub fn who_holds_tcp(address: SocketAddr) -> Option<AddressOwner> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
     let inode = tables.iter().find_map(|table| {
         let text = std::fs::read_to_string(table).ok()?;
@@ -247,7 +247,7 @@ pub fn who_holds_tcp(address: SocketAddr) -> Option<Holder> {
 }
 
 /// The process that listens on a UNIX socket.
-pub fn who_holds_unix(path: &Path) -> Option<Holder> {
+pub fn who_holds_unix(path: &Path) -> Option<AddressOwner> {
     if let Ok(stream) = UnixStream::connect(path) {
         if let Ok(peer) = sockopt::socket_peercred(&stream) {
             // Credentials are those of listen(2): a process that may have gone, after it has passed the socket on.
@@ -294,7 +294,7 @@ fn kernel_ip(hex: &str) -> Option<IpAddr> {
     }
 }
 
-fn process_with_socket(inode: u64) -> Option<Holder> {
+fn process_with_socket(inode: u64) -> Option<AddressOwner> {
     let wanted = format!("socket:[{inode}]");
     for process in std::fs::read_dir("/proc").ok()?.flatten() {
         let Some(pid) = process.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
@@ -310,17 +310,17 @@ fn process_with_socket(inode: u64) -> Option<Holder> {
 }
 
 /// Of a node's worker its keeper, which is the process to be stopped.
-fn holder(pid: u32) -> Holder {
+fn holder(pid: u32) -> AddressOwner {
     let name =
         |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_string();
-    let found = Holder { pid, name: name(pid) };
+    let found = AddressOwner { pid, name: name(pid) };
     if !matches!(found.name.as_str(), "weir-worker" | "weir-standby") {
         return found;
     }
-    let keeper = lock::parent_of(pid).map(|pid| Holder { pid, name: name(pid) });
+    let keeper = lock::parent_of(pid).map(|pid| AddressOwner { pid, name: name(pid) });
     keeper.filter(|keeper| keeper.name == "weir-keeper").unwrap_or(found)
 }
 
 #[cfg(test)]
-#[path = "holder_tests.rs"]
+#[path = "listen_tests.rs"]
 mod tests;

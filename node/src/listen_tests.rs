@@ -1,9 +1,9 @@
 use super::*;
 use std::os::unix::fs::PermissionsExt;
 
-fn me() -> Holder {
+fn me() -> AddressOwner {
     let name = std::fs::read_to_string("/proc/self/comm").unwrap().trim_end().to_string();
-    Holder { pid: std::process::id(), name }
+    AddressOwner { pid: std::process::id(), name }
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -138,6 +138,6 @@ fn the_kernels_tables_are_read() {
 
 #[test]
 fn a_holder_without_a_name_has_a_number() {
-    assert_eq!(Holder { pid: 7, name: String::new() }.to_string(), "process 7");
-    assert_eq!(Holder { pid: 7, name: "weir".into() }.to_string(), "\"weir\" (process 7)");
+    assert_eq!(AddressOwner { pid: 7, name: String::new() }.to_string(), "process 7");
+    assert_eq!(AddressOwner { pid: 7, name: "weir".into() }.to_string(), "\"weir\" (process 7)");
 }

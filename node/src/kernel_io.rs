@@ -1,6 +1,6 @@
 //! A drive's media in a file or on a block device: buffers go to the kernel and come back through the reactor.
 
-mod whole;
+mod with_metadata;
 
 use crate::deadlines::Deadlines;
 use crate::device::Beside;
@@ -15,7 +15,7 @@ use weir_spec::nvme::Status;
 use weir_sys::media::{FileMedia, FileOpKind, FileRequest, Finished, MediumFault};
 use weir_sys::reactor::{FileDone, IoBuf, Reactor};
 use weir_units::Nanos;
-use whole::{WHOLE, Wholes};
+use with_metadata::{MetadataCommands, WHOLE};
 
 /// Bytes of the longest single request to the kernel, and so of the largest buffer.
 const CHUNK: u32 = 1 << 20;
@@ -27,7 +27,7 @@ const DRIVE_SHIFT: u32 = 24;
 const SAVE: u64 = 1 << 31;
 
 /// What the end of a file operation leads to.
-pub enum Step {
+pub enum Progress {
     /// More of the same command.
     Goes,
     /// The command has ended.
@@ -37,20 +37,20 @@ pub enum Step {
 }
 
 /// See the [module](self).
-pub struct Direct {
+pub struct KernelIo {
     media: FileMedia,
     active: Vec<Option<Transfer>>,
     /// By slot: commands whose old bytes are being read.
     saving: Vec<Option<Io>>,
     /// By slot: reads that are done before their time, with the bytes that their hosts get when it has come.
     kept: Vec<Option<(Transfer, IoBuf)>>,
-    wholes: Wholes,
+    wholes: MetadataCommands,
 }
 
-impl Direct {
+impl KernelIo {
     /// Over an open medium.
     pub fn new(media: FileMedia) -> Self {
-        Self { media, active: Vec::new(), saving: Vec::new(), kept: Vec::new(), wholes: Wholes::default() }
+        Self { media, active: Vec::new(), saving: Vec::new(), kept: Vec::new(), wholes: MetadataCommands::default() }
     }
 
     /// Tells the medium which drive of the shard it is, so that its completions find the way back.
@@ -219,44 +219,46 @@ impl Direct {
         machine: &Subsystem,
         host: &mut H,
         reactor: &mut Reactor,
-    ) -> Step {
-        let Some(Finished { token, status, buf }) = self.media.ready(reactor, done) else { return Step::Goes };
+    ) -> Progress {
+        let Some(Finished { token, status, buf }) = self.media.ready(reactor, done) else { return Progress::Goes };
         if token & SAVE != 0 {
             return self.read_to_save((token & !SAVE) as usize, status, buf);
         }
         if token & WHOLE != 0 {
             return self.whole_done(((token & !WHOLE) as usize, status, buf), beside, machine, host, reactor);
         }
-        let Some(mut transfer) = self.active.get_mut(token as usize).and_then(Option::take) else { return Step::Goes };
+        let Some(mut transfer) = self.active.get_mut(token as usize).and_then(Option::take) else {
+            return Progress::Goes;
+        };
         let (io, slot) = (transfer.io, transfer.io.slot);
         let live = machine.is_live(slot);
         let early = live && machine.due(slot).is_some_and(|due| now < due) && !Deadlines::is_large(io.len);
         let buf = match buf {
             Some(buf) if early && transfer.ends_a_read(status) => {
                 put(&mut self.kept, slot, (transfer, buf));
-                return Step::Ended(io, status);
+                return Progress::Ended(io, status);
             }
             buf => buf,
         };
         if let Some(status) = transfer.finish(status, buf.as_deref().unwrap_or_default(), live, host) {
             self.recycle(buf);
-            return Step::Ended(io, status);
+            return Progress::Ended(io, status);
         }
         match self.begin(transfer, buf, machine, host, reactor) {
-            Some(status) => Step::Ended(io, status),
-            None => Step::Goes,
+            Some(status) => Progress::Ended(io, status),
+            None => Progress::Goes,
         }
     }
 
     /// A command whose old bytes cannot be read does not overwrite them.
-    fn read_to_save(&mut self, place: usize, status: Status, buf: Option<IoBuf>) -> Step {
+    fn read_to_save(&mut self, place: usize, status: Status, buf: Option<IoBuf>) -> Progress {
         match (self.saving.get_mut(place).and_then(Option::take), buf) {
-            (Some(io), Some(buf)) if status.is_success() => Step::Saved(io, buf),
+            (Some(io), Some(buf)) if status.is_success() => Progress::Saved(io, buf),
             (Some(io), buf) => {
                 self.recycle(buf);
-                Step::Ended(io, status)
+                Progress::Ended(io, status)
             }
-            (None, _) => Step::Goes,
+            (None, _) => Progress::Goes,
         }
     }
 }

@@ -13,13 +13,13 @@ use weir_sys::sched;
 
 /// What a start consists of: each step as long as since the one before.
 #[derive(Debug)]
-pub struct Steps {
+pub struct StartSteps {
     last: Instant,
     /// Those that are done, in their order.
     pub done: Vec<(&'static str, Duration)>,
 }
 
-impl Steps {
+impl StartSteps {
     /// The first one begins.
     pub fn begin() -> Self {
         Self { last: Instant::now(), done: Vec::new() }
@@ -47,7 +47,7 @@ impl Steps {
 
 /// The threads of a node before there is one: on their cores, with their event loops, waiting for what they are to do. A standby has
 /// them ready before it takes over.
-pub struct Crew {
+pub struct PreparedShards {
     cores: Vec<usize>,
     pub(crate) roster: Roster,
     pub(crate) members: Vec<Member>,
@@ -67,12 +67,12 @@ pub(crate) struct Thread {
     join: JoinHandle<()>,
 }
 
-impl Crew {
+impl PreparedShards {
     /// Threads for that configuration. Dropped, they end.
     ///
     /// # Errors
     /// No event loop, or no thread on one of its cores.
-    pub fn prepare(config: &Config) -> Result<Crew, StartError> {
+    pub fn prepare(config: &Config) -> Result<PreparedShards, StartError> {
         let cores = config.node.cores.clone();
         let roster = Roster::new().map_err(|e| StartError::Owner(std::io::Error::other(e)))?;
         Arena::prepare_huge();
@@ -89,7 +89,7 @@ impl Crew {
         for (core, result) in pinned {
             result.map_err(|e| StartError::Thread(core, e))?;
         }
-        Ok(Crew { cores, roster, members })
+        Ok(PreparedShards { cores, roster, members })
     }
 
     pub(crate) fn fits(&self, config: &Config) -> bool {

@@ -1,5 +1,5 @@
 //! Connections at rest: what outlives the death of the worker. A connection on which nothing has happened for a while, and of which
-//! nothing is under way, is noted with the keeper as if it were handed over ([`super::kept`]), together with the [`Position`] of its
+//! nothing is under way, is noted with the keeper as if it were handed over ([`super::handover`]), together with the [`Position`] of its
 //! streams. Nobody is told when it moves again. A worker that follows a dead one goes on with it if it stands where it stood when it was
 //! noted: then neither has anything been read from it nor written to it since, and its session is what was noted. Of every other one
 //! the position cannot be proved. It is closed, and its host connects again.
@@ -18,7 +18,7 @@
 
 use super::Door;
 use super::conn::Conn;
-use super::kept;
+use super::handover;
 use crate::door::Cx;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,7 +26,7 @@ use weir_sys::keeper_channel::{self, Keep};
 use weir_sys::transport::position::Position;
 use weir_units::Nanos;
 
-/// Names of connections: as [`super::kept::CONNECTIONS`] has them.
+/// Names of connections: as [`super::handover::CONNECTIONS`] has them.
 pub(super) const CONNECTIONS: &str = "passing:rest:nvme-tcp-connection:";
 /// Names of a drive's associations: its NQN follows.
 pub(super) const ASSOCIATIONS: &str = "passing:rest:nvme-tcp-associations:";
@@ -123,7 +123,7 @@ impl Door {
         let mut rest = Vec::with_capacity(same.len());
         for (_, at) in same {
             let Some(conn) = &mut self.conns[*at as usize] else { continue };
-            if let Some(position) = kept::at_rest(conn, cx).then(|| Position::of(&conn.stream)).transpose()? {
+            if let Some(position) = handover::at_rest(conn, cx).then(|| Position::of(&conn.stream)).transpose()? {
                 rest.push((*at, position));
             }
         }
@@ -132,7 +132,7 @@ impl Door {
         }
         // Before the connections: one that is found where it was finds itself among them.
         let name = format!("{ASSOCIATIONS}{}", cx.drives.machine(*drive).config().subnqn);
-        kept::hold(&name, *drive, cx)?;
+        handover::hold(&name, *drive, cx)?;
         cx.drives.note(*drive);
         if let Some(at) = self.noted.iter().position(|noted| noted.drive == *drive) {
             let before = self.noted.swap_remove(at).name;
@@ -149,7 +149,7 @@ impl Door {
                 continue;
             }
             let (Some(queue), Some(session)) = (conn.queue, conn.session.save(cx.now)) else { continue };
-            let Some(name) = kept::name(CONNECTIONS, at, queue, cx) else { continue };
+            let Some(name) = handover::name(CONNECTIONS, at, queue, cx) else { continue };
             let note = keeper_channel::sealed("connection", &[&position.bytes()[..], &session].concat())?;
             cx.keep.hold(&name, &[conn.stream.as_fd(), note.as_fd()])?;
             conn.noted = Some((position, name));

@@ -3,7 +3,7 @@
 use super::super::{Cx, begun};
 use super::{Door, Export, ExportConfig, MODE};
 use crate::held_names::{FRONTS, PLAIN_FRONTS};
-use crate::holder::{self, BindError};
+use crate::listen::{self, BindError};
 use std::os::unix::net::UnixStream;
 use weir_controller::Begun;
 use weir_sys::keeper_channel::{Introduction, ToKeeper};
@@ -53,7 +53,7 @@ impl Door {
         vacant: Option<usize>,
         cx: &mut Cx,
     ) -> Result<(), BindError> {
-        holder::keep_door(cx.keep, kind(&config), &config.path, MODE)?;
+        listen::keep_door(cx.keep, kind(&config), &config.path, MODE)?;
         self.put(config, None, vacant);
         Ok(())
     }

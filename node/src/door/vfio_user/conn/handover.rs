@@ -2,8 +2,8 @@
 
 use super::Conn;
 use crate::door::Cx;
-use crate::door::vfio_user::gate::Gate;
-use crate::door::vfio_user::reach::{Buffer, map};
+use crate::door::vfio_user::client_memory::{Buffer, map};
+use crate::door::vfio_user::message_dma::MessageDma;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use weir_controller::ControllerHandle;
@@ -142,7 +142,7 @@ impl Conn {
             conn.request.set(Some(&fd)).map_err(text)?;
             conn.files.iter_mut().for_each(|files| files.set_request(fd.try_clone().ok()));
         }
-        conn.gate = Gate::resume(&client.bells, &client.late);
+        conn.gate = MessageDma::resume(&client.bells, &client.late);
         conn.seen = client.bells.iter().map(|bell| bell.seen).collect();
         conn.there = client.bells.iter().map(|bell| bell.there).collect();
         (conn.inbox, conn.parked, conn.answers) = (client.inbox, client.parked, client.unsent.into());

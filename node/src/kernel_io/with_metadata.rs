@@ -8,7 +8,7 @@
 //! Data and metadata of a block are two things here, so who reads or writes blocks that somebody writes waits for him: nobody sees
 //! the one without the other.
 
-use super::{Direct, Step, put};
+use super::{KernelIo, Progress, put};
 use crate::device::{Beside, Both};
 use std::collections::VecDeque;
 use weir_controller::{Host, Io, Op, Subsystem};
@@ -20,7 +20,7 @@ use weir_sys::reactor::{IoBuf, Reactor};
 pub(super) const WHOLE: u64 = 1 << 30;
 
 /// A command under way.
-pub(super) struct Whole {
+pub(super) struct MetadataCommand {
     io: Io,
     both: Both,
     /// What its blocks' metadata was, of a write whose data is on its way.
@@ -33,8 +33,8 @@ pub(super) struct Whole {
 
 /// Commands with metadata, by slot, and those that wait for them.
 #[derive(Default)]
-pub(super) struct Wholes {
-    active: Vec<Option<Whole>>,
+pub(super) struct MetadataCommands {
+    active: Vec<Option<MetadataCommand>>,
     held: VecDeque<(Io, Both)>,
 }
 
@@ -52,14 +52,14 @@ fn meet(a: &Io, b: &Io) -> bool {
         || reads(b).is_some_and(|from| writes(a) && overlap(a.offset, from, lens))
 }
 
-impl Wholes {
+impl MetadataCommands {
     fn is_held_up(&self, io: &Io, before: usize) -> bool {
         let under_way = self.active.iter().flatten().any(|whole| meet(&whole.io, io));
         under_way || self.held.iter().take(before).any(|(other, _)| meet(other, io))
     }
 }
 
-impl Direct {
+impl KernelIo {
     /// Begins an I/O on blocks with metadata; answers at once where it cannot be begun.
     pub(crate) fn start_whole<H: Host>(
         &mut self,
@@ -131,14 +131,14 @@ impl Direct {
             }
             Op::Flush => return Some(Status::INTERNAL_ERROR),
         };
-        let whole = Whole { io, both, old, flushing: false, filled: false };
+        let whole = MetadataCommand { io, both, old, flushing: false, filled: false };
         self.request(whole, (op, buf), beside, reactor).err()
     }
 
     /// Hands a command's next request to the medium.
     fn request(
         &mut self,
-        whole: Whole,
+        whole: MetadataCommand,
         (op, buf): (FileOpKind, Option<IoBuf>),
         beside: &mut Beside,
         reactor: &mut Reactor,
@@ -170,15 +170,15 @@ impl Direct {
         machine: &Subsystem,
         host: &mut H,
         reactor: &mut Reactor,
-    ) -> Step {
-        let Some(mut whole) = self.wholes.active.get_mut(place).and_then(Option::take) else { return Step::Goes };
+    ) -> Progress {
+        let Some(mut whole) = self.wholes.active.get_mut(place).and_then(Option::take) else { return Progress::Goes };
         let io = whole.io;
         let next = match whole.advance(status, &mut buf, beside, machine.is_live(io.slot), host) {
             Ok(next) => next,
             Err(status) => {
                 whole.undo(beside);
                 self.recycle(buf);
-                return Step::Ended(io, status);
+                return Progress::Ended(io, status);
             }
         };
         let ended = match next {
@@ -193,8 +193,8 @@ impl Direct {
             Some(op) => self.request(whole, (op, buf), beside, reactor),
         };
         match ended {
-            Ok(()) => Step::Goes,
-            Err(status) => Step::Ended(io, status),
+            Ok(()) => Progress::Goes,
+            Err(status) => Progress::Ended(io, status),
         }
     }
 
@@ -204,7 +204,7 @@ impl Direct {
     }
 }
 
-impl Whole {
+impl MetadataCommand {
     /// What comes after a request that has ended; `None`: the command has succeeded.
     fn advance<H: Host>(
         &mut self,
@@ -217,7 +217,7 @@ impl Whole {
         if !status.is_success() {
             return Err(status);
         }
-        let Whole { io, both, .. } = self;
+        let MetadataCommand { io, both, .. } = self;
         let data = buf.as_deref().map_or(&[][..], |bytes| &bytes[..io.len as usize]);
         match io.op {
             Op::Read | Op::Compare | Op::Verify if live => {
