@@ -4,7 +4,7 @@ use crate::id::{NodeId, ServiceId};
 use alloc::string::String;
 use core::fmt;
 
-/// Why a request was refused or came to nothing. Answers that are recorded with a request have fixed numbers: see `keys`.
+/// Why a request was refused or came to nothing. [`number`](Self::number) gives each a fixed number, for answers that are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreError {
     /// Nothing has that name or inode number.
@@ -84,6 +84,65 @@ impl fmt::Display for StoreError {
     }
 }
 
+impl StoreError {
+    /// Its number in records, from 1 on, and what goes with it.
+    pub const fn number(self) -> (u8, u64) {
+        match self {
+            StoreError::NotFound => (1, 0),
+            StoreError::Exists => (2, 0),
+            StoreError::NotDirectory => (3, 0),
+            StoreError::IsDirectory => (4, 0),
+            StoreError::NotEmpty => (5, 0),
+            StoreError::IntoItself => (6, 0),
+            StoreError::BadName => (7, 0),
+            StoreError::NameTooLong => (8, 0),
+            StoreError::WrongKind => (9, 0),
+            StoreError::HardLink => (10, 0),
+            StoreError::Root => (11, 0),
+            StoreError::TooLarge(limit) => (12, limit as u64),
+            StoreError::NotInline => (13, 0),
+            StoreError::NoAttribute => (14, 0),
+            StoreError::AttributeSpace(limit) => (15, limit as u64),
+            StoreError::ClassName => (16, 0),
+            StoreError::Location => (17, 0),
+            StoreError::SessionGone => (18, 0),
+            StoreError::OldSequence => (19, 0),
+            StoreError::Redirect(service) => (20, service.get()),
+            StoreError::Unavailable => (21, 0),
+            StoreError::Damaged => (22, 0),
+        }
+    }
+
+    /// The error of that number, if there is one.
+    pub fn from_number(number: u8, argument: u64) -> Option<Self> {
+        Some(match number {
+            1 => StoreError::NotFound,
+            2 => StoreError::Exists,
+            3 => StoreError::NotDirectory,
+            4 => StoreError::IsDirectory,
+            5 => StoreError::NotEmpty,
+            6 => StoreError::IntoItself,
+            7 => StoreError::BadName,
+            8 => StoreError::NameTooLong,
+            9 => StoreError::WrongKind,
+            10 => StoreError::HardLink,
+            11 => StoreError::Root,
+            12 => StoreError::TooLarge(u32::try_from(argument).ok()?),
+            13 => StoreError::NotInline,
+            14 => StoreError::NoAttribute,
+            15 => StoreError::AttributeSpace(u32::try_from(argument).ok()?),
+            16 => StoreError::ClassName,
+            17 => StoreError::Location,
+            18 => StoreError::SessionGone,
+            19 => StoreError::OldSequence,
+            20 => StoreError::Redirect(ServiceId(argument)),
+            21 => StoreError::Unavailable,
+            22 => StoreError::Damaged,
+            _ => return None,
+        })
+    }
+}
+
 impl core::error::Error for StoreError {}
 
 /// An error with the path that it is about and, where one is involved, the node.
@@ -108,3 +167,28 @@ impl fmt::Display for PathError {
 }
 
 impl core::error::Error for PathError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn numbers_lead_back() {
+        let mut texts = alloc::collections::BTreeSet::new();
+        for number in 1..=u8::MAX {
+            let Some(error) = StoreError::from_number(number, 7) else { break };
+            assert_eq!(StoreError::from_number(error.number().0, error.number().1), Some(error));
+            assert!(texts.insert(error.to_string()), "{error}: two errors read the same");
+        }
+        assert_eq!(texts.len(), 22);
+        assert_eq!([0, 23].map(|number| StoreError::from_number(number, 0)), [None; 2]);
+    }
+
+    #[test]
+    fn path_and_node_are_named() {
+        let error = PathError { path: "/a/b".into(), node: Some(NodeId(3)), error: StoreError::NotFound };
+        assert_eq!(error.to_string(), "/a/b: no such file or directory (node 3)");
+        assert_eq!(PathError { node: None, ..error }.to_string(), "/a/b: no such file or directory");
+    }
+}

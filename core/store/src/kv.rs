@@ -1,6 +1,24 @@
 //! The port to the key-value store that holds everything that the services know.
+//!
+//! ```text
+//!   a machine ──(KvToken, KvRequest)──► the caller ──Kv──► MemoryKv | an embedded database | etcd
+//!             ◄──(KvToken, KvAnswer)───
+//! ```
+//! A machine does not wait: its requests go out as effects with a token, and come back as events, in any order, perhaps never.
+//! [`conformance`] is what every implementation is held to. [`FaultyKv`] is one that tests the machines: answers are unknown, late, or come
+//! twice.
 
 use alloc::vec::Vec;
+
+mod conformance;
+mod faulty;
+mod memory;
+mod message;
+
+pub use conformance::{KvFailure, conformance};
+pub use faulty::{FaultyKv, KvFaultCounts, KvFaults};
+pub use memory::MemoryKv;
+pub use message::{KvAnswer, KvRequest, KvToken};
 
 /// Keys of a commit at the most, in preconditions and writes together. (etcd: 128 operations.)
 pub const COMMIT_KEYS_MAX: usize = 100;
@@ -11,7 +29,7 @@ pub const COMMIT_BYTES_MAX: usize = 512 << 10;
 /// Values that a range answers with at the most, whatever was asked for.
 pub const RANGE_MAX: usize = 1024;
 
-/// A key: bytes, in the order of bytes.
+/// A key: at least one byte, in the order of bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KvKey(pub Vec<u8>);
 
@@ -68,7 +86,7 @@ pub enum CommitOutcome {
     Conflict,
     /// Nobody knows: it has been made, it will be made at some time, or it never is.
     Unknown,
-    /// It has too many keys or bytes, or a key twice. Nothing was changed.
+    /// It is not [legal](Commit::is_legal). Nothing was changed.
     TooLarge,
 }
 
@@ -122,13 +140,15 @@ impl Commit {
         expected.sum::<usize>() + written.sum::<usize>()
     }
 
-    /// Whether it is within the limits, and names no key twice among its preconditions or its changes.
+    /// Whether it is within the limits, names no empty key, and no key twice among its preconditions or its changes.
     pub fn is_legal(&self) -> bool {
         let is_once = |mut keys: Vec<&KvKey>| {
             keys.sort();
             keys.windows(2).all(|pair| pair[0] != pair[1])
         };
-        self.keys() <= COMMIT_KEYS_MAX
+        let named = self.expect.iter().map(|(key, _)| key).chain(self.writes.iter().map(KvWrite::key));
+        named.clone().all(|key| !key.0.is_empty())
+            && self.keys() <= COMMIT_KEYS_MAX
             && self.bytes() <= COMMIT_BYTES_MAX
             && is_once(self.expect.iter().map(|(key, _)| key).collect())
             && is_once(self.writes.iter().map(KvWrite::key).collect())

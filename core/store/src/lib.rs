@@ -15,12 +15,18 @@ mod class;
 mod error;
 mod extent;
 mod id;
+mod inode;
+pub mod keys;
 pub mod kv;
 mod location;
+mod name;
+pub mod records;
 
 pub use class::{CLASS_NAME_MAX, ClassId, ClassName};
 pub use error::{PathError, StoreError};
 pub use extent::Extent;
 pub use id::{Generation, InodeId, NamespaceId, NodeId, RegionId, ServiceId, SessionId, Term};
+pub use inode::{Content, Inode, InodeKind, UnixNanos};
 pub use kv::{Commit, CommitOutcome, Expect, Kv, KvKey, KvWrite, Revision, Versioned};
 pub use location::{LOCATION_MAX, Location};
+pub use name::{EntryName, NAME_BYTES_MAX};

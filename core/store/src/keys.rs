@@ -1,0 +1,193 @@
+//! How everything lies in the key-value store: the keys. A key is a letter and big-endian numbers, so that the order of keys is the order
+//! of numbers; `docs/reference/formats.md` has the table. [`records`](crate::records) has the values.
+
+use crate::id::{InodeId, ServiceId, SessionId};
+use crate::kv::KvKey;
+use crate::name::EntryName;
+use alloc::vec::Vec;
+
+/// What a key begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum KeySpace {
+    /// The answer to the last request of a session's slot.
+    Answer = b'a',
+    /// A client's session.
+    Session = b'c',
+    /// An inode.
+    Inode = b'i',
+    /// A chunk of a file's block map.
+    MapChunk = b'k',
+    /// A name in a container.
+    Name = b'n',
+    /// Which service owns a container.
+    Owner = b'o',
+    /// A metadata service's lease.
+    Service = b's',
+    /// The container that a container is in.
+    Parent = b'u',
+    /// An inode that no name leads to any more.
+    Orphan = b'x',
+    /// The next inode number.
+    NextInode = b'I',
+    /// How many containers have changed their parent so far.
+    RenameKey = b'R',
+    /// The store itself: made once, with the version of all this.
+    Store = b'V',
+}
+
+impl KeySpace {
+    /// The key of this space that has these bytes.
+    pub fn key(self, bytes: &[u8]) -> KvKey {
+        let mut key = Vec::with_capacity(1 + bytes.len());
+        key.push(self as u8);
+        key.extend_from_slice(bytes);
+        KvKey(key)
+    }
+
+    /// The key of a number.
+    pub fn number(self, number: u64) -> KvKey {
+        self.key(&number.to_be_bytes())
+    }
+
+    /// The first key behind all of this space.
+    pub fn end(self) -> KvKey {
+        KvKey(alloc::vec![self as u8 + 1])
+    }
+}
+
+/// The key of an inode.
+pub fn inode_key(inode: InodeId) -> KvKey {
+    KeySpace::Inode.number(inode.get())
+}
+
+/// The key of a container's parent.
+pub fn parent_key(container: InodeId) -> KvKey {
+    KeySpace::Parent.number(container.get())
+}
+
+/// The key of a container's owner.
+pub fn owner_key(container: InodeId) -> KvKey {
+    KeySpace::Owner.number(container.get())
+}
+
+/// The key of an orphan.
+pub fn orphan_key(inode: InodeId) -> KvKey {
+    KeySpace::Orphan.number(inode.get())
+}
+
+/// The key of a service's lease.
+pub fn service_key(service: ServiceId) -> KvKey {
+    KeySpace::Service.number(service.get())
+}
+
+/// The key of a session.
+pub fn session_key(session: SessionId) -> KvKey {
+    KeySpace::Session.number(session.get())
+}
+
+/// The key of the answer to the last request of a slot.
+pub fn answer_key(session: SessionId, slot: u16) -> KvKey {
+    let mut bytes = session.get().to_be_bytes().to_vec();
+    bytes.extend_from_slice(&slot.to_be_bytes());
+    KeySpace::Answer.key(&bytes)
+}
+
+/// The key of a name.
+pub fn name_key(container: InodeId, name: &EntryName) -> KvKey {
+    let mut bytes = container.get().to_be_bytes().to_vec();
+    bytes.extend_from_slice(name.as_bytes());
+    KeySpace::Name.key(&bytes)
+}
+
+/// The keys of a container's names behind `after`, or of all: from the first up to, and without, the second.
+pub fn name_range(container: InodeId, after: Option<&EntryName>) -> (KvKey, KvKey) {
+    let from = match after {
+        None => KeySpace::Name.number(container.get()),
+        Some(name) => {
+            let mut key = name_key(container, name);
+            key.0.push(0);
+            key
+        }
+    };
+    // Names have at least one byte, and the last container's number has none behind it.
+    let until = container.next().map_or_else(|| KeySpace::Name.end(), |next| KeySpace::Name.number(next.get()));
+    (from, until)
+}
+
+/// The name in the key of a name.
+pub fn name_of(key: &KvKey) -> Option<EntryName> {
+    let name = key.0.strip_prefix(&[KeySpace::Name as u8])?.get(8..)?;
+    EntryName::new(name).ok()
+}
+
+/// The inode in the key of an orphan.
+pub fn orphan_of(key: &KvKey) -> Option<InodeId> {
+    let number = key.0.strip_prefix(&[KeySpace::Orphan as u8])?;
+    Some(InodeId(u64::from_be_bytes(number.try_into().ok()?)))
+}
+
+/// The key of the chunk of that number of a file's block map.
+pub fn map_chunk_key(file: InodeId, chunk: u32) -> KvKey {
+    let mut bytes = file.get().to_be_bytes().to_vec();
+    bytes.extend_from_slice(&chunk.to_be_bytes());
+    KeySpace::MapChunk.key(&bytes)
+}
+
+/// The keys of all chunks of a file's block map.
+pub fn map_chunk_range(file: InodeId) -> (KvKey, KvKey) {
+    let until = file.next().map_or_else(|| KeySpace::MapChunk.end(), |next| KeySpace::MapChunk.number(next.get()));
+    (KeySpace::MapChunk.number(file.get()), until)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+
+    fn hex(key: &KvKey) -> String {
+        key.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn golden_keys() {
+        let name = EntryName::new(b"ab").expect("a name");
+        for (key, expected) in [
+            (inode_key(InodeId(0x0102)), "690000000000000102"),
+            (parent_key(InodeId::ROOT), "750000000000000001"),
+            (owner_key(InodeId::ROOT), "6f0000000000000001"),
+            (orphan_key(InodeId(9)), "780000000000000009"),
+            (service_key(ServiceId(3)), "730000000000000003"),
+            (session_key(SessionId(4)), "630000000000000004"),
+            (answer_key(SessionId(4), 5), "6100000000000000040005"),
+            (name_key(InodeId(2), &name), "6e00000000000000026162"),
+            (map_chunk_key(InodeId(2), 7), "6b000000000000000200000007"),
+            (KeySpace::NextInode.key(&[]), "49"),
+            (KeySpace::RenameKey.key(&[]), "52"),
+            (KeySpace::Store.key(&[]), "56"),
+        ] {
+            assert_eq!(hex(&key), expected);
+        }
+    }
+
+    #[test]
+    fn ranges_hold_what_they_should() {
+        let name = |text: &[u8]| EntryName::new(text).expect("a name");
+        for container in [InodeId(1), InodeId(0xff), InodeId(u64::MAX)] {
+            let (from, until) = name_range(container, None);
+            for text in [&b"\x01"[..], b"\xff\xff", b"m"] {
+                let key = name_key(container, &name(text));
+                assert!(from <= key && key < until);
+                assert_eq!(name_of(&key), Some(name(text)));
+            }
+            let (behind, _) = name_range(container, Some(&name(b"m")));
+            assert!(name_key(container, &name(b"m")) < behind && behind <= name_key(container, &name(b"m\x01")));
+            let (first, end) = map_chunk_range(container);
+            assert!(first <= map_chunk_key(container, 0) && map_chunk_key(container, u32::MAX) < end);
+        }
+        assert!(name_key(InodeId(2), &name(b"a")) >= name_range(InodeId(1), None).1);
+        assert_eq!(orphan_of(&orphan_key(InodeId(77))), Some(InodeId(77)));
+        assert_eq!((orphan_of(&inode_key(InodeId(77))), name_of(&inode_key(InodeId(7)))), (None, None));
+    }
+}
