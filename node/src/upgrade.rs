@@ -1,9 +1,10 @@
 //! Upgrades, as the keeper and its workers tell each other of them, in JSON: they may be of different releases. The API says the same.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Which program is to serve from now on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpgradeStart {
     /// Its path, absolute, and only over the UNIX socket; what is now at the path of the program that the node was started with if absent.
@@ -11,9 +12,11 @@ pub struct UpgradeStart {
     pub binary: Option<String>,
     /// How long it may take to prepare, and to be ready; 10 s if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1_000_000, max = 3_600_000_000_000_u64))]
     pub within_ns: Option<u64>,
     /// One that dies within this time after it was ready is replaced by the one before it; 10 s if absent, 0: there is no way back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 3_600_000_000_000_u64))]
     pub probation_ns: Option<u64>,
 }
 
@@ -37,7 +40,7 @@ impl UpgradeStart {
 }
 
 /// How far an upgrade is, or how it ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpgradeState {
     /// There was none.
@@ -70,7 +73,8 @@ impl UpgradeState {
 }
 
 /// The last upgrade.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Upgrade")]
 pub struct UpgradeStatus {
     /// How many there were, this one included; 0: none.
     pub number: u64,

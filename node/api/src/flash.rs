@@ -1,10 +1,12 @@
 //! What is inside a flash drive, as the API says it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_drive::FlashFigures;
 
 /// A drive's flash. Units are 4 KiB, pages the flash's own; times are parts of the run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Flash")]
 pub struct FlashStatus {
     /// Bytes offered.
     pub capacity_bytes: u64,
@@ -46,7 +48,8 @@ pub struct FlashStatus {
 }
 
 /// Garbage collection.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Collection")]
 pub struct GcStatus {
     /// Blocks collected.
     pub victims: u64,
@@ -65,7 +68,8 @@ pub struct GcStatus {
 }
 
 /// Erases of the least, the average and the most worn block.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Wear")]
 pub struct WearStatus {
     /// Least.
     pub min: u32,
@@ -76,7 +80,8 @@ pub struct WearStatus {
 }
 
 /// What was programmed for a placement handle.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "PlacementHandle")]
 pub struct HandleStatus {
     /// For the host.
     pub written_units: u64,
@@ -87,7 +92,8 @@ pub struct HandleStatus {
 }
 
 /// Parts of the time.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Utilisation")]
 pub struct UtilisationStatus {
     /// Each die.
     pub dies: Vec<f64>,

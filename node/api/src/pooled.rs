@@ -1,9 +1,11 @@
 //! The JSON of pools and volumes.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Volume")]
 pub struct VolumeStatus {
     /// Its name.
     pub name: String,
@@ -27,7 +29,8 @@ pub struct VolumeStatus {
 }
 
 /// A pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Pool")]
 pub struct PoolStatus {
     /// Its name.
     pub name: String,
@@ -47,7 +50,7 @@ pub struct PoolStatus {
 }
 
 /// A drive of a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolDrive {
     /// The drive.
     pub device: String,
@@ -66,7 +69,7 @@ pub struct PoolDrive {
 }
 
 /// `POST /v1/pools/NAME/drives`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolDriveAdd {
     /// The device; what is on it is gone.
@@ -74,7 +77,7 @@ pub struct PoolDriveAdd {
 }
 
 /// `POST /v1/volumes`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeAdd {
     /// Its name: 1 to 64 letters, digits, `.`, `_` and `-`, a letter or digit first.
@@ -90,7 +93,7 @@ pub struct VolumeAdd {
 }
 
 /// `PATCH /v1/volumes/NAME`: what is left out stays.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumePatch {
     /// Another size; rounded up to whole MiB. A smaller one needs `shrink`.
@@ -105,12 +108,13 @@ pub struct VolumePatch {
 }
 
 /// `POST /v1/volumes/NAME/exports`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeExport {
     /// `nvme-tcp`, `vhost-user:PATH` or `vfio-user:PATH`; paths are absolute.
     pub door: String,
     /// Controllers at once, over all doors of the volume, 1 to 65519; with its first export only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65519))]
     pub max_controllers: Option<u32>,
 }

@@ -1,13 +1,15 @@
 //! Floors, ceilings and service levels in the JSON of the API: as they are, changed, and kept or not.
 
 use super::types::present;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_controller as controller;
 use weir_node::Promises;
 use weir_units::{Bytes, Ceiling, Floor, Nanos, Rates, Sla};
 
 /// What a tenant gets of each drive at least.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Floor")]
 pub struct FloorStatus {
     /// Commands a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -20,7 +22,8 @@ pub struct FloorStatus {
 }
 
 /// What a tenant gets of each drive at the most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Ceiling")]
 pub struct CeilingStatus {
     /// Commands a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,7 +40,8 @@ pub struct CeilingStatus {
 }
 
 /// What a tenant was promised of each drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Sla")]
 pub struct SlaStatus {
     /// Commands a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,7 +94,7 @@ impl SlaStatus {
 }
 
 /// Whether a promise is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SlaState {
     /// In the newest period in which the tenant asked for anything.
@@ -102,7 +106,8 @@ pub enum SlaState {
 }
 
 /// How a tenant's promise is kept on one drive.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Attainment")]
 pub struct AttainmentStatus {
     /// The drive.
     pub device: String,
@@ -124,7 +129,8 @@ pub struct AttainmentStatus {
 }
 
 /// What a period was like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Period")]
 pub struct PeriodStatus {
     /// Commands completed.
     pub commands: u64,
@@ -186,56 +192,68 @@ fn changed<T>(change: Change<T>, before: Option<T>) -> Option<T> {
 }
 
 /// Changes of a floor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FloorPatch {
     /// Commands a second.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schemars(range(min = 1))]
     pub iops: Change<u64>,
     /// Bytes a second.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schemars(range(min = 1))]
     pub bandwidth_bytes_per_s: Change<u64>,
     /// 1 ms to 10 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1_000_000, max = 10_000_000_000_u64))]
     pub catch_up_ns: Option<u64>,
 }
 
 /// Changes of a ceiling.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CeilingPatch {
     /// Commands a second.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schemars(range(min = 1))]
     pub iops: Change<u64>,
     /// Bytes a second.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schemars(range(min = 1))]
     pub bandwidth_bytes_per_s: Change<u64>,
     /// Commands at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schemars(range(min = 1))]
     pub burst: Change<u32>,
     /// Bytes at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schemars(range(min = 1))]
     pub burst_bytes: Change<u64>,
 }
 
 /// Changes of a service level.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SlaPatch {
     /// Commands a second.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schemars(range(min = 1))]
     pub iops: Change<u64>,
     /// Bytes a second.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schemars(range(min = 1))]
     pub bandwidth_bytes_per_s: Change<u64>,
     /// Median.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schemars(range(min = 1))]
     pub p50_ns: Change<u64>,
     /// 99 of 100.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schemars(range(min = 1))]
     pub p99_ns: Change<u64>,
     /// 999 of 1000.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schemars(range(min = 1))]
     pub p999_ns: Change<u64>,
 }
 

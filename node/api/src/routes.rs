@@ -1,20 +1,27 @@
 //! HTTP to calls of [`Control`], and their answers back.
 
 use super::control::Control;
-use super::pooled::{PoolDriveAdd, VolumeAdd, VolumeExport, VolumePatch};
-use super::types::{DevicePatch, ErrorBody, ExportAdd, TenantAdd, TenantPatch};
+use super::openapi::{SchemaOf, schema_of};
+use super::pooled::{PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use super::timing::DeviceStats;
+use super::types::{
+    DevicePatch, DeviceStatus, ErrorBody, ExportAdd, ExportStatus, PowerCutStatus, State as NodeState, Status,
+    TenantAdd, TenantPatch, TenantStatus,
+};
 use super::{metrics, openapi};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{MethodRouter, delete, get, patch, post};
 use axum::{Extension, Json, Router};
+use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use weir_node::Refusal;
-use weir_node::upgrade::UpgradeStart;
+use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
 
 /// The largest patch is a few hundred bytes.
 const MAX_BODY: usize = 64 << 10;
@@ -33,10 +40,7 @@ pub enum Way {
 /// The API without its sockets. By a port, requests that a web page of another origin may have caused are refused (a UNIX
 /// socket is out of a browser's reach), and so is what only the node's owner may do.
 pub fn router(control: Node, way: Way) -> Router {
-    let mut routes = Router::new();
-    for path in PATHS {
-        routes = routes.route(path, methods(path));
-    }
+    let routes = operations().into_iter().fold(Router::new(), |routes, o| routes.route(o.path, o.handler));
     let routes = routes
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
@@ -46,54 +50,228 @@ pub fn router(control: Node, way: Way) -> Router {
     if way == Way::Port { routes.layer(middleware::from_fn(refuse_foreign)) } else { routes }
 }
 
-/// Every path there is.
-pub(super) const PATHS: [&str; 20] = [
-    "/v1/status",
-    "/v1/devices",
-    "/v1/devices/{name}",
-    "/v1/devices/{name}/stats",
-    "/v1/devices/{name}/stats/reset",
-    "/v1/devices/{name}/power-cut",
-    "/v1/tenants",
-    "/v1/tenants/{name}",
-    "/v1/exports",
-    "/v1/exports/{name}",
-    "/v1/pools",
-    "/v1/pools/{name}/drives",
-    "/v1/pools/{name}/drives/{device}",
-    "/v1/volumes",
-    "/v1/volumes/{name}",
-    "/v1/volumes/{name}/exports",
-    "/v1/upgrade",
-    "/v1/shutdown",
-    "/metrics",
-    "/openapi.json",
-];
+/// A method of a path: who handles it, and what there is to say of it.
+pub(super) struct Operation {
+    pub(super) path: &'static str,
+    /// In lower case.
+    pub(super) method: &'static str,
+    pub(super) handler: MethodRouter<Node>,
+    pub(super) id: &'static str,
+    pub(super) summary: &'static str,
+    /// The body that it takes.
+    pub(super) body: Option<SchemaOf>,
+    /// The status of its success, and what that answers.
+    pub(super) success: u16,
+    pub(super) answer: (&'static str, SchemaOf),
+    /// Its other statuses, and when it has them.
+    pub(super) refusals: Vec<(u16, &'static str)>,
+}
 
-fn methods(path: &str) -> MethodRouter<Node> {
-    match path {
-        "/v1/status" => get(status),
-        "/v1/devices" => get(devices),
-        "/v1/devices/{name}" => get(device).patch(set_device),
-        "/v1/devices/{name}/stats" => get(device_stats),
-        "/v1/devices/{name}/stats/reset" => post(reset_device_stats),
-        "/v1/devices/{name}/power-cut" => post(power_cut),
-        "/v1/tenants" => get(tenants).post(add_tenant),
-        "/v1/tenants/{name}" => get(tenant).patch(set_tenant).delete(remove_tenant),
-        "/v1/exports" => get(exports).post(add_export),
-        "/v1/exports/{name}" => delete(remove_export),
-        "/v1/pools" => get(pools),
-        "/v1/pools/{name}/drives" => post(add_pool_drive),
-        "/v1/pools/{name}/drives/{device}" => delete(remove_pool_drive),
-        "/v1/volumes" => get(volumes).post(add_volume),
-        "/v1/volumes/{name}" => get(volume).patch(set_volume).delete(remove_volume),
-        "/v1/volumes/{name}/exports" => post(add_volume_export),
-        "/v1/upgrade" => get(upgrade_status).post(upgrade),
-        "/v1/shutdown" => post(shutdown),
-        "/metrics" => get(prometheus),
-        "/openapi.json" => get(description),
-        other => unreachable!("{other} is in PATHS and has no handler"),
+const NO_NODE: &str = "The node is not answering.";
+const NO_NAME: &str = "There is nothing of that name.";
+const WRONG_VALUE: &str = "A value is out of range or unknown.";
+
+impl Operation {
+    fn new<T: JsonSchema>(path: &'static str, id: &'static str, summary: &'static str, how: Method) -> Self {
+        let (method, success, handler) = how;
+        let mut refusals = vec![(503, NO_NODE)];
+        if path.contains('{') {
+            refusals.push((404, NO_NAME));
+        }
+        let answer: (_, SchemaOf) = ("application/json", schema_of::<T>);
+        Self { path, method, handler, id, summary, body: None, success, answer, refusals }
     }
+
+    fn takes<T: JsonSchema>(mut self) -> Self {
+        self.body = Some(schema_of::<T>);
+        self.or(400, WRONG_VALUE)
+    }
+
+    /// Another status, or another reason for one.
+    fn or(mut self, status: u16, when: &'static str) -> Self {
+        self.refusals.retain(|(known, _)| *known != status);
+        self.refusals.push((status, when));
+        self
+    }
+}
+
+/// A method, the status of its success, and the handler.
+type Method = (&'static str, u16, MethodRouter<Node>);
+
+/// Every operation there is.
+pub(super) fn operations() -> Vec<Operation> {
+    // tidy: long because it is a table.
+    type Op = Operation;
+    let (volume_path, tenant_path, device_path) = ("/v1/volumes/{name}", "/v1/tenants/{name}", "/v1/devices/{name}");
+    vec![
+        Op::new::<Status>("/v1/status", "status", "Everything at once.", ("get", 200, get(status))),
+        Op::new::<Vec<DeviceStatus>>("/v1/devices", "devices", "All drives.", ("get", 200, get(devices))),
+        Op::new::<DeviceStatus>(device_path, "device", "One drive.", ("get", 200, get(device))),
+        Op::new::<DeviceStatus>(
+            device_path,
+            "set_device",
+            "Change a drive's arbitration or size while I/O runs; what is left out stays.",
+            ("patch", 200, patch(set_device)),
+        )
+        .takes::<DevicePatch>()
+        .or(409, "Not allowed in this state."),
+        Op::new::<DeviceStats>(
+            "/v1/devices/{name}/stats",
+            "device_stats",
+            "How well a drive keeps its modelled times.",
+            ("get", 200, get(device_stats)),
+        ),
+        Op::new::<DeviceStats>(
+            "/v1/devices/{name}/stats/reset",
+            "reset_device_stats",
+            "Begin to measure anew; the answer is what was measured until now.",
+            ("post", 200, post(reset_device_stats)),
+        ),
+        Op::new::<PowerCutStatus>(
+            "/v1/devices/{name}/power-cut",
+            "power_cut",
+            "Cut a drive's power and bring it back: its controllers die, writes that were not flushed may be gone.",
+            ("post", 200, post(power_cut)),
+        )
+        .or(409, "The drive does not keep what that needs, or has no power already."),
+        Op::new::<Vec<TenantStatus>>("/v1/tenants", "tenants", "All tenants.", ("get", 200, get(tenants))),
+        Op::new::<TenantStatus>(
+            "/v1/tenants",
+            "add_tenant",
+            "One more tenant while I/O runs.",
+            ("post", 201, post(add_tenant)),
+        )
+        .takes::<TenantAdd>()
+        .or(400, "A value is out of range or unknown, or the name or a host is somebody else's.")
+        .or(409, "A promise to somebody could not be kept then."),
+        Op::new::<TenantStatus>(tenant_path, "tenant", "One tenant.", ("get", 200, get(tenant))),
+        Op::new::<TenantStatus>(
+            tenant_path,
+            "set_tenant",
+            "Change a tenant's class, weight, floor, ceiling or service level while I/O runs; what is left out stays.",
+            ("patch", 200, patch(set_tenant)),
+        )
+        .takes::<TenantPatch>()
+        .or(409, "Not allowed in this state."),
+        Op::new::<TenantStatus>(
+            tenant_path,
+            "remove_tenant",
+            "Remove a tenant that has no hosts connected and no export; the answer is what it was.",
+            ("delete", 200, delete(remove_tenant)),
+        )
+        .or(409, "Hosts are connected, or it has an export."),
+        Op::new::<Vec<ExportStatus>>("/v1/exports", "exports", "All exports.", ("get", 200, get(exports))),
+        Op::new::<ExportStatus>(
+            "/v1/exports",
+            "add_export",
+            "A drive on one more vfio-user socket, while I/O runs.",
+            ("post", 201, post(add_export)),
+        )
+        .takes::<ExportAdd>()
+        .or(404, "There is no such drive or tenant.")
+        .or(
+            409,
+            "The socket is not to be had, the drive has as many controllers as it may have, or promises to tenants could not be kept then.",
+        ),
+        Op::new::<ExportStatus>(
+            "/v1/exports/{name}",
+            "remove_export",
+            "End the export at this vfio-user socket, or of a volume at this socket or as nvme-tcp:VOLUME (percent-encoded); the answer is what it was.",
+            ("delete", 200, delete(remove_export)),
+        )
+        .or(409, "Exports by other doors stay as long as the node runs."),
+        Op::new::<Vec<PoolStatus>>("/v1/pools", "pools", "All pools.", ("get", 200, get(pools))),
+        Op::new::<PoolStatus>(
+            "/v1/pools/{name}/drives",
+            "add_pool_drive",
+            "A device joins a pool: empty, and not exported by itself. The answer is the pool.",
+            ("post", 201, post(add_pool_drive)),
+        )
+        .takes::<PoolDriveAdd>()
+        .or(400, "A key is unknown.")
+        .or(409, "It is in use, not empty, or not of the pool's kind."),
+        Op::new::<PoolStatus>(
+            "/v1/pools/{name}/drives/{device}",
+            "remove_pool_drive",
+            "A drive leaves its pool, if no volume lies on it. The answer is the pool.",
+            ("delete", 200, delete(remove_pool_drive)),
+        )
+        .or(409, "Volumes lie on it, or it is the pool's only drive."),
+        Op::new::<Vec<VolumeStatus>>(
+            "/v1/volumes",
+            "volumes",
+            "All volumes, pool by pool, in the order in which they were made.",
+            ("get", 200, get(volumes)),
+        ),
+        Op::new::<VolumeStatus>(
+            "/v1/volumes",
+            "add_volume",
+            "A new volume, which reads as zeroes.",
+            ("post", 201, post(add_volume)),
+        )
+        .takes::<VolumeAdd>()
+        .or(400, "A value is out of range or unknown, or the name cannot be one.")
+        .or(404, "There is no such tenant or pool.")
+        .or(409, "The name is taken, or there is not so much room.")
+        .or(503, "The node is not answering, or its pool takes no changes."),
+        Op::new::<VolumeStatus>(volume_path, "volume", "One volume.", ("get", 200, get(volume))),
+        Op::new::<VolumeStatus>(
+            volume_path,
+            "set_volume",
+            "Another size for a volume while its hosts use it, or another name for one that is not exported.",
+            ("patch", 200, patch(set_volume)),
+        )
+        .takes::<VolumePatch>()
+        .or(409, "Not allowed in this state."),
+        Op::new::<VolumeStatus>(
+            volume_path,
+            "remove_volume",
+            "Delete a volume that is not exported, and what it holds; the answer is what it was.",
+            ("delete", 200, delete(remove_volume)),
+        )
+        .or(409, "It is exported."),
+        Op::new::<VolumeStatus>(
+            "/v1/volumes/{name}/exports",
+            "add_volume_export",
+            "A volume at one more door.",
+            ("post", 201, post(add_volume_export)),
+        )
+        .takes::<VolumeExport>()
+        .or(400, "The door is none.")
+        .or(409, "It is exported there already, or the socket is not to be had."),
+        Op::new::<UpgradeStatus>(
+            "/v1/upgrade",
+            "upgrade_status",
+            "How far the last upgrade is, or how it ended.",
+            ("get", 200, get(upgrade_status)),
+        ),
+        Op::new::<UpgradeStatus>(
+            "/v1/upgrade",
+            "upgrade",
+            "Replace the program that serves while I/O runs; ask how far it is by GET.",
+            ("post", 202, post(upgrade)),
+        )
+        .takes::<UpgradeStart>()
+        .or(400, "There is no such program, or it cannot be executed, or a time is out of range.")
+        .or(403, "A program is named, and not over the UNIX socket.")
+        .or(409, "The node has no keeper, or an upgrade is under way."),
+        Op::new::<Draining>(
+            "/v1/shutdown",
+            "shutdown",
+            "Finish what is in flight, then end the process.",
+            ("post", 202, post(shutdown)),
+        ),
+        Operation {
+            answer: ("text/plain", schema_of::<String>),
+            ..Op::new::<String>(
+                "/metrics",
+                "metrics",
+                "The Prometheus text format, version 0.0.4.",
+                ("get", 200, get(prometheus)),
+            )
+        },
+        Op::new::<Map<String, Value>>("/openapi.json", "openapi", "This document.", ("get", 200, get(description))),
+    ]
 }
 
 /// Every refusal as JSON.
@@ -287,9 +465,15 @@ async fn upgrade(
     Ok((StatusCode::ACCEPTED, Json(begun)))
 }
 
+/// The node ends.
+#[derive(Serialize, JsonSchema)]
+struct Draining {
+    state: NodeState,
+}
+
 async fn shutdown(State(node): State<Node>) -> impl IntoResponse {
     node.shutdown();
-    (StatusCode::ACCEPTED, Json(serde_json::json!({ "state": "draining" })))
+    (StatusCode::ACCEPTED, Json(Draining { state: NodeState::Draining }))
 }
 
 async fn prometheus(State(node): State<Node>) -> Result<impl IntoResponse, Failure> {

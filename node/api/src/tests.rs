@@ -2,6 +2,7 @@
 
 use super::*;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -654,9 +655,8 @@ fn every_route_is_described_and_every_description_has_a_route() {
     assert_eq!(document, openapi::document());
     let paths = document["paths"].as_object().unwrap();
     let described: Vec<&str> = paths.keys().map(String::as_str).collect();
-    let mut routed: Vec<&str> = routes::PATHS.to_vec();
-    routed.sort_unstable();
-    assert_eq!(described, routed);
+    let routed: BTreeSet<&str> = routes::operations().iter().map(|o| o.path).collect();
+    assert_eq!(described, Vec::from_iter(routed));
     for (path, item) in paths {
         for method in ["get", "post", "put", "patch", "delete"] {
             let url = path.replace("{name}", "nobody");
@@ -723,36 +723,92 @@ fn answers_are_as_described() {
     assert_eq!(serde_json::from_value::<DevicePatch>(serde_json::to_value(&patch).unwrap()).unwrap(), patch);
 }
 
+/// Panics where a value is not as its schema says.
 fn fits(document: &Value, schema: &Value, value: &Value, at: &str) {
-    if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-        let name = reference.rsplit('/').next().unwrap();
-        return fits(document, &document["components"]["schemas"][name], value, at);
+    if let Err(why) = judge(document, schema, value) {
+        panic!("{at}{why}");
     }
-    if let Some(words) = schema.get("enum") {
-        assert!(words.as_array().unwrap().contains(value), "{at}: {value}");
+}
+
+fn judge(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
+    if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+        let name = reference.strip_prefix("#/components/schemas/").expect("a reference to a component");
+        let found = document["components"]["schemas"].get(name).unwrap_or_else(|| panic!("there is no {name}"));
+        return judge(document, found, value);
+    }
+    if let Some(ways) = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Value::as_array) {
+        let ok = ways.iter().any(|way| judge(document, way, value).is_ok());
+        return if ok { Ok(()) } else { Err(format!(": {value} is none of {ways:?}")) };
+    }
+    if schema.get("const").is_some_and(|only| only != value)
+        || schema.get("enum").and_then(Value::as_array).is_some_and(|words| !words.contains(value))
+    {
+        return Err(format!(": {value} is not among the words of {schema}"));
+    }
+    let kind = match value {
+        Value::Object(_) => "object",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "boolean",
+        Value::Null => "null",
+        Value::Number(n) if n.is_f64() => "number",
+        Value::Number(_) => "integer",
+    };
+    let allowed = |wanted: &Value| wanted == kind || (wanted == "number" && kind == "integer");
+    let kinds = &schema["type"];
+    if !kinds.as_array().map_or_else(|| allowed(kinds), |kinds| kinds.iter().any(allowed)) {
+        return Err(format!(": {value} is not {kinds}"));
     }
     match value {
         Value::Object(map) => {
-            let known = schema["properties"].as_object().unwrap_or_else(|| panic!("{at} is no object"));
-            for key in schema["required"].as_array().unwrap() {
-                assert!(map.contains_key(key.as_str().unwrap()), "{at}.{key} is missing");
+            let known = schema["properties"].as_object().expect("an object has properties");
+            for key in schema["required"].as_array().into_iter().flatten() {
+                let key = key.as_str().expect("a key is a string");
+                map.get(key).ok_or_else(|| format!(".{key} is missing"))?;
             }
             for (key, inner) in map {
-                let inner_schema = known.get(key).unwrap_or_else(|| panic!("{at}.{key} is not described"));
-                fits(document, inner_schema, inner, &format!("{at}.{key}"));
+                let schema = known.get(key).ok_or_else(|| format!(".{key} is not described"))?;
+                assert!(schema.get("$ref").is_some() || schema["description"].is_string(), "{key} has no text");
+                judge(document, schema, inner).map_err(|e| format!(".{key}{e}"))?;
             }
+            Ok(())
         }
-        Value::Array(list) => list.iter().for_each(|v| fits(document, &schema["items"], v, at)),
-        Value::String(_) => assert_eq!(schema["type"], "string", "{at}"),
-        Value::Bool(_) => assert_eq!(schema["type"], "boolean", "{at}"),
-        Value::Null => assert!(schema["type"].as_array().unwrap().contains(&json!("null")), "{at}"),
+        Value::Array(list) => list.iter().try_for_each(|v| judge(document, &schema["items"], v)),
         Value::Number(n) => {
-            let kind = &schema["type"];
-            assert!(*kind == "number" || *kind == "integer" || kind.as_array().is_some(), "{at}");
-            if let Some(least) = schema.get("minimum").and_then(Value::as_f64) {
-                assert!(n.as_f64().unwrap() >= least, "{at}: {n}");
-            }
+            let (n, bound) = (n.as_f64().expect("a number"), |key: &str| schema.get(key).and_then(Value::as_f64));
+            let fits = bound("minimum").is_none_or(|least| n >= least) && bound("maximum").is_none_or(|most| n <= most);
+            if fits { Ok(()) } else { Err(format!(": {n} is out of the range of {schema}")) }
         }
+        _ => Ok(()),
+    }
+}
+
+/// Values out of range are out of the schema's as well.
+#[test]
+fn ranges_are_described() {
+    let document = openapi::document();
+    let judge = |schema: &str, value: Value| judge(&document, &document["components"]["schemas"][schema], &value);
+    for (schema, wrong) in [
+        ("TenantPatch", json!({ "weight": 257 })),
+        ("TenantPatch", json!({ "class": "gold" })),
+        ("TenantPatch", json!({ "floor": { "iops": 0 } })),
+        ("TenantPatch", json!({ "speed": 1 })),
+        ("TenantAdd", json!({ "weight": 1 })),
+        ("DevicePatch", json!({ "burst": 7 })),
+        ("DevicePatch", json!({ "mechanism": "fair" })),
+        ("DevicePatch", json!({ "spare_percent": 101 })),
+        ("VolumeExport", json!({ "door": "nvme-tcp", "max_controllers": 0 })),
+        ("UpgradeStart", json!({ "within_ns": 1 })),
+        ("Status", json!({})),
+    ] {
+        assert!(judge(schema, wrong.clone()).is_err(), "{schema}: {wrong}");
+    }
+    for (schema, right) in [
+        ("TenantPatch", json!({ "weight": 256, "class": "low", "floor": { "iops": null } })),
+        ("DevicePatch", json!({ "burst": null, "mechanism": "wrr" })),
+        ("UpgradeStart", json!({})),
+    ] {
+        assert_eq!(judge(schema, right), Ok(()));
     }
 }
 

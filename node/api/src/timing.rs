@@ -1,13 +1,14 @@
 //! How well a drive keeps its modelled times, as the API says it.
 
 use super::flash::FlashStatus;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_node::lateness::{Lateness, Standing, Summary};
 use weir_units::Nanos;
 use weir_workload::Histogram;
 
 /// Whether a drive keeps its modelled times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimingState {
     /// It does.
@@ -23,7 +24,7 @@ pub enum TimingState {
 
 /// How well a drive keeps its modelled times. *Net* is without the time in which its thread was ready to run and had no
 /// core.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Timing {
     /// Now.
     pub state: TimingState,
@@ -73,7 +74,7 @@ impl From<Summary> for Timing {
 }
 
 /// `GET /v1/devices/NAME/stats`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceStats {
     /// The drive.
     pub device: String,
@@ -99,7 +100,7 @@ pub struct DeviceStats {
 }
 
 /// Actual minus modelled completion time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CompletionError {
     /// For how many seconds has been measured: since the first completion or the last reset.
     pub measured_s: f64,
@@ -112,7 +113,7 @@ pub struct CompletionError {
 }
 
 /// Of a distribution in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Quantiles {
     /// Mean.
     pub mean: f64,
@@ -134,7 +135,7 @@ impl From<&Histogram> for Quantiles {
 }
 
 /// How many completions were late by `from_ns` or more and less than `to_ns`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Bucket {
     /// From here.
     pub from_ns: u64,

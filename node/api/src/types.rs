@@ -4,13 +4,15 @@
 use super::flash::FlashStatus;
 use super::promise::{AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, SlaPatch, SlaStatus};
 use super::timing::Timing;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::net::SocketAddr;
 use weir_config::{Arbitration, ClassFrom, Cost, Doorbells, Mechanism, Shares};
 use weir_node::door::vhost_user::Recoveries;
 
 /// What a node is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "NodeState")]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// Serving.
@@ -20,7 +22,7 @@ pub enum State {
 }
 
 /// `GET /v1/status`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// The node's name.
     pub node: String,
@@ -50,7 +52,7 @@ pub struct Status {
 }
 
 /// A part of a start.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StartStep {
     /// What was done.
     pub name: String,
@@ -59,7 +61,8 @@ pub struct StartStep {
 }
 
 /// One reactor thread.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Shard")]
 pub struct ShardStatus {
     /// The CPU it runs on.
     pub core: usize,
@@ -73,7 +76,8 @@ pub struct ShardStatus {
 }
 
 /// A listening door.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Door")]
 pub struct DoorStatus {
     /// `nvme-tcp`.
     pub kind: String,
@@ -93,7 +97,7 @@ pub struct DoorStatus {
 }
 
 /// What has been done since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {
     /// Read commands.
     pub reads: u64,
@@ -110,7 +114,8 @@ pub struct Counters {
 }
 
 /// What a power cut did.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "PowerCut")]
 pub struct PowerCutStatus {
     /// The drive.
     pub name: String,
@@ -129,7 +134,8 @@ pub struct PowerCutStatus {
 }
 
 /// One drive.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Device")]
 pub struct DeviceStatus {
     /// Its name.
     pub name: String,
@@ -140,6 +146,7 @@ pub struct DeviceStatus {
     /// Where the bytes are, as the configuration writes it.
     pub media: String,
     /// How hosts see it: `block`, `zoned` or `open-channel`.
+    #[schemars(extend("enum" = ["block", "zoned", "open-channel"]))]
     pub interface: String,
     /// Whose flash it has the times of: a profile's name or file; absent where it has no flash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -183,7 +190,8 @@ pub struct DeviceStatus {
 }
 
 /// A controller of a drive and who uses it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Client")]
 pub struct ClientStatus {
     /// The host's NQN, or the vhost-user socket and the process at its other end.
     pub host: String,
@@ -202,15 +210,18 @@ pub struct ClientStatus {
 }
 
 /// One tenant.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Tenant")]
 pub struct TenantStatus {
     /// Its name.
     pub name: String,
     /// `urgent`, `high`, `medium` or `low`.
+    #[schemars(extend("enum" = ["urgent", "high", "medium", "low"]))]
     pub class: String,
     /// Its queues may be urgent.
     pub urgent: bool,
     /// Its share among the tenants of its class.
+    #[schemars(range(min = 1, max = 256))]
     pub weight: u16,
     /// What it gets of each drive at least; absent without a floor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -241,7 +252,8 @@ pub struct TenantStatus {
 }
 
 /// One way to a drive.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Export")]
 pub struct ExportStatus {
     /// The drive; nothing for a volume.
     pub device: String,
@@ -249,6 +261,7 @@ pub struct ExportStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
     /// `nvme-tcp`, `vhost-user` or `vfio-user`.
+    #[schemars(extend("enum" = ["nvme-tcp", "vhost-user", "vfio-user"]))]
     pub door: String,
     /// Socket paths or IP:PORT; where a client connects.
     pub addresses: Vec<String>,
@@ -270,7 +283,8 @@ pub struct ExportStatus {
 }
 
 /// What the journals of a socket's queues had to say since the node started.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Recovered")]
 pub struct RecoveredStatus {
     /// Queues that were recovered.
     pub queues: u64,
@@ -285,7 +299,8 @@ pub struct RecoveredStatus {
 }
 
 /// Queues by the step of the journal's algorithm that their server took last.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "RecoveredSteps")]
 pub struct StepsStatus {
     /// Nothing was in flight.
     pub idle: u64,
@@ -313,7 +328,7 @@ impl From<&Recoveries> for RecoveredStatus {
 }
 
 /// `PATCH /v1/devices/NAME`: what is left out stays.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DevicePatch {
     /// `none`, `rr`, `wrr` or `drr`.
@@ -324,6 +339,7 @@ pub struct DevicePatch {
     pub weights: Option<SharesPatch<u16>>,
     /// Commands a visit: 2 to this power, 0 to 6; `null`: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schemars(range(min = 0, max = 6))]
     pub burst: Option<Option<u8>>,
     /// Bytes a round, 4 KiB to 1 GiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -336,6 +352,7 @@ pub struct DevicePatch {
     pub ana: Option<AnaPatch>,
     /// SMART's available spare is no more than this, percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
     pub spare_percent: Option<u8>,
     /// Do it even where promises to tenants cannot be kept then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -343,7 +360,7 @@ pub struct DevicePatch {
 }
 
 /// How hosts reach a drive's namespaces.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AnaPatch {
     /// The state of their controllers, those that will come included.
@@ -353,11 +370,12 @@ pub struct AnaPatch {
     pub host: Option<String>,
     /// All hosts that come by this listening address, like 10.0.0.1:4420; not with `host`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub port: Option<SocketAddr>,
 }
 
 /// A state of asymmetric namespace access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ana {
     /// I/O goes this way.
@@ -403,8 +421,9 @@ pub(super) fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -
 }
 
 /// Some of the classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, bound(deserialize = "T: Deserialize<'de>"))]
+#[schemars(inline)]
 pub struct SharesPatch<T> {
     /// Class high.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -471,14 +490,16 @@ impl DevicePatch {
 }
 
 /// `PATCH /v1/tenants/NAME`: what is left out stays.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TenantPatch {
     /// `high`, `medium` or `low`; `urgent` where the configuration allows the tenant that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["urgent", "high", "medium", "low", null]))]
     pub class: Option<String>,
     /// 1 to 256.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 256))]
     pub weight: Option<u16>,
     /// What it gets of each drive at least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -514,7 +535,7 @@ impl TenantPatch {
 }
 
 /// `POST /v1/tenants`: one more tenant.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TenantAdd {
     /// 1 to 32 letters, digits, `-`, `_` and `.`, and nobody else's.
@@ -524,9 +545,11 @@ pub struct TenantAdd {
     pub hosts: Vec<String>,
     /// `urgent`, `high`, `medium` (where it is left out) or `low`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["urgent", "high", "medium", "low", null]))]
     pub class: Option<String>,
     /// 1 to 256; 1 where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 256))]
     pub weight: Option<u16>,
     /// What it gets of each drive at least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -552,7 +575,7 @@ impl TenantAdd {
 }
 
 /// `POST /v1/exports`: a drive on one more vfio-user socket.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExportAdd {
     /// The drive.
@@ -574,7 +597,8 @@ pub struct ExportAdd {
 }
 
 /// The body of every answer that is not 2xx.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Error")]
 pub struct ErrorBody {
     /// What went wrong and what to do.
     pub error: String,

@@ -3,6 +3,7 @@
 use super::calibration::CalibrationFile;
 use super::open_channel::OpenChannelKeys;
 use super::zoned::Zoned;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
@@ -34,7 +35,7 @@ pub struct Config {
 pub struct PoolConfig {
     /// Its name, which is on its drives.
     pub name: String,
-    /// Indices into [`FlashDriveConfig::devices`].
+    /// Indices into [`Config::devices`].
     pub devices: Vec<usize>,
 }
 
@@ -43,9 +44,9 @@ pub struct PoolConfig {
 pub struct VolumeConfig {
     /// Its name.
     pub name: String,
-    /// Whose it is: index into [`FlashDriveConfig::tenants`].
+    /// Whose it is: index into [`Config::tenants`].
     pub tenant: usize,
-    /// Where it is: index into [`FlashDriveConfig::pools`].
+    /// Where it is: index into [`Config::pools`].
     pub pool: usize,
     /// Its size when it is made; rounded up to whole MiB.
     pub size: Bytes,
@@ -228,7 +229,7 @@ impl fmt::Display for MediaConfig {
 }
 
 /// How a drive chooses the next queue, and by what numbers; also what the API shows and changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Arbitration {
     /// The rule.
     pub mechanism: Mechanism,
@@ -261,8 +262,9 @@ impl Arbitration {
 }
 
 /// One value for each weighted class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(inline)]
 pub struct Shares<T> {
     /// Class high.
     pub high: T,
@@ -288,7 +290,7 @@ impl<T> Shares<T> {
 macro_rules! words {
     ($(#[$m:meta])* $name:ident { $($(#[$vm:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$m])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
         pub enum $name {
             $($(#[$vm])* #[serde(rename = $word)] $variant),+
         }
@@ -494,7 +496,7 @@ impl TenantConfig {
 /// One way to a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportConfig {
-    /// Index into [`FlashDriveConfig::devices`].
+    /// Index into [`Config::devices`].
     pub device: usize,
     /// By which protocol and where.
     pub door: DoorConfig,
@@ -515,14 +517,14 @@ pub enum DoorConfig {
     VhostUser {
         /// The socket.
         path: PathBuf,
-        /// Index into [`FlashDriveConfig::tenants`].
+        /// Index into [`Config::tenants`].
         tenant: usize,
     },
     /// A PCIe drive on a vfio-user socket.
     VfioUser {
         /// The socket.
         path: PathBuf,
-        /// Index into [`FlashDriveConfig::tenants`].
+        /// Index into [`Config::tenants`].
         tenant: usize,
         /// How doorbells come.
         doorbells: Doorbells,
@@ -530,7 +532,7 @@ pub enum DoorConfig {
 }
 
 impl DoorConfig {
-    /// The socket, and whose it is: an index into [`FlashDriveConfig::tenants`].
+    /// The socket, and whose it is: an index into [`Config::tenants`].
     pub fn socket(&self) -> Option<(&Path, usize)> {
         match self {
             DoorConfig::NvmeTcp => None,
