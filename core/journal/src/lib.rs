@@ -54,14 +54,20 @@
 
 extern crate alloc;
 
+mod crash_point;
+mod error;
 mod layout;
 mod memory;
 mod nvme;
 mod recover;
+mod region;
 mod ring;
 
-pub use layout::{Damage, HEADER_BYTES, JournalRegion, JournalShape, MAGIC, OpenError, QueueKind, VERSION};
+pub use crash_point::CrashPoint;
+pub use error::{Damage, OpenError};
+pub use layout::{HEADER_BYTES, MAGIC, VERSION};
 pub use memory::JournalMemory;
 pub use nvme::{FoundNvme, LeftNvme as NvmeLeft, NvmeJournal, Owed, RecoveredNvme as NvmeRecovered};
-pub use recover::{CrashPoint, FoundRing, FreshRing, LeftRing, RecoveredRing};
+pub use recover::{FoundRing, FreshRing, LeftRing, RecoveredRing};
+pub use region::{JournalRegion, JournalShape, QueueKind};
 pub use ring::{Descriptor, InRing, RingJournal, RingKind};

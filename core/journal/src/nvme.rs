@@ -8,8 +8,9 @@
 //! completion that is known. A completion may be posted after later ones: the count never goes back. A queue that is deleted leaves its part as it is: the next one of its identifier has another generation.
 
 use crate::JournalMemory;
-use crate::layout::{Damage, FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
-use crate::recover::CrashPoint;
+use crate::crash_point::CrashPoint;
+use crate::error::Damage;
+use crate::layout::{FINISHED, LINE, SEQUENCE, STARTED, head, merge, state};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
