@@ -1,6 +1,6 @@
 //! The io_uring itself: set-up, submission, completions.
 
-use super::ReactorError;
+use super::error::ReactorError;
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use std::io;

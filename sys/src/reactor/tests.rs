@@ -391,7 +391,7 @@ fn belongs_to_whoever_turns_it_first() {
 
 #[test]
 fn errors_say_what_to_do() {
-    let text = |e: i32| ReactorError::from(io::Error::from_raw_os_error(e)).to_string();
+    let text = |e: i32| ReactorError::from(std::io::Error::from_raw_os_error(e)).to_string();
     assert!(text(libc::ENOSYS).contains("Linux 5.13"));
     assert!(text(libc::EPERM).contains("kernel.io_uring_disabled=0"));
     assert!(text(libc::ENOMEM).contains("cannot set up io_uring"));
