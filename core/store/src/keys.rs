@@ -14,6 +14,12 @@ pub enum KeySpace {
     Answer = b'a',
     /// A client's session.
     Session = b'c',
+    /// What an extent of a region is used for.
+    Extent = b'e',
+    /// Which service a region is leased to.
+    RegionLease = b'g',
+    /// What a session has acknowledged, until it is fenced.
+    Hold = b'h',
     /// An inode.
     Inode = b'i',
     /// A chunk of a file's block map.
@@ -28,6 +34,8 @@ pub enum KeySpace {
     Parent = b'u',
     /// An inode that no name leads to any more.
     Orphan = b'x',
+    /// How often sessions were asked to let go of older maps.
+    Epoch = b'E',
     /// The next inode number.
     NextInode = b'I',
     /// How many containers have changed their parent so far.

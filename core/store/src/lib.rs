@@ -19,8 +19,11 @@ mod inode;
 pub mod keys;
 pub mod kv;
 mod location;
+mod mutant;
 mod name;
+pub mod placement;
 pub mod records;
+pub mod space;
 
 pub use class::{CLASS_NAME_MAX, ClassId, ClassName};
 pub use error::{PathError, StoreError};

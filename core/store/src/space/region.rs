@@ -1,0 +1,291 @@
+//! A region of this service: what its bytes are used for.
+
+use super::edit::{RecordEdit, Records, record_of};
+use super::free::FreeExtents;
+use super::record::{Epoch, ExtentUse, RegionLease};
+use crate::kv::{KvToken, Revision};
+use crate::{Extent, RegionId, SessionId};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// A region, and the bytes that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionInfo {
+    /// Its number.
+    pub id: RegionId,
+    /// Where it is: [`REGION_MIN`](super::REGION_MIN) or more, whole grains.
+    pub extent: Extent,
+}
+
+/// Bytes of a region by use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegionUse {
+    /// Nobody's.
+    pub free: u64,
+    /// Granted, or about to be.
+    pub granted: u64,
+    /// Blocks of files.
+    pub mapped: u64,
+    /// Given up, and not free yet.
+    pub quarantined: u64,
+}
+
+/// How far a region is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RegionPhase {
+    /// Its lease is being read.
+    Reading,
+    /// A commit that raises its term is under way, from what it was.
+    Raising(Option<RegionLease>),
+    /// Its index is being read; the pages so far are in `records`.
+    Listing,
+    Up,
+}
+
+/// How far an extent in quarantine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QuarantineEntry {
+    /// When it was freed.
+    pub freed: Revision,
+    pub epoch: EpochMark,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EpochMark {
+    /// No epoch has been raised since.
+    None,
+    /// One is being raised.
+    Raising(KvToken),
+    /// All sessions have to acknowledge this one.
+    Wants(Epoch),
+    /// Nothing is waited for (a planted fault).
+    Skips,
+}
+
+/// See [the module](self).
+#[derive(Clone, Debug)]
+pub(crate) struct RegionSpace {
+    pub info: RegionInfo,
+    /// Tells it from the same region at another time.
+    pub life: u64,
+    /// As it is in Kv, as far as is known: this service's from `Listing` on.
+    pub lease: Option<RegionLease>,
+    pub phase: RegionPhase,
+    /// Whether it has been up: a term is then raised because of an unknown commit.
+    pub was_up: bool,
+    /// The index is to be read again when no commit is under way.
+    pub refresh: bool,
+    pub free: FreeExtents,
+    /// Taken out of `free` for a grant whose commit is under way, by offset: length and session.
+    pub reserved: BTreeMap<u64, (u64, SessionId)>,
+    pub records: Records,
+    /// The revision of each record's last write, while the index is being read.
+    pub listed: BTreeMap<u64, Revision>,
+    /// Offsets of records that a commit under way changes.
+    pub locked: BTreeSet<u64>,
+    pub quarantine: BTreeMap<u64, QuarantineEntry>,
+    /// Bytes that each session was granted, or is being.
+    granted: BTreeMap<SessionId, u64>,
+    /// Commits under way that change it.
+    pub commits: usize,
+    /// Grants in this term so far.
+    pub grants: u64,
+}
+
+impl RegionSpace {
+    pub fn new(info: RegionInfo, life: u64) -> Self {
+        Self {
+            info,
+            life,
+            lease: None,
+            phase: RegionPhase::Reading,
+            was_up: false,
+            refresh: false,
+            free: FreeExtents::default(),
+            reserved: BTreeMap::new(),
+            records: Records::new(),
+            listed: BTreeMap::new(),
+            locked: BTreeSet::new(),
+            quarantine: BTreeMap::new(),
+            granted: BTreeMap::new(),
+            commits: 0,
+            grants: 0,
+        }
+    }
+
+    /// It takes new commits.
+    pub fn is_open(&self) -> bool {
+        self.phase == RegionPhase::Up && !self.refresh
+    }
+
+    pub fn has(&self, extent: &Extent) -> bool {
+        let Some((end, all)) = extent.end().zip(self.info.extent.end()) else { return false };
+        extent.namespace == self.info.extent.namespace && extent.offset >= self.info.extent.offset && end <= all
+    }
+
+    /// The bytes at that offset, as an extent of the namespace.
+    pub fn extent(&self, offset: u64, len: u64) -> Extent {
+        Extent { namespace: self.info.extent.namespace, offset: offset.into(), length: len.into() }
+    }
+
+    /// Whether a commit under way changes some of the bytes' record.
+    pub fn is_locked(&self, offset: u64, len: u64) -> bool {
+        record_of(&self.records, offset, len).is_some_and(|(at, _)| self.locked.contains(&at))
+    }
+
+    /// Bytes that the session was granted, or is being.
+    pub fn granted_to(&self, session: SessionId) -> u64 {
+        self.granted.get(&session).copied().unwrap_or(0)
+    }
+
+    /// Sessions with grants.
+    pub fn sessions(&self) -> Vec<SessionId> {
+        self.granted.keys().copied().collect()
+    }
+
+    fn count_granted(&mut self, session: SessionId, len: u64) {
+        *self.granted.entry(session).or_default() += len;
+    }
+
+    fn discount_granted(&mut self, session: SessionId, len: u64) {
+        let left = self.granted_to(session).saturating_sub(len);
+        match left {
+            0 => self.granted.remove(&session),
+            left => self.granted.insert(session, left),
+        };
+    }
+
+    /// Takes up to `count` blocks of `block` bytes out of the free ones, for a session.
+    pub fn reserve(&mut self, session: SessionId, block: u64, count: u64) -> Vec<(u64, u64)> {
+        let taken = self.free.take(block, count);
+        for (offset, len) in &taken {
+            self.reserved.insert(*offset, (*len, session));
+            self.count_granted(session, *len);
+        }
+        taken
+    }
+
+    /// What was reserved is granted, or nobody's again.
+    fn unreserve(&mut self, offset: u64, is_granted: bool) {
+        let Some((len, session)) = self.reserved.remove(&offset) else { return };
+        self.discount_granted(session, len);
+        if !is_granted {
+            self.give(offset, len);
+        }
+    }
+
+    /// Keeps others from changing the records of an edit.
+    pub fn begin(&mut self, edit: &RecordEdit) {
+        self.locked.extend(edit.old.iter().map(|(offset, _)| *offset));
+        self.commits += 1;
+    }
+
+    /// The commit of an edit was made at that time, or never will be.
+    pub fn end(&mut self, edit: &RecordEdit, made: Option<Revision>, mark: EpochMark) {
+        self.commits -= 1;
+        edit.old.iter().for_each(|(offset, _)| {
+            self.locked.remove(offset);
+        });
+        if edit.old.is_empty() {
+            edit.new.iter().for_each(|(offset, _)| self.unreserve(*offset, made.is_some()));
+        }
+        let Some(revision) = made else { return };
+        for (offset, record) in &edit.old {
+            self.records.remove(offset);
+            self.quarantine.remove(offset);
+            if let ExtentUse::Granted(session) = record.used {
+                self.discount_granted(session, record.len);
+            }
+            if edit.new.is_empty() {
+                self.give(*offset, record.len);
+            }
+        }
+        for (offset, record) in &edit.new {
+            self.records.insert(*offset, *record);
+            match record.used {
+                ExtentUse::Granted(session) => self.count_granted(session, record.len),
+                ExtentUse::Mapped(..) => {}
+                ExtentUse::Quarantined => {
+                    self.quarantine.insert(*offset, QuarantineEntry { freed: revision, epoch: mark });
+                }
+            }
+        }
+    }
+
+    /// Bytes that no record has.
+    fn give(&mut self, offset: u64, len: u64) {
+        let was_used = self.free.give(offset, len);
+        debug_assert!(was_used, "{offset}+{len} of region {} was not free", self.info.id);
+    }
+
+    /// Free space is what is between the records. `false`, and nothing is free, if two of them overlap or one is not in the region.
+    pub fn rebuild(&mut self) -> bool {
+        (self.free, self.granted) = (FreeExtents::default(), BTreeMap::new());
+        (self.quarantine, self.reserved) = (BTreeMap::new(), BTreeMap::new());
+        let Some(end) = self.info.extent.end() else { return false };
+        let mut at = self.info.extent.offset.get();
+        let mut free = FreeExtents::default();
+        for (offset, record) in &self.records {
+            let gap = offset.checked_sub(at);
+            if gap.is_none_or(|gap| gap > 0 && !free.give(at, gap)) {
+                return false;
+            }
+            let Some(next) = offset.checked_add(record.len).filter(|next| *next <= end.get()) else { return false };
+            at = next;
+            match record.used {
+                ExtentUse::Granted(session) => *self.granted.entry(session).or_default() += record.len,
+                ExtentUse::Mapped(..) => {}
+                ExtentUse::Quarantined => {
+                    let freed = self.listed.get(offset).copied().unwrap_or(Revision(u64::MAX));
+                    self.quarantine.insert(*offset, QuarantineEntry { freed, epoch: EpochMark::None });
+                }
+            }
+        }
+        if at < end.get() && !free.give(at, end.get() - at) {
+            return false;
+        }
+        self.free = free;
+        self.listed.clear();
+        true
+    }
+
+    /// Bytes by use.
+    pub fn usage(&self) -> RegionUse {
+        let granted = self.reserved.values().map(|(len, _)| len).sum();
+        let mut usage = RegionUse { free: self.free.bytes(), granted, ..RegionUse::default() };
+        for record in self.records.values() {
+            match record.used {
+                ExtentUse::Granted(_) => usage.granted += record.len,
+                ExtentUse::Mapped(..) => usage.mapped += record.len,
+                ExtentUse::Quarantined => usage.quarantined += record.len,
+            }
+        }
+        usage
+    }
+
+    /// Panics unless every byte is in one of free, reserved, granted, mapped and quarantined, and in one only.
+    pub fn check(&self) {
+        if self.phase != RegionPhase::Up {
+            return;
+        }
+        let mut parts: Vec<(u64, u64)> = self.free.iter().collect();
+        parts.extend(self.reserved.iter().map(|(offset, (len, _))| (*offset, *len)));
+        parts.extend(self.records.iter().map(|(offset, record)| (*offset, record.len)));
+        parts.sort_unstable();
+        let mut at = self.info.extent.offset.get();
+        for (offset, len) in parts {
+            assert_eq!(offset, at, "region {}: no byte is missing, and none has two uses", self.info.id);
+            at += len;
+        }
+        assert_eq!(Some(at.into()), self.info.extent.end(), "region {} is covered to its end", self.info.id);
+        let granted: u64 = self.granted.values().sum();
+        assert_eq!(granted, self.usage().granted, "region {}: grants are counted", self.info.id);
+        for (offset, record) in &self.records {
+            let waits = self.quarantine.contains_key(offset);
+            assert_eq!(waits, record.used == ExtentUse::Quarantined, "{offset} waits if it is in quarantine");
+        }
+        assert!(self.quarantine.keys().all(|offset| self.records.contains_key(offset)), "what waits has a record");
+        assert!(self.locked.iter().all(|offset| self.records.contains_key(offset)), "what is locked has a record");
+        assert!(self.locked.is_empty() || self.commits > 0, "what is locked is being changed");
+    }
+}
