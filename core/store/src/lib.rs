@@ -14,6 +14,7 @@ extern crate alloc;
 mod class;
 mod error;
 mod extent;
+pub mod file;
 mod id;
 mod inode;
 pub mod keys;

@@ -1,0 +1,148 @@
+//! The map of a file's blocks as a client has it: chunks of at most 32 KiB, each fetched when it is needed.
+
+use crate::records::{BlockRecord, MapChunk, blocks_per_chunk};
+use crate::space::Epoch;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// What a client knows of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MapLookup<'a> {
+    /// Where it is.
+    Block(&'a BlockRecord),
+    /// There is none: its bytes are zeroes.
+    Hole,
+    /// This chunk of the map has to be fetched first.
+    Unknown(u32),
+    /// The block lies behind the last one that a map can name.
+    TooFar,
+}
+
+/// A chunk, and since when it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CachedChunk {
+    chunk: MapChunk,
+    epoch: Epoch,
+}
+
+/// The chunks of one file's map that a client holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkMap {
+    per_chunk: u32,
+    chunks: BTreeMap<u32, CachedChunk>,
+}
+
+impl ChunkMap {
+    /// Nothing is known of a file with blocks of that size.
+    pub fn new(block_bytes: u32) -> Self {
+        Self { per_chunk: blocks_per_chunk(block_bytes).max(1), chunks: BTreeMap::new() }
+    }
+
+    /// The chunk of a block, and the block's number in it; `None` behind the last chunk.
+    pub fn place(&self, block: u64) -> Option<(u32, u32)> {
+        let per_chunk = u64::from(self.per_chunk);
+        let chunk = u32::try_from(block / per_chunk).ok()?;
+        Some((chunk, (block % per_chunk) as u32))
+    }
+
+    /// What is known of a block.
+    pub fn find(&self, block: u64) -> MapLookup<'_> {
+        let Some((number, index)) = self.place(block) else { return MapLookup::TooFar };
+        let Some(cached) = self.chunks.get(&number) else { return MapLookup::Unknown(number) };
+        let blocks = &cached.chunk.blocks;
+        match blocks.binary_search_by_key(&index, |block| block.index) {
+            Ok(at) => MapLookup::Block(&blocks[at]),
+            Err(_) => MapLookup::Hole,
+        }
+    }
+
+    /// A chunk as the file's owner says it is. `epoch` is the store's as it was when, or before, the owner read it. `false`, and
+    /// the chunk is not used, if its blocks are not in order or lie outside of it.
+    #[must_use]
+    pub fn put(&mut self, number: u32, chunk: MapChunk, epoch: Epoch) -> bool {
+        let in_order = chunk.blocks.windows(2).all(|pair| pair[0].index < pair[1].index);
+        let is_sane = |block: &BlockRecord| block.index < self.per_chunk && !block.copies.is_empty();
+        if !in_order || !chunk.blocks.iter().all(is_sane) {
+            return false;
+        }
+        self.chunks.insert(number, CachedChunk { chunk, epoch });
+        true
+    }
+
+    /// A block as this client has published it, within a chunk that it holds. `false` if it holds none.
+    #[must_use]
+    pub fn set(&mut self, block: u64, mut record: BlockRecord) -> bool {
+        let Some((number, index)) = self.place(block) else { return false };
+        let Some(cached) = self.chunks.get_mut(&number) else { return false };
+        record.index = index;
+        let blocks = &mut cached.chunk.blocks;
+        match blocks.binary_search_by_key(&index, |block| block.index) {
+            Ok(at) => blocks[at] = record,
+            Err(at) => blocks.insert(at, record),
+        }
+        true
+    }
+
+    /// Lets go of everything that is older than `epoch`, so that the client may acknowledge it; the chunks' numbers.
+    pub fn forget_before(&mut self, epoch: Epoch) -> Vec<u32> {
+        let old = self.chunks.iter().filter(|(_, cached)| cached.epoch < epoch);
+        let old: Vec<u32> = old.map(|(number, _)| *number).collect();
+        old.iter().for_each(|number| {
+            self.chunks.remove(number);
+        });
+        old
+    }
+
+    /// Lets go of all chunks.
+    pub fn forget_all(&mut self) {
+        self.chunks.clear();
+    }
+
+    /// The epoch of the oldest chunk that is held.
+    pub fn oldest(&self) -> Option<Epoch> {
+        self.chunks.values().map(|cached| cached.epoch).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Extent;
+
+    fn record(index: u32) -> BlockRecord {
+        BlockRecord { index, copies: alloc::vec![Extent::default()], ..BlockRecord::default() }
+    }
+
+    #[test]
+    fn blocks_are_known_by_chunk() {
+        let mut map = ChunkMap::new(1 << 20);
+        assert_eq!(map.find(128), MapLookup::Unknown(1));
+        assert!(map.put(1, MapChunk { blocks: alloc::vec![record(0), record(5)] }, Epoch(3)));
+        assert_eq!((map.find(133), map.find(134)), (MapLookup::Block(&record(5)), MapLookup::Hole));
+        assert_eq!((map.find(0), map.find(u64::MAX)), (MapLookup::Unknown(0), MapLookup::TooFar));
+        assert!(map.set(134, record(0)) && !map.set(0, record(0)) && !map.set(u64::MAX, record(0)));
+        assert_eq!(map.find(134), MapLookup::Block(&record(6)));
+        assert!(map.put(0, MapChunk::default(), Epoch(4)));
+        assert_eq!(
+            (map.oldest(), map.forget_before(Epoch(4)), map.oldest()),
+            (Some(Epoch(3)), alloc::vec![1], Some(Epoch(4)))
+        );
+        assert_eq!((map.find(3), map.find(133)), (MapLookup::Hole, MapLookup::Unknown(1)));
+        map.forget_all();
+        assert_eq!(map.oldest(), None);
+    }
+
+    #[test]
+    fn a_chunk_that_cannot_be_is_refused() {
+        let mut map = ChunkMap::new(4 << 20);
+        for blocks in [
+            alloc::vec![record(5), record(5)],
+            alloc::vec![record(5), record(4)],
+            alloc::vec![record(64)],
+            alloc::vec![BlockRecord { copies: Vec::new(), ..record(1) }],
+        ] {
+            assert!(!map.put(0, MapChunk { blocks }, Epoch(1)));
+        }
+        assert_eq!(map.find(0), MapLookup::Unknown(0));
+    }
+}
