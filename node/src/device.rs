@@ -1,37 +1,45 @@
 //! The executor: carries out what a drive's machine decides, moving bytes between its media and the doors through [`Host`].
 
+mod backend;
 mod drives;
 mod error;
 mod handover;
+mod inside;
 mod lost;
 mod metadata;
 mod moments;
 mod open;
+mod open_channel;
 mod power;
+mod power_state;
 mod regions;
 mod remembered;
+mod remembering;
 mod shape;
+mod size;
+mod state_file;
 mod store;
 mod volumes;
 
 pub use drives::Drives;
 pub use error::OpenError;
 pub use handover::region;
-pub(crate) use metadata::{Beside, Both};
 pub use moments::CaughtUp;
-pub use power::{PowerCut, PowerReply};
+pub use power_state::{PowerCut, PowerReply};
 pub use volumes::FRONT;
 
 use crate::deadlines::{Deadlines, LARGE};
 use crate::kernel_io::{KernelIo, Progress};
 use crate::lateness::LATE;
-use crate::pool::front::Front;
+use crate::metadata_store::Beside;
 use crate::power_cut_undo::Undo;
-use crate::remote::Remote;
+use backend::Backend;
+use inside::flash_of;
 use open::open_backend;
-use power::Down;
+use power_state::Down;
 use remembered::{Kept, is_empty, remember};
 use shape::{Told, uuid_of};
+use state_file::beside;
 use std::collections::VecDeque;
 use std::path::Path;
 use store::serve;
@@ -55,18 +63,6 @@ const RUNS: usize = 4;
 
 /// How long a drive goes on before its hosts are shown what it has completed, while that is in time.
 const SHOWN: Nanos = Nanos::from_micros(2);
-
-/// Where a drive's bytes are, by how the medium answers.
-enum Backend {
-    /// At once.
-    Store(Store),
-    /// Through the reactor.
-    KernelIo(KernelIo),
-    /// When it is polled.
-    Remote(Box<Remote>),
-    /// When the drives of a pool have: a volume's front.
-    Volume(Box<Front>),
-}
 
 /// A drive: its machine, its media, and the way between them.
 pub struct Device {
@@ -179,7 +175,7 @@ impl Device {
             state = regions::zones(config, &mut machine, &mut backend, keep).inspect_err(|_| unmake())?;
         }
         let remembered = remember(config, new_medium, &mut machine, keep)?;
-        let undo = power::undo(config, &backend);
+        let undo = backend.undo(config);
         let beside = Beside::open(config, limit, machine.has_metadata())?;
         if let (Some(file), Backend::KernelIo(direct)) = (beside.file(), &mut backend) {
             direct.sync_beside(file);
@@ -236,7 +232,7 @@ impl Device {
         let quiet = self.may_leave();
         self.stop_remembering(now, quiet);
         let Some(state) = self.state.take().filter(|_| quiet) else { return };
-        if let Some(flash) = power::flash_of(&mut self.machine) {
+        if let Some(flash) = flash_of(&mut self.machine) {
             flash.stop(now);
         }
         let synced = match &mut self.backend {
@@ -441,7 +437,7 @@ impl Device {
 
     /// Counts anew what its flash does.
     pub fn reset_flash(&mut self, now: Nanos) {
-        if let Some(flash) = power::flash_of(&mut self.machine) {
+        if let Some(flash) = flash_of(&mut self.machine) {
             flash.reset(now);
         }
     }
@@ -503,14 +499,6 @@ impl Device {
         if let Backend::KernelIo(direct) = &mut self.backend {
             direct.label(index);
         }
-    }
-}
-
-/// The file beside which the drive's state is kept.
-fn beside(config: &DeviceConfig) -> Option<&Path> {
-    match &config.media {
-        MediaConfig::File(path) if config.flash.is_some() || config.zoned.is_some() => Some(path),
-        _ => None,
     }
 }
 

@@ -3,8 +3,8 @@
 mod with_metadata;
 
 use crate::deadlines::Deadlines;
-use crate::device::Beside;
-use crate::door::{Kind, token};
+use crate::metadata_store::Beside;
+use crate::tokens::{Kind, token};
 use crate::transfer::Transfer;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -1,9 +1,12 @@
 //! A shard: one thread, one reactor, the drives of that core and their doors. See docs/inside/architecture.md, "One core, one drive".
 
 use crate::device::{CaughtUp, Drives, PowerReply};
-use crate::door::{Arrival, Cx, Directory, Doors, Kind, nvme_tcp};
+use crate::directory::Directory;
+use crate::door::context::{Arrival, Cx};
+use crate::door::{Doors, nvme_tcp};
 use crate::owner::{self, Ownership};
 use crate::throttle;
+use crate::tokens::Kind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;

@@ -82,6 +82,9 @@ fn circles_are_short() {
         &[root, a, b, c, deep("// crate::D\npub struct C;\n#[cfg(test)]\nmod tests { use crate::D; }\n"), d],
     );
     none(circles::check, &[root, a, b, c, deep(closing), ("spec/src/d.rs", "pub struct D;\n")]);
+    // Who may see something.
+    let seen = ("spec/src/d.rs", "pub struct D;\npub(in crate::a) fn f() {}\n");
+    none(circles::check, &[root, a, b, c, deep(closing), seen]);
     // A crate that is not on the list.
     let elsewhere =
         [("x/src/a.rs", "use crate::b::B;"), ("x/src/b.rs", "use crate::c::C;"), ("x/src/c.rs", "use crate::d::D;")];

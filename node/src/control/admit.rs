@@ -1,7 +1,7 @@
 //! Changes of a running node are judged before they are made.
 
 use super::{NodeControl, gone};
-use crate::door::place;
+use crate::directory::place;
 use crate::refusal::Refusal;
 use crate::shard::Shard;
 use std::sync::PoisonError;

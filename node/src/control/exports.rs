@@ -2,7 +2,7 @@
 
 use super::{NodeControl, gone};
 use crate::change::NewExport;
-use crate::door::place;
+use crate::directory::place;
 use crate::node::vfio_user_export;
 use crate::refusal::Refusal;
 use crate::snapshot::ExportSnapshot;

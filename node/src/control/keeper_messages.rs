@@ -1,7 +1,7 @@
 //! What the keeper hears of a worker that serves, and says to it.
 
 use super::NodeControl;
-use crate::door::place;
+use crate::directory::place;
 use crate::pool::volumes::Volumes;
 use crate::shard::ShardHandle;
 use std::os::fd::OwnedFd;

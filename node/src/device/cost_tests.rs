@@ -60,7 +60,7 @@ fn share(cost: &str) -> ([u64; 2], Device) {
     while now < Nanos::from_secs(9) {
         if now >= Nanos::from_secs(1) && !counting {
             (counting, served) = (true, [0; 2]);
-            power::flash_of(&mut device.machine).expect("flash").reset(now);
+            inside::flash_of(&mut device.machine).expect("flash").reset(now);
         }
         for tag in std::mem::take(&mut hosts.answered) {
             let who = usize::from(tag >= 32);
@@ -86,7 +86,7 @@ fn a_reader_keeps_its_share_of_the_flash_beside_a_writer() {
     let ([reads, writes], _) = share("bytes");
     assert!(reads.abs_diff(writes) * 20 < reads, "as many bytes for each: {reads} {writes}");
     let ([more, fewer], mut device) = share("device-time");
-    let flash = power::flash_of(&mut device.machine).expect("flash").flash();
+    let flash = inside::flash_of(&mut device.machine).expect("flash").flash();
     let moved = flash.stats().gc_moves * 1000 / flash.stats().host_writes;
     assert!(moved > 20, "collection is at work: {moved}");
     let spent =

@@ -4,9 +4,9 @@
 use super::moments::{CaughtUp, REACH};
 use super::volumes::{FRONT, Volumes};
 use super::{Backend, Device, KernelIo, PowerReply};
-use crate::door::Kind;
 use crate::pool::parts::Via;
 use crate::run_queue_wait::{RunQueueWait, Shown};
+use crate::tokens::Kind;
 use weir_controller::{Event, Host, Owner, Subsystem};
 use weir_sys::reactor::{Reactor, Ready};
 use weir_sys::sched::Waits;

@@ -2,7 +2,7 @@
 
 use super::volumes::FRONT;
 use super::*;
-use crate::door::Place;
+use crate::directory::Place;
 use crate::pool::drive_queue::Reach;
 use std::collections::HashMap;
 use std::sync::mpsc;

@@ -289,7 +289,7 @@ fn namespaces_with_placement_handles_are_there_again() {
     assert_eq!(rig.io(placed(io(WRITE, 1, 16, 8)), &one).0, Status::SUCCESS);
     assert_eq!(rig.io(placed(of(checked(io(WRITE, 1, 32, 8), PRACT, 32), 2)), &two).0, Status::SUCCESS);
     let mapped = |rig: &mut Rig| {
-        let flash = power::flash_of(&mut rig.device.machine).unwrap().flash();
+        let flash = inside::flash_of(&mut rig.device.machine).unwrap().flash();
         (0..flash.units()).filter(|i| flash.is_mapped(*i)).count()
     };
     assert_eq!(mapped(&mut rig), 16);

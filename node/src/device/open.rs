@@ -1,6 +1,8 @@
 //! Opening what a drive's bytes are on.
 
-use super::{Backend, OpenError, handover};
+use super::backend::Backend;
+use super::error::OpenError;
+use super::handover;
 use crate::fence::{Fence, Link};
 use crate::kernel_io::KernelIo;
 use crate::remote::{Origin, Remote, Source};

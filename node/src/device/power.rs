@@ -5,52 +5,17 @@
 //! ```
 //! Until it is up again the drive does nothing; commands of hosts that have reconnected wait.
 
-use super::{Backend, Device, Executor};
-use crate::power_cut_undo::{self, Old, Undo};
-use std::sync::mpsc::SyncSender;
-use weir_config::DeviceConfig;
-use weir_controller::{Event, Host, Io, Op, OpenChannelSet, Owner, Subsystem};
-use weir_drive::FlashService;
-use weir_flash::{PowerLoss, UNIT, WriteZeroes};
+use super::backend::Backend;
+use super::inside::{chunks_of, flash_of};
+use super::power_state::{Down, PowerCut, PowerReply};
+use super::{Device, Executor};
+use crate::power_cut_undo::{self, Undo};
+use weir_controller::{Event, Host, Io, Op, Owner};
+use weir_flash::{PowerLoss, UNIT};
 use weir_spec::nvme::Status;
 use weir_sys::media::Store;
 use weir_sys::reactor::{IoBuf, Reactor};
 use weir_units::Nanos;
-
-/// What a power cut did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PowerCut {
-    /// Units of 4 KiB whose newest writes are gone.
-    pub lost_units: u64,
-    /// Those writes.
-    pub lost_writes: u64,
-    /// Pages of which the spare area was read.
-    pub pages_read: u64,
-    /// How long the drive needs until it is up again.
-    pub rebuild: Nanos,
-    /// How often it was powered on.
-    pub power_cycles: u64,
-    /// How often it lost power without being shut down.
-    pub unsafe_shutdowns: u64,
-}
-
-/// Where the answer goes.
-pub type PowerReply = SyncSender<Result<PowerCut, String>>;
-
-/// A drive without power.
-pub(super) struct Down {
-    /// Who waits to hear; nobody once everything is put back.
-    reply: Option<PowerReply>,
-    seed: u64,
-    until: Nanos,
-}
-
-impl Down {
-    /// When it is up again.
-    pub(super) fn until(&self) -> Nanos {
-        self.until
-    }
-}
 
 impl Device {
     /// Cuts the power at `now` and brings it back; `reply` hears what that did when the media is as the cut has left it.
@@ -232,26 +197,6 @@ impl Executor<'_> {
     }
 }
 
-/// The flash inside, if there is one.
-pub(super) fn flash_of(machine: &mut Subsystem) -> Option<&mut FlashService> {
-    machine.service_mut()?.as_any_mut().downcast_mut()
-}
-
-/// The chunks that it shows, if it is an Open-Channel drive.
-pub(super) fn chunks_of(machine: &mut Subsystem) -> Option<&mut OpenChannelSet> {
-    machine.vendor_mut()?.as_any_mut()?.downcast_mut()
-}
-
-/// What a drive keeps for power cuts: something where its buffer is volatile and they were asked for.
-pub(super) fn undo(config: &DeviceConfig, backend: &Backend) -> Option<Undo> {
-    let flash = config.flash.as_ref().filter(|f| f.is_volatile() && f.config.ftl.spare)?;
-    if matches!(backend, Backend::Remote(_)) {
-        return None;
-    }
-    let zeroes_are_data = flash.config.ftl.write_zeroes == WriteZeroes::Program;
-    Some(Undo::new(flash.config.buffer.write_units(), zeroes_are_data))
-}
-
 fn keep(store: &Store, undo: &mut Undo, begun: u64, unit: u32) {
     if !undo.wants(begun, unit) {
         return;
@@ -263,39 +208,5 @@ fn keep(store: &Store, undo: &mut Undo, begun: u64, unit: u32) {
     });
     if read.is_ok() {
         undo.keep(begun, unit, &bytes);
-    }
-}
-
-impl Backend {
-    /// Operations that have not ended.
-    pub(super) fn in_flight(&self) -> usize {
-        match self {
-            Backend::Store(_) | Backend::Volume(_) => 0,
-            Backend::KernelIo(direct) => direct.in_flight(),
-            Backend::Remote(remote) => remote.in_flight(),
-        }
-    }
-
-    /// See [`Device::medium`].
-    pub(super) fn medium(&self) -> u64 {
-        match self {
-            Backend::Store(store) => store.identity(),
-            Backend::Volume(front) => front.medium,
-            Backend::KernelIo(_) | Backend::Remote(_) => 0,
-        }
-    }
-
-    fn put_back(&mut self, offset: u64, old: &Old) -> Result<(), Status> {
-        match self {
-            Backend::Store(store) => match old {
-                None => store.zero(offset, UNIT),
-                Some(bytes) => store.write(offset, UNIT, |at, into| {
-                    into.copy_from_slice(&bytes[at as usize..][..into.len()]);
-                    Ok(())
-                }),
-            },
-            Backend::KernelIo(direct) => direct.write_now(offset, old.as_deref()),
-            Backend::Remote(_) | Backend::Volume(_) => Err(Status::INTERNAL_ERROR),
-        }
     }
 }

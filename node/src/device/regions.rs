@@ -4,25 +4,20 @@
 //! What lies behind the data of a zone or chunk counts for nothing. Of a drive that was not stopped it is zeroed at the next start, of
 //! one that has lost its power before it is up again.
 
-use super::{Backend, Device, OpenError, beside, handover, open_backend, power, uuid_of};
+use super::backend::{Backend, Gone};
+use super::error::OpenError;
+use super::handover;
+use super::state_file::beside;
 use std::os::fd::AsFd;
 use std::path::Path;
 use weir_config::DeviceConfig;
-use weir_controller::{NamespaceConfig, OpenChannelSet, Subsystem, SubsystemConfig as MachineConfig, ZoneLoss};
+use weir_controller::{OpenChannelSet, Subsystem};
 use weir_flash::{OpenChannelConfig, RegionError, RegionImage, RegionKeys, RegionSize};
-use weir_spec::nvme::Status;
 use weir_sys::keeper_channel::Keep;
 use weir_sys::media::{FlashState, ImageCondition, MediaError, REGIONS_SCHEMA};
-use weir_units::{Bytes, Nanos};
-
-/// A piece of what is zeroed at once.
-const PIECE: u64 = 1 << 30;
-
-/// Where bytes are gone: offset and length.
-type Gone = Vec<(u64, u64)>;
 
 /// Where a drive's state lies.
-enum Place<'a> {
+pub(super) enum Place<'a> {
     /// Beside its file.
     Beside(&'a Path),
     /// In memory, held under that name.
@@ -31,7 +26,7 @@ enum Place<'a> {
 
 impl<'a> Place<'a> {
     /// `None`: it ends with the process.
-    fn of(config: &'a DeviceConfig, keep: &'a Keep) -> Option<Self> {
+    pub(super) fn of(config: &'a DeviceConfig, keep: &'a Keep) -> Option<Self> {
         let held = || handover::regions(config, keep).map(|name| Place::Held(name, keep));
         beside(config).map(Place::Beside).or_else(held)
     }
@@ -87,71 +82,8 @@ pub(super) fn zones(
     backend.zeroed(found).map(Some)
 }
 
-impl Backend {
-    /// A state, once what it says is gone is gone.
-    fn zeroed(&mut self, (state, gone): (FlashState, Gone)) -> Result<FlashState, OpenError> {
-        self.zero(&gone).map_err(|e| OpenError::Flash(format!("{}: {e}", state.path().display())))?;
-        Ok(state)
-    }
-
-    /// Has ranges read as zeroes, at once.
-    pub(super) fn zero(&mut self, ranges: &[(u64, u64)]) -> Result<(), Status> {
-        for (offset, len) in ranges {
-            let mut at = 0;
-            while at < *len {
-                let piece = (len - at).min(PIECE);
-                match self {
-                    Backend::Store(store) => store.deallocate(offset + at, piece as u32)?,
-                    Backend::KernelIo(direct) => direct.zero_now(offset + at, piece)?,
-                    Backend::Remote(_) | Backend::Volume(_) => return Err(Status::INTERNAL_ERROR),
-                }
-                at += piece;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Device {
-    /// A drive that shows its flash: the namespace is an address space with gaps, the media has none.
-    pub(super) fn open_channel(
-        config: &DeviceConfig,
-        mut machine: MachineConfig,
-        flash: &OpenChannelConfig,
-        now: Nanos,
-        keep: &Keep,
-    ) -> Result<Device, OpenError> {
-        let mut set = OpenChannelSet::new(flash, 0).map_err(|e| OpenError::Flash(e.to_string()))?;
-        let (size, block_size) = (set.media_bytes(), config.block_size);
-        let all = DeviceConfig { capacity: Some(Bytes(size)), max_capacity: None, ..config.clone() };
-        let (mut backend, _) = open_backend(&all, keep)?;
-        let state = match Place::of(config, keep) {
-            Some(place) => Some(backend.zeroed(chunks(flash, &mut set, &place)?)?),
-            None => None,
-        };
-        let space = set.space() * u64::from(block_size);
-        let uuid = uuid_of(&config.nqn, backend.medium());
-        machine.namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size: space, block_size, uuid }];
-        machine.volatile_write_cache = !matches!(backend, Backend::Store(_));
-        let mut machine = Subsystem::new(machine, now)?;
-        machine.set_early(!matches!(backend, Backend::Store(_)));
-        machine.set_vendor(1, Box::new(set))?;
-        Ok(Self::new(machine, backend, size, block_size).on(state))
-    }
-
-    /// The power is back: zones and chunks are what has survived, and bytes that have not are zeroes.
-    pub(super) fn regions_back(&mut self, now: Nanos, seed: u64) -> Result<u64, Status> {
-        let ZoneLoss { lost, mut gone } = self.machine.zones_power_on(now, seed);
-        if let Some(chunks) = power::chunks_of(&mut self.machine) {
-            gone.extend(chunks.power_on());
-        }
-        self.backend.zero(&gone)?;
-        Ok(lost)
-    }
-}
-
 /// What an Open-Channel drive's state depends on.
-fn chunks(
+pub(super) fn chunks(
     config: &OpenChannelConfig,
     set: &mut OpenChannelSet,
     place: &Place<'_>,

@@ -1,7 +1,7 @@
 //! What a drive in a file remembers without power, between its machine and the file beside its media.
 
+use super::error::OpenError;
 use super::handover;
-use super::{Device, OpenError};
 use std::path::Path;
 use weir_config::{DeviceConfig, MediaConfig};
 use weir_controller::{SavedError, Subsystem};
@@ -9,15 +9,12 @@ use weir_sys::keeper_channel::Keep;
 use weir_sys::media::{MediaError, NonvolatileFile};
 use weir_units::Nanos;
 
-/// What could not be written is tried again so much later.
-const AGAIN: Nanos = Nanos::from_secs(1);
-
 /// The file, and the generation of the machine's state that was written last, or could not be.
 pub(super) struct Kept {
     pub(super) file: NonvolatileFile,
-    tried: u64,
+    pub(super) tried: u64,
     /// Where it could not be written: when that is tried again, unless it changes before.
-    again: Option<Nanos>,
+    pub(super) again: Option<Nanos>,
 }
 
 impl Kept {
@@ -76,52 +73,4 @@ fn remember_in_memory(config: &DeviceConfig, machine: &mut Subsystem, keep: &Kee
         machine.restore(&blob).map_err(|e| OpenError::Flash(format!("{path}: {e}")))?;
     }
     Ok(Some(Kept::new(file)))
-}
-
-impl Device {
-    /// Writes down what the machine remembers, if that has changed.
-    #[inline]
-    pub(super) fn write_remembered(&mut self, now: Nanos) {
-        let Some(kept) = &self.remembered else { return };
-        if kept.tried != self.machine.nonvolatile_generation() || kept.again.is_some_and(|again| now >= again) {
-            self.write_changes(now);
-        }
-    }
-
-    #[cold]
-    fn write_changes(&mut self, now: Nanos) {
-        self.prepare_metadata();
-        let Some(kept) = &mut self.remembered else { return };
-        self.machine.count_until(now);
-        match kept.file.write(&self.machine.save()) {
-            Ok(()) => {
-                if kept.again.take().is_some() {
-                    tracing::info!("what the drive remembers could be written again");
-                }
-            }
-            Err(e) => {
-                // The first cause; what the next attempts find follows from it.
-                if kept.again.replace(now.saturating_add(AGAIN)).is_none() {
-                    tracing::error!(
-                        "what the drive remembers could not be written: {e}; it is tried again every second"
-                    );
-                }
-                self.machine.note_media_fault(false);
-            }
-        }
-        kept.tried = self.machine.nonvolatile_generation();
-    }
-
-    /// The drive is being stopped, `quiet`ly or not; what it remembers is durable afterwards.
-    pub(super) fn stop_remembering(&mut self, now: Nanos, quiet: bool) {
-        let Some(mut kept) = self.remembered.take() else { return };
-        if quiet {
-            self.machine.stop(now);
-        } else {
-            self.machine.count_until(now);
-        }
-        if let Err(e) = kept.file.write(&self.machine.save()).and_then(|()| kept.file.sync()) {
-            tracing::error!("what the drive remembers could not be written: {e}");
-        }
-    }
 }

@@ -27,11 +27,11 @@ fn refused(dir: &Path, keys: &str) -> String {
 
 fn write(device: &mut Device, unit: u64) {
     let operation = Operation { op: Op::Write, offset: unit * 4096, len: 4096, fua: false, placement: 0 };
-    power::flash_of(&mut device.machine).unwrap().begin(Nanos(unit), operation);
+    inside::flash_of(&mut device.machine).unwrap().begin(Nanos(unit), operation);
 }
 
 fn mapped(device: &mut Device) -> u32 {
-    let flash = power::flash_of(&mut device.machine).unwrap().flash();
+    let flash = inside::flash_of(&mut device.machine).unwrap().flash();
     flash.check();
     (0..flash.units()).filter(|i| flash.is_mapped(*i)).count() as u32
 }

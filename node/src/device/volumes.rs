@@ -3,11 +3,11 @@
 mod lost_queues;
 
 use super::{Backend, Device, Drives};
-use crate::door::Place;
+use crate::directory::Place;
 use crate::pool::drive_queue::{DriveQueue, Guest, Outbox, Reach, Sent, ShardMessage};
 use crate::pool::front::{Front, Stretch, Way};
 use crate::pool::host::{Ask, PoolHost, Reply};
-use crate::pool::parts::{Bytes, GUEST, Part, Parts, Via, Whose, front_owner, guest_owner, pool_owner};
+use crate::pool::parts::{Bytes, Fronts, GUEST, Part, Parts, Via, Whose, front_owner, guest_owner, pool_owner};
 use std::collections::BTreeSet;
 use weir_controller::{
     Attach, BlockRequest, ControllerHandle, Event, Host, Op, Owner, SlotId, SqHandle, Subsystem,
@@ -534,5 +534,12 @@ impl Drives {
             }
         }
         self.send(now, doors) | busy
+    }
+}
+
+impl Fronts for Vec<Device> {
+    #[inline]
+    fn is_live(&self, front: u32, slot: SlotId) -> bool {
+        self[front as usize].machine().is_live(slot)
     }
 }

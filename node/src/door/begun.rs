@@ -1,7 +1,7 @@
 //! What drives have begun and that is not due when this process makes room for another one, as the keeper holds it: a file for each client,
 //! and of NVMe/TCP one with each connection.
 
-use super::Cx;
+use super::context::Cx;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use weir_controller::Begun;

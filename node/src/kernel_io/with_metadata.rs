@@ -9,7 +9,7 @@
 //! the one without the other.
 
 use super::{KernelIo, Progress, put};
-use crate::device::{Beside, Both};
+use crate::metadata_store::{Beside, Both};
 use std::collections::VecDeque;
 use weir_controller::{Host, Io, Op, Subsystem};
 use weir_spec::nvme::Status;

@@ -8,7 +8,7 @@
 //! The bytes of a command go along: a shard reaches no other shard's connections. A turn's messages go as one message a shard.
 
 use super::parts::Ticket;
-use crate::door::Place;
+use crate::directory::Place;
 use weir_controller::{BlockRequest, ControllerHandle, Event, SqHandle, Tag};
 use weir_spec::nvme::Status;
 

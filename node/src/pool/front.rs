@@ -7,7 +7,7 @@
 
 use super::drive_queue::{DriveQueue, Sent};
 use super::parts::{Bytes, Part, Parts, Whose};
-use crate::door::Place;
+use crate::directory::Place;
 use std::collections::VecDeque;
 use weir_controller::{BlockRequest, ControllerHandle, Data, Io, Op, SlotId};
 use weir_pool::VolumeId;

@@ -1,8 +1,7 @@
 //! What is on its way to the drives of a pool: parts of a volume's commands, and I/O of the pool itself. A drive knows a part by its tag,
 //! and asks for its bytes and answers through [`Via`], which stands between the drives and the doors.
 
-use crate::device::Device;
-use crate::door::{Kind, owner};
+use crate::tokens::{Kind, owner};
 use std::collections::VecDeque;
 use weir_controller::{Data, DataPointer, Host, Owner, RingCompletion, SlotId, Tag};
 use weir_spec::nvme::{Cqe, Status};
@@ -92,15 +91,15 @@ pub struct Part {
 impl Part {
     /// Whoever sent the command is still there to give and take its bytes.
     #[inline]
-    fn is_live(&self, fronts: &[Device]) -> bool {
+    fn is_live(&self, fronts: &impl Fronts) -> bool {
         match self.whose {
-            Whose::Front { front, slot, .. } => fronts[front as usize].machine().is_live(slot),
+            Whose::Front { front, slot, .. } => fronts.is_live(front, slot),
             Whose::Pool { .. } | Whose::Guest { .. } => true,
         }
     }
 
     #[inline]
-    fn read(&self, doors: &mut impl Host, fronts: &[Device], offset: u32, into: &mut [u8]) -> Result<(), Status> {
+    fn read(&self, doors: &mut impl Host, fronts: &impl Fronts, offset: u32, into: &mut [u8]) -> Result<(), Status> {
         match &self.bytes {
             Bytes::Own(bytes) => {
                 let from = bytes.get(offset as usize..).and_then(|b| b.get(..into.len()));
@@ -120,7 +119,7 @@ impl Part {
     }
 
     #[inline]
-    fn write(&mut self, doors: &mut impl Host, fronts: &[Device], offset: u32, from: &[u8]) -> Result<(), Status> {
+    fn write(&mut self, doors: &mut impl Host, fronts: &impl Fronts, offset: u32, from: &[u8]) -> Result<(), Status> {
         let live = self.is_live(fronts);
         match &mut self.bytes {
             Bytes::Own(bytes) => {
@@ -132,6 +131,12 @@ impl Part {
             Bytes::Host { owner, data, skip } => doors.write_data(*owner, data, *skip + offset, from),
         }
     }
+}
+
+/// Whose commands parts are of.
+pub trait Fronts {
+    /// Whether the host of the command in that slot of a front waits for it still.
+    fn is_live(&self, front: u32, slot: SlotId) -> bool;
 }
 
 /// All parts that are on their way on a shard.
@@ -170,7 +175,7 @@ impl Parts {
     ///
     /// # Errors
     /// Its host does not give them.
-    pub fn load(&mut self, tag: Tag, len: u32, doors: &mut impl Host, fronts: &[Device]) -> Result<Vec<u8>, Status> {
+    pub fn load(&mut self, tag: Tag, len: u32, doors: &mut impl Host, fronts: &impl Fronts) -> Result<Vec<u8>, Status> {
         let Some(Some((_, part))) = self.list.get_mut(tag.0 as usize) else { return Err(Status::INTERNAL_ERROR) };
         if let Bytes::Own(bytes) = &mut part.bytes {
             return Ok(std::mem::take(bytes));
@@ -185,7 +190,7 @@ impl Parts {
         ticket: Ticket,
         (status, bytes): (Status, Vec<u8>),
         doors: &mut impl Host,
-        fronts: &[Device],
+        fronts: &impl Fronts,
     ) {
         let at = ticket.tag.0;
         let Some(Some((number, part))) = self.list.get_mut(at as usize) else { return };
@@ -248,13 +253,13 @@ impl Parts {
 }
 
 /// The doors as the drives see them: where a queue is a volume's or a pool's, its part is asked, and the host behind it.
-pub struct Via<'a, H> {
+pub struct Via<'a, H, F> {
     /// The doors.
     pub doors: &'a mut H,
     /// What is on its way.
     pub parts: &'a mut Parts,
     /// Whose commands they are parts of.
-    pub fronts: &'a [Device],
+    pub fronts: &'a F,
 }
 
 #[inline]
@@ -262,7 +267,7 @@ fn is_part(owner: Owner) -> bool {
     owner.0 >> 28 == Kind::Volume as u32
 }
 
-impl<H: Host> Host for Via<'_, H> {
+impl<H: Host, F: Fronts> Host for Via<'_, H, F> {
     #[inline]
     fn fetch(&mut self, owner: Owner, address: u64) -> Result<[u64; 8], Status> {
         self.doors.fetch(owner, address)

@@ -12,7 +12,7 @@ mod tests;
 pub use exports::door;
 
 use super::host::Ask;
-use crate::door::{Directory, Place};
+use crate::directory::{Directory, Place};
 use crate::refusal::Refusal;
 use crate::shard::{Shard, ShardHandle};
 use crate::snapshot::{PoolMember, PoolSnapshot, VolumeSnapshot};

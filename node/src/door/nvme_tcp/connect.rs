@@ -2,7 +2,7 @@
 
 use super::conn::Queue;
 use super::{Door, Moving, NOBODY};
-use crate::door::Cx;
+use crate::door::context::Cx;
 use crate::throttle::throttled;
 use weir_controller::{ConnectError, ConnectRequest, Connected};
 use weir_session::nvme_tcp::ReadyCommand;

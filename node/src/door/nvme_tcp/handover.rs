@@ -11,7 +11,9 @@
 use super::conn::{Conn, Queue};
 use super::{Door, NOBODY, idle_handover};
 use crate::device::Drives;
-use crate::door::{Cx, Place, begun};
+use crate::directory::Place;
+use crate::door::begun;
+use crate::door::context::Cx;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::TcpStream;

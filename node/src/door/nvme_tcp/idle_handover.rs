@@ -19,7 +19,7 @@
 use super::Door;
 use super::conn::Conn;
 use super::handover;
-use crate::door::Cx;
+use crate::door::context::Cx;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use weir_sys::keeper_channel::{self, Keep};

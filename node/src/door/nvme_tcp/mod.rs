@@ -21,8 +21,9 @@ pub use conn::Moving;
 pub use handover::{Associations, Kept, take};
 pub use limits::Admission;
 
-use super::{Arrival, Cx, Kind, index, owner, token};
+use crate::door::context::{Arrival, Cx};
 use crate::throttle::throttled;
+use crate::tokens::{Kind, index, owner, token};
 use closing::Closing;
 use conn::Conn;
 use std::io::{self, ErrorKind, IoSliceMut, Read, Write};

@@ -13,8 +13,7 @@ pub(super) use rings::Rings;
 
 use super::client_memory::{Buffer, Files, Reach};
 use super::message_dma::MessageDma;
-use super::{EVERY_TURN, PATIENCE};
-use crate::door::{Arrival, Cx};
+use crate::door::context::{Arrival, Cx};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -35,6 +34,10 @@ use weir_sys::transport::fds;
 use weir_sys::transport::signal::Signal;
 use weir_units::{Class, Nanos};
 
+/// Queue identifiers that are looked at in every turn; of more, as many others.
+pub(super) const EVERY_TURN: u16 = 16;
+/// How long a client may leave answers unread.
+const UNREAD_FOR: Nanos = Nanos::from_secs(5);
 /// Messages handled in one turn: a client that floods its socket does not keep the others waiting.
 const MESSAGES: usize = 64;
 /// Bytes of answers that may wait before more messages are read.
@@ -557,7 +560,7 @@ impl Conn {
     /// When it is late, if it takes none.
     pub(super) fn deadline(&self) -> Nanos {
         let since = self.stuck.unwrap_or(Nanos::NEVER).min(self.device.owed().unwrap_or(Nanos::NEVER));
-        since.saturating_add(PATIENCE)
+        since.saturating_add(UNREAD_FOR)
     }
 
     /// Whether somebody has to look now and then what class its process wishes for.

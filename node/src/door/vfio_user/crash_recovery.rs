@@ -1,11 +1,12 @@
 //! Exports whose sockets the keeper has: their clients go on when this process is killed.
 
 use super::conn::{Conn, Found, Line, Live, Rings};
-use super::handover::{self, LIVE_CLIENTS, live_file, live_files};
+use super::handover;
+use super::held_names::{LIVE_CLIENTS, live_file, live_files};
 use super::{
     Door, Export, ExportConfig, MODE, Watched, attach, encode, export, folder, owner, resume_functions, shape,
 };
-use crate::door::Cx;
+use crate::door::context::Cx;
 use crate::held_names::RELAYS;
 use crate::listen::{self, BindError};
 use rustix::io::pread;

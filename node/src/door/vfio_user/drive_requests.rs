@@ -2,7 +2,7 @@
 
 use super::Door;
 use super::conn::Conn;
-use crate::door::index;
+use crate::tokens::index;
 use weir_controller::{DataPointer, Owner, RingCompletion, Tag};
 use weir_spec::nvme::{Cqe, Status};
 

@@ -9,7 +9,8 @@
 
 use super::conn::{Conn, Found};
 use super::{Door, Export, ExportConfig, LOOK_AGAIN, MODE, Watched, attach, crash_recovery, encode, owner, shape};
-use crate::door::{Cx, begun};
+use crate::door::begun;
+use crate::door::context::Cx;
 use crate::held_names::SOCKETS;
 use crate::listen::{self, BindError};
 use std::io::{self, ErrorKind};
@@ -29,21 +30,6 @@ const CLIENTS: &str = "passing:vfio-user-client:";
 
 /// Names of what a client has under way at the drive: the path of the socket follows.
 const BEGUN: &str = "passing:vfio-user-begun:";
-
-/// Names of clients that go on when a process is killed: the path of the socket follows.
-pub(super) const LIVE_CLIENTS: &str = "live:vfio-user-client:";
-/// Names of the descriptors that they have handed over: the path of the socket follows, and a number.
-const LIVE_FILES: &str = "live:vfio-user-file:";
-
-/// The name of a descriptor of a client that goes on when a process is killed.
-pub(super) fn live_file(path: &str, name: u64) -> String {
-    format!("{LIVE_FILES}{path}:{name}")
-}
-
-/// What such names begin with at a socket.
-pub(super) fn live_files(path: &str) -> String {
-    format!("{LIVE_FILES}{path}:")
-}
 
 /// What the process before had begun for the client at a socket.
 pub(super) fn begun(path: &str, cx: &Cx) -> Vec<Begun> {

@@ -17,7 +17,7 @@
 //! controller is enabled, which costs the core. A client that maps nothing sends messages in every mode. Shadow doorbells are
 //! looked at while hot; before that ends their host is asked to ring, and what stands in the mapped doorbells of its queues is
 //! made something that nobody rings, so that every ring is a change.
-//! Queues beyond the first [`EVERY_TURN`] that rang nothing lately are looked at in turns, some in each, so that a thousand idle
+//! Queues beyond the first [`EVERY_TURN`](conn::EVERY_TURN) that rang nothing lately are looked at in turns, some in each, so that a thousand idle
 //! ones cost the others little.
 //!
 //! The door sets doorbells to 0 where queues have gone, before it looks at any: a host may make a queue anew only when it has
@@ -36,12 +36,14 @@ mod crash_recovery;
 mod drive_requests;
 pub(crate) mod folder;
 mod handover;
+mod held_names;
 mod message_dma;
 mod watched;
 
-use super::{Cx, Kind};
+use crate::door::context::Cx;
 use crate::listen::{self, BindError};
 use crate::throttle::throttled;
+use crate::tokens::{self, Kind};
 use conn::Conn;
 pub use handover::resume_functions;
 use std::io::ErrorKind;
@@ -66,10 +68,6 @@ const DOZE: Nanos = Nanos::from_millis(5);
 /// How long none was rung before looks become rare: the 50 exit latencies after which Linux has a drive change its power state
 /// (Autonomous Power State Transition).
 const QUIET: Nanos = Nanos::from_millis(250);
-/// Queue identifiers that are looked at in every turn; of more, as many others.
-const EVERY_TURN: u16 = 16;
-/// How long a client may leave answers unread.
-const PATIENCE: Nanos = Nanos::from_secs(5);
 /// How long a client's I/O priority counts as what it was.
 const LOOK_AGAIN: Nanos = Nanos::from_millis(500);
 /// Permissions of a socket: the owner and the group, which is how a virtual machine monitor of another user is let in.
@@ -136,7 +134,7 @@ pub struct Door {
 }
 
 fn owner(export: u16) -> Owner {
-    super::owner(Kind::VfioUser, export.into())
+    tokens::owner(Kind::VfioUser, export.into())
 }
 
 const MAX_EXPORTS: usize = 1 << 12;

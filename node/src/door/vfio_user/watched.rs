@@ -1,6 +1,6 @@
 //! The tokens by which the reactor tells the door what has something to say.
 
-use super::super::{Kind, token};
+use crate::tokens::{Kind, token};
 
 /// What a token of this door is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! One front end: its socket, its memory, its device and the descriptors of its queues.
 
 use super::{Arrival, BATCH, ExportConfig, Watched, encode};
-use crate::door::Cx;
+use crate::door::context::Cx;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;

@@ -1,7 +1,8 @@
 //! Exports whose sockets the keeper has, so that no message of a front end is lost with this process.
 
-use super::super::{Cx, begun};
+use super::super::begun;
 use super::{Door, Export, ExportConfig, MODE};
+use crate::door::context::Cx;
 use crate::held_names::{FRONTS, PLAIN_FRONTS};
 use crate::listen::{self, BindError};
 use std::os::unix::net::UnixStream;

@@ -21,7 +21,7 @@ mod handover;
 mod tests;
 mod token;
 
-use super::{Arrival, Cx};
+use crate::door::context::{Arrival, Cx};
 use crate::listen::{self, BindError};
 use conn::Conn;
 use std::io::ErrorKind;

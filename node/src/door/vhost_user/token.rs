@@ -1,6 +1,6 @@
 //! What the reactor and the drive call this door's sockets, queues and front ends.
 
-use crate::door::{self, Kind, token};
+use crate::tokens::{self, Kind, token};
 use weir_controller::Owner;
 
 /// What a token of this door is about.
@@ -32,5 +32,5 @@ pub(super) fn decode(rest: u64) -> (u16, u16, Watched) {
 
 /// Export in bits 11:0, generation in 27:12.
 pub(super) fn owner(export: u16, generation: u16) -> Owner {
-    door::owner(Kind::VhostUser, u32::from(export) | u32::from(generation) << 12)
+    tokens::owner(Kind::VhostUser, u32::from(export) | u32::from(generation) << 12)
 }

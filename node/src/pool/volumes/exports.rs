@@ -1,7 +1,8 @@
 //! Volumes at doors.
 
 use super::{Export, Found, Leaving, PoolPlace, Volumes, Wanted, gone, tenant_index};
-use crate::door::{Place, vfio_user, vhost_user};
+use crate::directory::Place;
+use crate::door::{vfio_user, vhost_user};
 use crate::pool::front::SLOTS;
 use crate::refusal::Refusal;
 use crate::shard::Shard;

@@ -1,8 +1,8 @@
 //! Drives that join a pool while it serves, and that leave it.
 
 use super::{PoolPlace, Volumes, refusal, uuid};
-use crate::door::Place;
-use crate::door::place;
+use crate::directory::Place;
+use crate::directory::place;
 use crate::pool::host::Ask;
 use crate::refusal::Refusal;
 use crate::shard::Shard;

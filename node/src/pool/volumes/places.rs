@@ -1,8 +1,8 @@
 //! Where pools and volumes lie: drives by their shards, and what of them is found when a pool is opened.
 
 use super::{PoolPlace, Volumes, text, uuid};
-use crate::door::Place;
-use crate::door::place;
+use crate::directory::Place;
+use crate::directory::place;
 use crate::pool::drive_queue::Reach;
 use crate::pool::host::Ask;
 use crate::refusal::Refusal;

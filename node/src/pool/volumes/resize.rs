@@ -1,7 +1,7 @@
 //! Volumes that grow and shrink while their hosts use them.
 
 use super::{Found, Volumes, chunks, refusal};
-use crate::door::Place;
+use crate::directory::Place;
 use crate::pool::host::Ask;
 use crate::refusal::Refusal;
 use crate::shard::Shard;

@@ -11,8 +11,8 @@
 //! that has cleared them.
 
 use super::Conn;
-use crate::door::Cx;
-use crate::door::vfio_user::handover::{LIVE_CLIENTS, live_file};
+use crate::door::context::Cx;
+use crate::door::vfio_user::held_names::{LIVE_CLIENTS, live_file};
 use crate::door::vfio_user::message_dma::Completion;
 use rustix::io::pwrite;
 use std::collections::{BTreeSet, VecDeque};

@@ -3,9 +3,9 @@
 //! [`MessageDma`]: super::super::message_dma::MessageDma
 
 use super::Conn;
+use crate::door::context::{Arrival, Cx};
 use crate::door::vfio_user::client_memory::{Homes, Pages};
 use crate::door::vfio_user::message_dma::Looks;
-use crate::door::{Arrival, Cx};
 use weir_controller::{ControllerHandle, Event, ShadowPages};
 use weir_session::vfio_user::Unsent;
 use weir_spec::nvme::register::{self, Doorbell};

@@ -1,7 +1,7 @@
 //! A client that goes to another process, or comes from one.
 
 use super::Conn;
-use crate::door::Cx;
+use crate::door::context::Cx;
 use crate::door::vfio_user::client_memory::{Buffer, map};
 use crate::door::vfio_user::message_dma::MessageDma;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

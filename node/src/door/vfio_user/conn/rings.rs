@@ -1,9 +1,9 @@
 //! The journal of a client's I/O queues: what was fetched from its rings and did not complete is known to who comes after a crash.
 
 use super::{Conn, UNRUNG};
+use crate::door::context::{Arrival, Cx};
 use crate::door::vfio_user::client_memory::{Homes, Pages};
 use crate::door::vfio_user::message_dma::{Completion, Looks, is_entry_far};
-use crate::door::{Arrival, Cx};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 use std::num::NonZeroU64;

@@ -1,8 +1,8 @@
 //! A client's shadow doorbells, beside the mapped ones.
 
 use super::{Conn, UNRUNG};
+use crate::door::context::{Arrival, Cx};
 use crate::door::vfio_user::client_memory::{Homes, Pages};
-use crate::door::{Arrival, Cx};
 use weir_controller::{ControllerHandle, Event, Shadow};
 
 impl Conn {

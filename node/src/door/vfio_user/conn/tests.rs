@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::device::{Device, Drives};
-use crate::door::Directory;
+use crate::directory::Directory;
 use crate::door::vfio_user::{Door, Export, ExportConfig, owner};
 use std::io::Write;
 use std::sync::Arc;
