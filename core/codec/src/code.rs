@@ -6,7 +6,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::marker::PhantomData;
+use weir_spec::nvme::{Cqe, Sqe, Status};
+use weir_spec::vfio_user::Command;
+use weir_spec::vhost_user::{MemoryRegion, Request, VringAddress};
 use weir_units::Nanos;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// What can be written and read again.
 pub trait Code: Sized {
@@ -125,6 +129,103 @@ impl<T: Default, C: Coder<T>> Coder<Option<T>> for Always<C> {
     }
 }
 
+/// Whether something is there, of which the rest is written elsewhere: it is read as an empty one.
+#[derive(Debug)]
+pub struct IsThere;
+
+impl<T: Default> Coder<Option<T>> for IsThere {
+    fn put(value: &Option<T>, to: &mut Writer) {
+        to.put(&value.is_some());
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Option<T>, Damaged> {
+        Ok(bool::get(from)?.then(T::default))
+    }
+    fn kind() -> String {
+        bool::kind()
+    }
+}
+
+/// What may be absent, and then is the `N` that no value is written as.
+#[derive(Debug)]
+pub struct Unless<N, const NONE: u64>(PhantomData<N>);
+
+impl<N: Code + TryFrom<u64> + Into<u64>, T: Code, const NONE: u64> Coder<Option<T>> for Unless<N, NONE> {
+    fn put(value: &Option<T>, to: &mut Writer) {
+        match (value, N::try_from(NONE)) {
+            (Some(value), _) => value.put(to),
+            (None, Ok(none)) => none.put(to),
+            (None, Err(_)) => {}
+        }
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Option<T>, Damaged> {
+        let mut ahead = from.clone();
+        if N::get(&mut ahead)?.into() != NONE {
+            return T::get(from).map(Some);
+        }
+        *from = ahead;
+        Ok(None)
+    }
+    fn kind() -> String {
+        format!("{}; {} for none", T::kind(), if NONE == 0 { "0" } else { "all ones" })
+    }
+}
+
+/// Flags as an `N`, the first one in bit 0. Another bit is set in no flags.
+#[derive(Debug)]
+pub struct Flags<N>(PhantomData<N>);
+
+impl<N: Code + TryFrom<u64> + Into<u64>, const COUNT: usize> Coder<[bool; COUNT]> for Flags<N> {
+    fn put(flags: &[bool; COUNT], to: &mut Writer) {
+        const { assert!(COUNT <= 8 * size_of::<N>()) };
+        let bits = (0..).zip(flags).fold(0, |all, (bit, is)| all | u64::from(*is) << bit);
+        N::try_from(bits).iter().for_each(|bits| bits.put(to));
+    }
+    fn get(from: &mut Reader<'_>) -> Result<[bool; COUNT], Damaged> {
+        let bits: u64 = N::get(from)?.into();
+        let flags = core::array::from_fn(|bit| bits >> bit & 1 == 1);
+        if (bits as u128) >> COUNT == 0 { Ok(flags) } else { Err(Damaged) }
+    }
+    fn kind() -> String {
+        format!("{}, a bit each from bit 0 on", N::kind())
+    }
+}
+
+/// A number of bytes or places, as an `N`.
+#[derive(Debug)]
+pub struct Count<N>(PhantomData<N>);
+
+impl<N: Code + TryFrom<usize> + Into<u64>> Coder<usize> for Count<N> {
+    fn put(count: &usize, to: &mut Writer) {
+        N::try_from((*count).min(most::<N>())).iter().for_each(|count| count.put(to));
+    }
+    fn get(from: &mut Reader<'_>) -> Result<usize, Damaged> {
+        N::get(from)?.into().try_into().map_err(|_| Damaged)
+    }
+    fn kind() -> String {
+        N::kind()
+    }
+}
+
+/// Bytes, and so many zeroes behind them that they are `LEN`.
+#[derive(Debug)]
+pub struct Padded<const LEN: usize>;
+
+impl<const LEN: usize, const N: usize> Coder<[u8; N]> for Padded<LEN> {
+    fn put(bytes: &[u8; N], to: &mut Writer) {
+        const { assert!(N <= LEN) };
+        to.array(bytes);
+        (N..LEN).for_each(|_| to.u8(0));
+    }
+    fn get(from: &mut Reader<'_>) -> Result<[u8; N], Damaged> {
+        let bytes = from.array()?;
+        from.take(LEN - N)?;
+        Ok(bytes)
+    }
+    fn kind() -> String {
+        <[u8; LEN]>::kind()
+    }
+}
+
 /// A list whose length is an `N`, each of its values by `C`.
 #[derive(Debug)]
 pub struct Counted<N, C = Own>(PhantomData<(N, C)>);
@@ -140,11 +241,7 @@ impl<N: Code + TryFrom<usize> + Into<u64>, T, C: Coder<T>> Coder<Vec<T>> for Cou
     }
     fn get(from: &mut Reader<'_>) -> Result<Vec<T>, Damaged> {
         let count: u64 = N::get(from)?.into();
-        let mut list = Vec::new();
-        for _ in 0..count {
-            list.push(C::get(from)?);
-        }
-        Ok(list)
+        (0..count).map(|_| C::get(from)).collect()
     }
     fn kind() -> String {
         format!("count {}, each {}", N::kind(), C::kind())
@@ -223,6 +320,30 @@ impl Code for Nanos {
     }
 }
 
+crate::coded_as! {
+    Status: u16, |status| status.field(), |field| Some(Status::from_field(field));
+    Request: u32, |request| request.0, |number| Some(Request(number));
+    Command: u16, |command| command.0, |number| Some(Command(number));
+}
+
+/// Structures of the standards are written as they are there.
+macro_rules! standards {
+    ($($kind:ident)*) => { $(
+        impl Code for $kind {
+            fn put(&self, to: &mut Writer) {
+                to.array(self.as_bytes());
+            }
+            fn get(from: &mut Reader<'_>) -> Result<Self, Damaged> {
+                $kind::read_from_bytes(from.take(size_of::<$kind>())?).map_err(|_| Damaged)
+            }
+            fn kind() -> String {
+                format!("{} bytes", size_of::<$kind>())
+            }
+        }
+    )* };
+}
+standards!(Sqe Cqe MemoryRegion VringAddress);
+
 impl Code for String {
     fn put(&self, to: &mut Writer) {
         to.bytes(self.as_bytes());
@@ -237,14 +358,10 @@ impl Code for String {
 
 impl<T: Code, const N: usize> Code for [T; N] {
     fn put(&self, to: &mut Writer) {
-        self.iter().for_each(|value| value.put(to));
+        to.many(self);
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Damaged> {
-        let mut list = Vec::new();
-        for _ in 0..N {
-            list.push(T::get(from)?);
-        }
-        list.try_into().map_err(|_| Damaged)
+        from.many(N as u64)?.try_into().map_err(|_| Damaged)
     }
     fn kind() -> String {
         format!("{N} × {}", T::kind())
@@ -292,7 +409,7 @@ impl<T: Code> Code for Vec<T> {
 impl<T: Code> Code for VecDeque<T> {
     fn put(&self, to: &mut Writer) {
         to.u32(self.len() as u32);
-        self.iter().for_each(|value| value.put(to));
+        to.many(self);
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Damaged> {
         Vec::get(from).map(Into::into)
@@ -321,115 +438,4 @@ impl<K: Code + Ord, V: Code> Code for BTreeMap<K, V> {
     fn kind() -> String {
         Vec::<(K, V)>::kind()
     }
-}
-
-/// [`Code`] of a structure: its fields, in this order.
-///
-/// ```
-/// struct Place { row: u16, column: u16 }
-/// weir_codec::coded! { Place { row, column } }
-/// ```
-#[macro_export]
-macro_rules! coded {
-    ($($name:ident $(<$of:ty>)? { $($field:ident),* $(,)? })*) => { $(
-        impl $crate::Code for $name $(<$of>)? {
-            fn put(&self, to: &mut $crate::Writer) {
-                let $name { $($field),* } = self;
-                $($crate::Code::put($field, to);)*
-            }
-            fn get(from: &mut $crate::Reader<'_>) -> ::core::result::Result<Self, $crate::Damaged> {
-                $(let $field = $crate::Code::get(from)?;)*
-                Ok($name { $($field),* })
-            }
-            fn kind() -> $crate::String {
-                stringify!($name).into()
-            }
-        }
-    )* };
-}
-
-/// [`Code`] of a type that is written as another: how it becomes one, and how it comes of one, if it does.
-///
-/// ```
-/// struct Id(u32);
-/// weir_codec::coded_as! { Id: u32, |id| id.0, |number| Some(Id(number)) }
-/// ```
-#[macro_export]
-macro_rules! coded_as {
-    ($($name:ty: $other:ty, $to:expr, $back:expr);* $(;)?) => { $(
-        impl $crate::Code for $name {
-            fn put(&self, to: &mut $crate::Writer) {
-                let of: fn(&$name) -> $other = $to;
-                $crate::Code::put(&of(self), to);
-            }
-            fn get(from: &mut $crate::Reader<'_>) -> ::core::result::Result<Self, $crate::Damaged> {
-                let back: fn($other) -> Option<$name> = $back;
-                back($crate::Code::get(from)?).ok_or($crate::Damaged)
-            }
-            fn kind() -> $crate::String {
-                <$other as $crate::Code>::kind()
-            }
-        }
-    )* };
-}
-
-/// Two functions, and a table for tests: fields of a structure that is there, by name, in the order in which they are written. `as` names
-/// a [`Coder`], where a field is not written as its type is.
-///
-/// ```
-/// use weir_codec::{Ago, Reader, Writer, fields};
-/// use weir_units::Nanos;
-/// #[derive(Default)]
-/// struct Seat { row: Row, since: Nanos, sold: u64 }
-/// #[derive(Default)]
-/// struct Row { number: u16 }
-/// fields! { Seat: put_taken, get_taken, taken_rows {
-///     row.number: "which row",
-///     since as Ago: "when it was taken",
-/// } }
-/// let mut to = Writer::at(Nanos(50));
-/// put_taken(&Seat { row: Row { number: 7 }, since: Nanos(20), sold: 1 }, &mut to);
-/// let (bytes, mut seat) = (to.done(), Seat::default());
-/// get_taken(&mut seat, &mut Reader::at(Nanos(1030), &bytes)).unwrap();
-/// assert_eq!((seat.row.number, seat.since, seat.sold), (7, Nanos(1000), 0));
-/// ```
-#[macro_export]
-macro_rules! fields {
-    ($vis:vis $of:ty: $put:ident, $get:ident, $rows:ident { $($($field:tt).+ $(as $coder:ty)?: $meaning:literal),* $(,)? }) => {
-        /// Writes them.
-        $vis fn $put(of: &$of, to: &mut $crate::Writer) {
-            $(<$crate::coder!($($coder)?) as $crate::Coder<_>>::put(&of.$($field).+, to);)*
-        }
-        /// Reads them; what fails leaves some of them as they were.
-        $vis fn $get(of: &mut $of, from: &mut $crate::Reader<'_>) -> ::core::result::Result<(), $crate::Damaged> {
-            $(of.$($field).+ = <$crate::coder!($($coder)?) as $crate::Coder<_>>::get(from)?;)*
-            Ok(())
-        }
-        /// The lines of their table in `docs/reference/formats.md`.
-        #[cfg(test)]
-        $vis fn $rows() -> $crate::Vec<$crate::Row> {
-            // A field's type is known where it is named.
-            fn kind<T, C: $crate::Coder<T>>(_: fn(&$of) -> &T, _: ::core::marker::PhantomData<C>) -> $crate::String {
-                C::kind()
-            }
-            [$($crate::Row {
-                name: stringify!($($field).+).replace(' ', ""),
-                kind: kind(|of| &of.$($field).+, ::core::marker::PhantomData::<$crate::coder!($($coder)?)>),
-                meaning: $meaning,
-            }),*]
-            .into()
-        }
-    };
-}
-
-/// The coder that was named, or a type's own.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! coder {
-    () => {
-        $crate::Own
-    };
-    ($coder:ty) => {
-        $coder
-    };
 }

@@ -18,14 +18,17 @@ extern crate alloc;
 
 mod code;
 mod format;
+mod macros;
 
-pub use code::{Ago, Always, Code, Coder, Counted, Left, Own, Text};
+pub use code::{Ago, Always, Code, Coder, Count, Counted, Flags, IsThere, Left, Own, Padded, Text, Unless};
 pub use format::{SavedError, SavedFormat};
 
 #[doc(hidden)]
 pub use alloc::string::String;
+use alloc::string::ToString;
 #[doc(hidden)]
 pub use alloc::vec::Vec;
+use core::fmt;
 use weir_units::Nanos;
 
 /// Bytes that are nothing of the kind, or that contradict themselves.
@@ -41,6 +44,41 @@ pub struct Row {
     pub kind: String,
     /// What it says.
     pub meaning: &'static str,
+}
+
+impl Row {
+    /// Of a field that a coder writes.
+    #[doc(hidden)]
+    pub fn of_field<O, T, C: Coder<T>>(name: &str, _: fn(&O) -> &T, meaning: &'static str) -> Self {
+        // As the compiler spells it, with blanks; several fields are a list.
+        let name = name.split_whitespace().collect::<String>().replace(',', ", ");
+        Row { name, kind: C::kind(), meaning: meaning.trim() }
+    }
+
+    /// Of several fields that a coder writes as one value.
+    #[doc(hidden)]
+    pub fn of_value<O, T, C: Coder<T>>(name: &str, _: fn(&O) -> T, meaning: &'static str) -> Self {
+        Self::of_field::<T, T, C>(name, |value| value, meaning)
+    }
+}
+
+impl fmt::Display for Row {
+    /// As it stands there.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| `{}` | {} | {} |", self.name, self.kind, self.meaning)
+    }
+}
+
+/// Those of these states that a page does not show as they are, with the lines that it should have.
+pub fn undocumented<'a>(page: &str, states: impl IntoIterator<Item = (&'a str, Vec<Row>)>) -> String {
+    let mut missing = String::new();
+    for (state, rows) in states {
+        let lines: String = rows.iter().map(ToString::to_string).collect();
+        if !page.contains(&lines) {
+            missing += &alloc::format!("{state}:\n{lines}");
+        }
+    }
+    missing
 }
 
 /// Collects bytes, little-endian.
@@ -81,6 +119,11 @@ impl Writer {
         value.put(self);
     }
 
+    /// Values, one behind the other.
+    pub fn many<'a, T: Code + 'a>(&mut self, values: impl IntoIterator<Item = &'a T>) {
+        values.into_iter().for_each(|value| value.put(self));
+    }
+
     /// One byte.
     pub fn u8(&mut self, value: u8) {
         self.put(&value);
@@ -119,7 +162,7 @@ impl Writer {
 }
 
 /// Takes bytes apart; nothing in them is trusted.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
     now: Nanos,
@@ -152,6 +195,12 @@ impl<'a> Reader<'a> {
     /// The bytes end too early, or are no such value. So it is with all that follow.
     pub fn get<T: Code>(&mut self) -> Result<T, Damaged> {
         T::get(self)
+    }
+
+    /// So many values; nothing is reserved for those that are only promised.
+    #[allow(clippy::missing_errors_doc)]
+    pub fn many<T: Code>(&mut self, count: impl Into<u64>) -> Result<Vec<T>, Damaged> {
+        (0..count.into()).map(|_| T::get(self)).collect()
     }
 
     /// The next `len` bytes.
@@ -197,6 +246,11 @@ impl<'a> Reader<'a> {
     pub fn bytes(&mut self) -> Result<&'a [u8], Damaged> {
         let len = self.u32()?;
         self.take(len as usize)
+    }
+
+    /// All that follows.
+    pub fn rest(self) -> &'a [u8] {
+        self.rest
     }
 
     /// Whether everything was read.

@@ -1,7 +1,8 @@
 //! What is written is read again, and nothing else is.
 
 use crate::{
-    Ago, Always, Code, Coder, Counted, Damaged, Left, Own, Reader, SavedError, SavedFormat, Text, Writer, coded, fields,
+    Ago, Always, Code, Coder, Count, Counted, Damaged, Flags, IsThere, Left, Own, Padded, Reader, Row, SavedError,
+    SavedFormat, Text, Unless, Writer, coded, fields, numbered, record, undocumented,
 };
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::{String, ToString};
@@ -44,6 +45,42 @@ fields! { Wagon: put_wagon, get_wagon, wagon_rows {
     inner.doors as Counted<u8>: "its doors",
     inner.at as Always: "where it stands",
     inner.digit as Text: "what is written on it",
+} }
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Class {
+    First,
+    Second,
+}
+numbered! { Class: u8 { First = 1, Second = 2 } }
+
+record! {
+    /// A ticket.
+    struct Ticket {
+        /// It was shown, it was used.
+        marks: [bool; 2] as Flags<u16>,
+        /// Of which class.
+        class: Option<Class> as Unless<u8, 0>,
+        /// Its seat.
+        seat: Option<u16> as Unless<u16, 0xffff>,
+    }
+}
+
+/// Several fields as one value.
+#[derive(Debug, Default, PartialEq)]
+struct Train {
+    engine: Inner,
+    late: bool,
+    full: bool,
+    length: usize,
+    name: [u8; 3],
+    cargo: Option<Vec<u8>>,
+}
+fields! { Train: put_train, get_train, train_rows {
+    [late, full] as Flags<u8>: "late, full",
+    (length, engine.at) as (Count<u8>, Unless<u16, 0>): "how long it is, where its engine stands",
+    name as Padded<4>: "its name",
+    cargo as IsThere: "it has cargo",
 } }
 
 fn written<T: Code>(value: &T) -> Vec<u8> {
@@ -90,6 +127,45 @@ fn rows_name_the_fields_and_how_they_are_written() {
         ("inner.digit", "length u32, text; empty for none"),
     ];
     assert_eq!(rows, expected.map(|(name, kind)| (name.to_string(), kind.to_string())));
+}
+
+#[test]
+fn a_record_is_written_as_its_comments_say() {
+    let ticket = Ticket { marks: [false, true], class: Some(Class::Second), seat: None };
+    let bytes = written(&ticket);
+    assert_eq!(bytes, [2, 0, 2, 0xff, 0xff]);
+    let read: Ticket = Reader::of(&bytes).get().unwrap();
+    assert_eq!((read.marks, read.class, read.seat), (ticket.marks, ticket.class, ticket.seat));
+    // A flag that there is not, a class that there is not.
+    for wrong in [[4, 0, 2, 0, 0], [2, 0, 3, 0, 0]] {
+        assert_eq!(Reader::of(&wrong).get::<Ticket>().err(), Some(Damaged));
+    }
+    assert_eq!(Reader::of(&[0]).get::<Class>(), Err(Damaged));
+    let lines: String = Ticket::rows().iter().map(Row::to_string).collect();
+    let expected = "| `marks` | u16, a bit each from bit 0 on | It was shown, it was used. |\n\
+        | `class` | u8, 1 First, 2 Second; 0 for none | Of which class. |\n\
+        | `seat` | u16; all ones for none | Its seat. |\n";
+    assert_eq!(lines, expected);
+    assert_eq!(undocumented(expected, [("ticket", Ticket::rows())]), "");
+    assert_eq!(undocumented("", [("ticket", Ticket::rows())]), alloc::format!("ticket:\n{expected}"));
+}
+
+#[test]
+fn several_fields_are_one_value() {
+    let engine = Inner { at: Some(9), ..Inner::default() };
+    let train = Train { engine, late: true, full: false, length: 300, name: *b"abc", cargo: Some(vec![]) };
+    let mut to = Writer::default();
+    put_train(&train, &mut to);
+    let bytes = to.done();
+    assert_eq!(bytes, *b"\x01\xff\x09\0abc\0\x01", "a length is cut off where its number ends");
+    let mut read = Train::default();
+    get_train(&mut read, &mut Reader::of(&bytes)).unwrap();
+    assert_eq!(read, Train { length: 255, ..train });
+    let names: Vec<String> = train_rows().into_iter().map(|row| row.name).collect();
+    assert_eq!(names, ["late, full", "length, engine.at", "name", "cargo"]);
+    for short in 0..bytes.len() {
+        assert_eq!(get_train(&mut Train::default(), &mut Reader::of(&bytes[..short])), Err(Damaged), "{short}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@
 //! [`memory`] is the port through which a machine sees memory that belongs to somebody else.
 //!
 //! A machine knows its protocol and nothing of what the requests mean: `node`'s doors carry its bytes and hand its requests to
-//! a drive. May depend on `weir-spec`, `weir-journal` and `weir-units` only: no clock, no thread, no socket.
+//! a drive. May depend on `weir-codec`, `weir-journal`, `weir-spec` and `weir-units` only: no clock, no thread, no socket.
 
 extern crate alloc;
 

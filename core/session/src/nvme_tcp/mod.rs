@@ -17,7 +17,7 @@
 //! connection standing: whoever reads or writes that command's data gets the status to complete it with.
 //!
 //! Left out: TLS, authentication. Limits: one R2T per command (MAXR2T permits at least one), 4096 commands a queue.
-//! No clock, no socket; may depend on `weir-spec` and `weir-units` only.
+//! No clock, no socket; may depend on `weir-codec`, `weir-spec` and `weir-units` only.
 
 mod budget;
 mod config;
@@ -35,7 +35,7 @@ mod tests;
 
 pub use budget::Budget;
 pub use config::{ConnectionSettings, DEPTH_MAX, IN_CAPSULE, MAX_TRANSFER};
-pub use saved::{Head as SavedHead, RequestRecord, SavedConnectionError, VERSION as SAVED_VERSION};
+pub use saved::VERSION as SAVED_VERSION;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

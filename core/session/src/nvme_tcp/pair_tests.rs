@@ -5,6 +5,7 @@ use super::*;
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
+use weir_codec::SavedError;
 use weir_driver::IoKind;
 use weir_driver::nvme_tcp::{self as initiator, Buffers, DataTransfer as Move, FinishedCommand, SendSegment, command};
 use weir_spec::nvme::tcp::TableDigest;
@@ -364,7 +365,7 @@ proptest! {
                     target.check();
                 }
             }
-            Err(e) => prop_assert!(mend || e == SavedConnectionError::Damaged || at % last < 12, "{e}"),
+            Err(e) => prop_assert!(mend || e == SavedError::Damaged || at % last < 12, "{e}"),
         }
     }
 

@@ -20,7 +20,7 @@ pub(super) enum Phase {
 }
 
 /// The place in the stream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Rx {
     pub(super) framing: Framing,
     pub(super) phase: Phase,

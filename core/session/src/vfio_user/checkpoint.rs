@@ -11,8 +11,8 @@
 //! length would not be seen. What queues of I/O commands have done since is their journal's to tell, and so is what messages have
 //! rung since that did nothing else ([`Device::only_rings`](super::Device::only_rings)): a turn with no others needs none.
 
-use super::saved::SavedClientError;
 use alloc::vec::Vec;
+use weir_codec::{Damaged, Flags, Reader, SavedError, Writer, record};
 use weir_spec::nvme::tcp::Digest;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -39,35 +39,35 @@ pub struct SlotHead {
     pub crc: U32,
 }
 
-/// What stands behind it.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct CheckpointHead {
-    /// Bit 0: a process that finds it can go on; 1 says nothing any more.
-    pub flags: U32,
-    /// Descriptors.
-    pub files: U32,
-    /// Completions of admin commands.
-    pub posts: U32,
-    /// Bytes of the device.
-    pub device: U32,
-    /// Of the controller.
-    pub controller: U32,
-    /// Which client, of all that the keeper has let in.
-    pub client: U64,
-    /// Messages that have had their effect.
-    pub applied: U64,
-    /// Messages that had been sent to the client before the first that is written down as unsent.
-    pub answered: U64,
-    /// The name that was given to a descriptor last.
-    pub named: U64,
+record! {
+    /// What stands behind it.
+    struct CheckpointHead {
+        /// A process that finds it can go on; the other one says nothing.
+        flags: [bool; 2] as Flags<u32>,
+        /// Descriptors that the client has handed over.
+        files: u32,
+        /// Completions of admin commands that may not have been written.
+        posts: u32,
+        /// Bytes of the device and its client.
+        device: u32,
+        /// Bytes of the controller.
+        controller: u32,
+        /// Which client, of all that the keeper has let in.
+        client: u64,
+        /// Messages of the client that have had their effect; those since have only rung doorbells, which the journal has, and come again.
+        applied: u64,
+        /// Messages to the client before the first unsent one.
+        answered: u64,
+        /// The name that was given to a descriptor last.
+        named: u64,
+    }
 }
 
 /// Length of [`SlotHead`].
 pub const HEAD: usize = size_of::<SlotHead>();
 /// Length of the generation at the end.
 const END: usize = 8;
-const _: () = assert!(HEAD == 28 && size_of::<CheckpointHead>() == 52);
+const _: () = assert!(HEAD == 28);
 
 /// A completion of an admin command: where it goes, its two words, what is signalled.
 pub type Post = [u64; 4];
@@ -102,41 +102,36 @@ fn crc<D: Digest>(head: &SlotHead, body: &[u8]) -> u32 {
 impl Checkpoint {
     /// As it is written at [`place`] of that generation; `None`: it is too long.
     pub fn to_bytes<D: Digest>(&self, generation: u64) -> Option<Vec<u8>> {
-        let count = |n: usize| U32::new(n as u32);
         let inner = CheckpointHead {
-            flags: U32::new(u32::from(self.survives)),
-            files: count(self.files.len()),
-            posts: count(self.posts.len()),
-            device: count(self.device.len()),
-            controller: count(self.controller.len()),
-            client: U64::new(self.client),
-            applied: U64::new(self.applied),
-            answered: U64::new(self.answered),
-            named: U64::new(self.named),
+            flags: [self.survives, false],
+            files: self.files.len() as u32,
+            posts: self.posts.len() as u32,
+            device: self.device.len() as u32,
+            controller: self.controller.len() as u32,
+            client: self.client,
+            applied: self.applied,
+            answered: self.answered,
+            named: self.named,
         };
-        let words = self.files.iter().chain(self.posts.iter().flatten());
-        let length = size_of::<CheckpointHead>()
-            + 8 * (self.files.len() + 4 * self.posts.len())
-            + self.device.len()
-            + self.controller.len()
-            + END;
-        if (HEAD + length) as u64 > SLOT {
+        let mut to = Writer::default();
+        to.array(&[0; HEAD]);
+        to.put(&inner);
+        to.many(&self.files);
+        to.many(&self.posts);
+        to.array(&self.device);
+        to.array(&self.controller);
+        to.u64(generation);
+        let mut bytes = to.done();
+        if bytes.len() as u64 > SLOT {
             return None;
         }
         let mut head = SlotHead {
             magic: MAGIC,
             version: U32::new(VERSION),
-            length: count(length),
+            length: U32::new((bytes.len() - HEAD) as u32),
             generation: U64::new(generation),
             crc: U32::new(0),
         };
-        let mut bytes = Vec::with_capacity(HEAD + length);
-        bytes.extend_from_slice(head.as_bytes());
-        bytes.extend_from_slice(inner.as_bytes());
-        words.for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
-        bytes.extend_from_slice(&self.device);
-        bytes.extend_from_slice(&self.controller);
-        bytes.extend_from_slice(&generation.to_le_bytes());
         head.crc = U32::new(crc::<D>(&head, &bytes[HEAD..]));
         bytes[..HEAD].copy_from_slice(head.as_bytes());
         Some(bytes)
@@ -146,39 +141,26 @@ impl Checkpoint {
     ///
     /// # Errors
     /// One that is whole is of another release, or contradicts itself.
-    pub fn newest<D: Digest>(slots: [&[u8]; 2]) -> Result<Option<(u64, Self)>, SavedClientError> {
+    pub fn newest<D: Digest>(slots: [&[u8]; 2]) -> Result<Option<(u64, Self)>, SavedError> {
         let whole = slots.into_iter().filter_map(whole::<D>).max_by_key(|(head, _)| head.generation.get());
         let Some((head, body)) = whole else { return Ok(None) };
         if head.version.get() != VERSION {
-            return Err(SavedClientError::Version(head.version.get()));
+            return Err(SavedError::Version { found: head.version.get(), oldest: VERSION, newest: VERSION });
         }
-        let body = body.len().checked_sub(END).map(|end| &body[..end]);
-        Ok(Some((head.generation.get(), body.and_then(Self::read).ok_or(SavedClientError::Damaged)?)))
+        let mut from = Reader::of(body);
+        let checkpoint = Self::read(&mut from)?;
+        from.array::<END>()?;
+        from.end()?;
+        Ok(Some((head.generation.get(), checkpoint)))
     }
 
-    fn read(body: &[u8]) -> Option<Self> {
-        let (head, rest) = CheckpointHead::read_from_prefix(body).ok()?;
-        let [files, posts, device, controller] =
-            [head.files, head.posts, head.device, head.controller].map(|n| n.get() as usize);
-        let (names, rest) = rest.split_at_checked(files.checked_mul(8)?)?;
-        let (posted, rest) = rest.split_at_checked(posts.checked_mul(size_of::<Post>())?)?;
-        let (device, rest) = rest.split_at_checked(device)?;
-        if rest.len() != controller || head.flags.get() > 3 {
-            return None;
-        }
-        let word = |bytes: &[u8]| U64::read_from_bytes(bytes).map_or(0, U64::get);
-        let post = |bytes: &[u8]| [0, 8, 16, 24].map(|at| word(&bytes[at..at + 8]));
-        Some(Self {
-            survives: head.flags.get() & 1 != 0,
-            client: head.client.get(),
-            applied: head.applied.get(),
-            answered: head.answered.get(),
-            named: head.named.get(),
-            files: names.chunks_exact(8).map(word).collect(),
-            posts: posted.chunks_exact(size_of::<Post>()).map(post).collect(),
-            device: device.to_vec(),
-            controller: rest.to_vec(),
-        })
+    fn read(from: &mut Reader<'_>) -> Result<Self, Damaged> {
+        let head: CheckpointHead = from.get()?;
+        let ([survives, _], device, controller) = (head.flags, head.device as usize, head.controller as usize);
+        let CheckpointHead { client, applied, answered, named, .. } = head;
+        let (files, posts) = (from.many(head.files)?, from.many(head.posts)?);
+        let (device, controller) = (from.take(device)?.to_vec(), from.take(controller)?.to_vec());
+        Ok(Self { survives, client, applied, answered, named, files, posts, device, controller })
     }
 }
 
@@ -237,7 +219,7 @@ mod tests {
         )
     }
 
-    fn newest(file: &[u8]) -> Result<Option<(u64, Checkpoint)>, SavedClientError> {
+    fn newest(file: &[u8]) -> Result<Option<(u64, Checkpoint)>, SavedError> {
         Checkpoint::newest::<TableDigest>([file, file.get(SLOT as usize..).unwrap_or_default()])
     }
 
@@ -273,6 +255,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn fields_are_lines_of_the_formats_page() {
+        let page = include_str!("../../../../docs/reference/formats.md");
+        let missing = weir_codec::undocumented(page, [("a checkpoint", CheckpointHead::rows())]);
+        assert!(missing.is_empty(), "formats.md has other lines than these:\n{missing}");
+    }
+
     /// A death between two pages of the third: its head, and the device of the first.
     #[test]
     fn a_section_with_its_own_checksum_is_not_taken_from_the_checkpoint_before() {
@@ -285,7 +274,7 @@ mod tests {
         for n in 1..=2 {
             put(&mut file, n.into(), &of(n).to_bytes::<TableDigest>(n.into()).unwrap());
         }
-        put(&mut file, 3, &of(3).to_bytes::<TableDigest>(3).unwrap()[..HEAD + size_of::<CheckpointHead>()]);
+        put(&mut file, 3, &of(3).to_bytes::<TableDigest>(3).unwrap()[..HEAD + 52]);
         assert_eq!(newest(&file), Ok(Some((2, of(2)))));
     }
 
@@ -298,13 +287,13 @@ mod tests {
         let head = SlotHead::read_from_prefix(&later).unwrap().0;
         let sum = crc::<TableDigest>(&head, &later[HEAD..]);
         later[HEAD - 4..HEAD].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(newest(&later), Err(SavedClientError::Version(9)));
+        assert_eq!(newest(&later), Err(SavedError::Version { found: 9, oldest: VERSION, newest: VERSION }));
         // Whole, and longer inside than outside.
         let mut false_one = Checkpoint::default().to_bytes::<TableDigest>(2).unwrap();
         false_one[HEAD + 4] = 200;
         let head = SlotHead::read_from_prefix(&false_one).unwrap().0;
         let sum = crc::<TableDigest>(&head, &false_one[HEAD..]);
         false_one[HEAD - 4..HEAD].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(newest(&false_one), Err(SavedClientError::Damaged));
+        assert_eq!(newest(&false_one), Err(SavedError::Damaged));
     }
 }

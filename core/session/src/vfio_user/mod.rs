@@ -49,7 +49,7 @@ pub use dma::{DmaAccess, DmaRegion, MAX_REGIONS};
 pub use inbox::{Inbox, Message, ProtocolError};
 pub use msix::Msix;
 pub use requests::{Answered, DmaTicket, Requests};
-pub use saved::{Bell, Late, SavedClient, SavedClientError, Unsent, VERSION as SAVED_VERSION, gathered};
+pub use saved::{Bell, Late, SavedClient, Unsent, VERSION as SAVED_VERSION, gathered};
 
 use crate::memory::MapError;
 
@@ -84,7 +84,7 @@ pub enum Shared {
 }
 
 /// What a device shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceShape {
     /// MSI-X vectors, 1 to [`MAX_VECTORS`].
     pub vectors: u16,

@@ -2,6 +2,7 @@
 
 use super::{PENDING, TABLE};
 use alloc::vec::Vec;
+use weir_codec::{Coder, Damaged, Flags, Reader, Writer};
 use weir_spec::pci::msix::{Control, ENTRY, MASKED, VECTOR_CONTROL};
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,26 +46,23 @@ impl Msix {
     }
 
     /// A byte of each vector, and the table.
-    pub(super) fn write_saved(&self, to: &mut Vec<u8>) {
-        let flags = |v: &Vector| [v.assigned, v.masked, v.owned, v.pending];
-        let bits = |v: &Vector| (0..).zip(flags(v)).fold(0, |all, (bit, is)| all | u8::from(is) << bit);
-        to.extend(self.vectors.iter().map(bits));
-        to.extend_from_slice(&self.table);
+    pub(super) fn write_saved(&self, to: &mut Writer) {
+        for v in &self.vectors {
+            Flags::<u8>::put(&[v.assigned, v.masked, v.owned, v.pending], to);
+        }
+        to.array(&self.table);
     }
 
-    /// Takes over what another one of as many vectors has written; `None` where that makes no sense.
-    pub(super) fn read_saved(&mut self, flags: &[u8], table: &[u8], function_mask: bool) -> Option<()> {
-        if flags.len() != self.vectors.len() || table.len() != self.table.len() || flags.iter().any(|f| *f > 15) {
-            return None;
+    /// Takes over what another one of as many vectors has written.
+    pub(super) fn read_saved(&mut self, from: &mut Reader<'_>, function_mask: bool) -> Result<(), Damaged> {
+        for v in &mut self.vectors {
+            [v.assigned, v.masked, v.owned, v.pending] = Flags::<u8>::get(from)?;
         }
-        for (v, flags) in self.vectors.iter_mut().zip(flags) {
-            let is = |bit: u8| flags >> bit & 1 == 1;
-            *v = Vector { assigned: is(0), masked: is(1), owned: is(2), pending: is(3) };
-        }
+        let table = from.take(self.table.len())?;
         self.table.copy_from_slice(table);
         self.function_mask = function_mask;
-        let controls = self.table.chunks_exact(ENTRY).map(|entry| &entry[VECTOR_CONTROL..VECTOR_CONTROL + 4]);
-        controls.into_iter().all(|c| c[0] <= MASKED as u8 && c[1..] == [0; 3]).then_some(())
+        let mut controls = self.table.chunks_exact(ENTRY).map(|entry| &entry[VECTOR_CONTROL..VECTOR_CONTROL + 4]);
+        if controls.all(|c| c[0] <= MASKED as u8 && c[1..] == [0; 3]) { Ok(()) } else { Err(Damaged) }
     }
 
     /// How many vectors there are.

@@ -1,7 +1,7 @@
 //! A client as bytes, so that another process goes on where this one left off, in the middle of a message if need be.
 //!
 //! ```text
-//!  Head │ configuration space │ a byte of each vector │ MSI-X table │ RegionRecord … │ RequestRecord … │ BellRecord … │ LateRecord …
+//!  Head │ configuration space │ a byte of each vector │ MSI-X table │ DmaRegion … │ UnansweredRecord … │ BellRecord … │ LateRecord …
 //!       │ UnsentRecord, its bytes, … │ the message that is being received │ the one that waits │ CRC32C u32 of all before
 //! ```
 //! `docs/reference/formats.md` has the tables. Descriptors go beside it, in the order that [`SavedClient`] says; the controller itself is the drive's to
@@ -12,157 +12,182 @@ use super::dma::{DmaAccess, DmaRegion, MAX_REGIONS, PAGE};
 use super::inbox::{Inbox, MAX_FDS, Message};
 use super::requests::{DmaRequest, DmaTicket, MOST, Requests};
 use super::{DOORBELLS, DOORBELLS_END, DeviceShape, LEAST_TRANSFER, MAX_TRANSFER, Shared};
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
+use weir_codec::{
+    Ago, Code, Coder, Damaged, Flags, Reader, SavedError, SavedFormat, Unless, Writer, coded_as, fields, numbered,
+    record,
+};
 use weir_spec::nvme::Cqe;
 use weir_spec::nvme::tcp::Digest;
 use weir_spec::pci::CONFIG_SPACE;
-use weir_spec::pci::msix::ENTRY;
 use weir_spec::vfio_user::{Capabilities, Command};
 use weir_units::Nanos;
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The version that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
-const MAGIC: [u8; 8] = *b"WEIRVFIO";
+const FORMAT: SavedFormat = SavedFormat::new(b"WEIRVFIO", VERSION, "the state of a vfio-user client");
+const SHOWS_ANOTHER: &str = "its device has other vectors, doorbells, memory or another number by now";
 /// Most messages of the server's own, and answers, that have not been sent.
 const UNSENT: u32 = 1 << 16;
 /// Most queue identifiers with doorbells.
 const BELLS: u32 = ((DOORBELLS_END - DOORBELLS) / 8) as u32;
 
-mod bit {
-    pub const MAPPED_DOORBELLS: u32 = 1;
-    pub const CLIENT: u32 = 1 << 1;
-    pub const WRITE_MULTIPLE: u32 = 1 << 2;
-    pub const TWIN_SOCKET: u32 = 1 << 3;
-    pub const FUNCTION_MASK: u32 = 1 << 4;
-    pub const REQUEST: u32 = 1 << 5;
-    pub const PARKED: u32 = 1 << 6;
-    pub const ALL: u32 = (1 << 7) - 1;
+/// The fixed part: the device as it is shown, what the client says of itself, and how much of everything follows.
+#[derive(Default)]
+pub(super) struct Head {
+    shape: DeviceShape,
+    has_client: bool,
+    pub says: Capabilities,
+    function_mask: bool,
+    request: bool,
+    has_parked: bool,
+    next: u16,
+    pub regions: u32,
+    pub requests: u32,
+    pub bells: u32,
+    pub late: u32,
+    pub unsent: u32,
+    pub inbox: u32,
+    pub parked: u32,
+    inbox_fds: u16,
+    pub parked_fds: u16,
 }
 
-/// The fixed part.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct Head {
-    /// `WEIRVFIO`.
-    pub magic: [u8; 8],
-    /// [`VERSION`].
-    pub version: U32,
-    /// Of all, the checksum included.
-    pub length: U32,
-    /// See `docs/reference/formats.md`.
-    pub bits: U32,
-    /// MSI-X vectors.
-    pub vectors: U16,
-    /// The identifier of the next request.
-    pub next: U16,
-    /// Length of the controller memory buffer.
-    pub buffer: U64,
-    /// Device serial number.
-    pub serial: U64,
-    /// What the client said of itself: descriptors of a message, bytes of a transfer, DMA regions, page sizes.
-    pub client: [U64; 4],
-    /// DMA regions.
-    pub regions: U32,
-    /// Requests without an answer.
-    pub requests: U32,
-    /// Queue identifiers with doorbells.
-    pub bells: U32,
-    /// Completions that wait for answers.
-    pub late: U32,
-    /// Messages that have not been sent as a whole.
-    pub unsent: U32,
-    /// Bytes of the message that is being received.
-    pub inbox: U32,
-    /// Of the message that waits.
-    pub parked: U32,
-    /// Descriptors of the one.
-    pub inbox_fds: U16,
-    /// Descriptors of the other.
-    pub parked_fds: U16,
+fields! { pub(super) Head: put_head, get_head, head_rows {
+    [shape.mapped_doorbells, has_client, says.write_multiple, says.twin_socket, function_mask, request, has_parked] as Flags<u32>:
+        "doorbells can be mapped, the client has said its version, it takes REGION_WRITE_MULTI, it has a twin socket, MSI-X function mask, there is an eventfd for requests, a message waits",
+    shape.vectors: "MSI-X vectors",
+    next: "identifier of the server's next message",
+    shape.buffer: "length of the controller memory buffer, bytes",
+    shape.serial: "device serial number",
+    says.max_msg_fds: "the most descriptors that the client takes with a message",
+    says.max_data_xfer_size: "the most bytes of a transfer",
+    says.max_dma_maps: "the most DMA regions",
+    says.pgsizes: "page sizes, a bit each",
+    regions: "DMA regions",
+    requests: "messages of the server without an answer",
+    bells: "queue identifiers with doorbells",
+    late: "completions that wait for answers",
+    unsent: "messages that have not been sent as a whole",
+    inbox: "bytes that have arrived of the message that is being received",
+    parked: "bytes of the message that waits",
+    inbox_fds: "descriptors of the one",
+    parked_fds: "descriptors of the other",
+} }
+
+/// What the device may do with a DMA region, and whether it has a descriptor.
+struct RegionFlags;
+
+impl Coder<(DmaAccess, bool)> for RegionFlags {
+    fn put((access, mapped): &(DmaAccess, bool), to: &mut Writer) {
+        Flags::<u64>::put(&[access.reads(), access.writes(), *mapped], to);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<(DmaAccess, bool), Damaged> {
+        let [reads, writes, mapped] = Flags::<u64>::get(from)?;
+        let access = match (reads, writes) {
+            (true, true) => DmaAccess::ReadWrite,
+            (true, false) => DmaAccess::Read,
+            (false, true) => DmaAccess::Write,
+            (false, false) => return Err(Damaged),
+        };
+        Ok((access, mapped))
+    }
+    fn kind() -> String {
+        <Flags<u64> as Coder<[bool; 3]>>::kind()
+    }
 }
 
-/// A DMA region.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RegionRecord {
-    /// DMA address.
-    pub address: U64,
-    /// The region's length in bytes.
-    pub len: U64,
-    /// Where it begins in its file.
-    pub offset: U64,
-    /// Bit 0: may be read; 1: may be written; 2: has a descriptor.
-    pub flags: U64,
+fields! { pub(super) DmaRegion: put_region, get_region, region_rows {
+    address: "DMA address",
+    len: "bytes",
+    offset: "where it begins in its file",
+    (access, mapped) as RegionFlags: "may be read, may be written, has a descriptor",
+} }
+
+record! {
+    /// A message of the server's own that has no answer yet.
+    pub(super) struct UnansweredRecord {
+        /// Of the request; all ones: nothing waits for the answer.
+        ticket: DmaTicket,
+        /// Of what.
+        address: u64,
+        /// When it was made.
+        since: Nanos as Ago,
+        /// Bytes to be read or written.
+        len: u32,
+        /// Message identifier.
+        id: u16,
+        /// DMA_READ or DMA_WRITE.
+        command: Command,
+    }
+
+    /// The doorbells of a queue identifier; which of them count is said behind them.
+    pub(super) struct BellRecord {
+        /// What was found last in the mapped ones: tail and head.
+        seen: [u32; 2],
+        /// How far the client has rung a queue whose commands are shown one by one.
+        rung: u32,
+        /// How far the drive knows of it.
+        told: u32,
+        /// There was a submission queue, a completion queue, `rung` counts, `told` counts.
+        flags: [bool; 4] as Flags<u32>,
+    }
+
+    /// A completion that waits; whether its vector counts is said before it.
+    pub(super) struct LateRecord {
+        /// Of its requests.
+        ticket: DmaTicket,
+        /// Where it goes.
+        address: u64,
+        /// Itself.
+        cqe: Cqe,
+        /// `vector` counts, a write has failed.
+        flags: [bool; 2] as Flags<u16>,
+        /// What is signalled then.
+        vector: u16,
+        /// DMA_WRITE messages without an answer.
+        writes: u32,
+    }
+
+    /// A message that has not been sent as a whole; its bytes follow.
+    pub(super) struct UnsentRecord {
+        /// Its bytes.
+        len: u32,
+        /// How many of them went.
+        sent: u32,
+        /// The file that goes with the first.
+        with: Option<Shared> as Unless<u32, 0>,
+    }
 }
 
-/// A message of the server's own that has no answer yet.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RequestRecord {
-    /// Whose; all ones: nobody waits for it any more.
-    pub ticket: U64,
-    /// Of what.
-    pub address: U64,
-    /// For how long it has been waiting, ns.
-    pub age: U64,
-    /// Bytes to be read or written.
-    pub len: U32,
-    /// Message identifier.
-    pub id: U16,
-    /// DMA_READ or DMA_WRITE.
-    pub command: U16,
-}
+numbered! { Shared: u32 { Doorbells = 1, Buffer = 2 } }
 
-/// The doorbells of a queue identifier.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct BellRecord {
-    /// What was found last in the mapped doorbells: tail and head.
-    pub seen: [U32; 2],
-    /// How far the client has rung a queue whose commands are shown one by one.
-    pub rung: U32,
-    /// How far the drive has been told.
-    pub told: U32,
-    /// Bit 0: it had a submission queue; 1: a completion queue; 2: `rung` counts; 3: `told` counts.
-    pub flags: U32,
+coded_as! {
+    DmaTicket: u64, |ticket| ticket.0, |number| Some(DmaTicket(number));
+    Bell: BellRecord, |bell| BellRecord {
+        seen: bell.seen.into(),
+        rung: bell.rung.unwrap_or(0),
+        told: bell.told.unwrap_or(0),
+        flags: [bell.there.0, bell.there.1, bell.rung.is_some(), bell.told.is_some()],
+    }, |BellRecord { seen, rung, told, flags: [sq, cq, has_rung, has_told] }| Some(Bell {
+        seen: seen.into(),
+        there: (sq, cq),
+        rung: has_rung.then_some(rung),
+        told: has_told.then_some(told),
+    });
+    Late: LateRecord, |late| LateRecord {
+        ticket: late.ticket,
+        address: late.address,
+        cqe: late.cqe,
+        flags: [late.vector.is_some(), late.failed],
+        vector: late.vector.unwrap_or(0),
+        writes: late.writes,
+    }, |LateRecord { ticket, address, cqe, flags: [signals, failed], vector, writes }| Some(Late {
+        ticket, address, vector: signals.then_some(vector), cqe, writes, failed,
+    });
 }
-
-/// A completion that waits for the client's answers to what its command has written.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct LateRecord {
-    /// Its requests.
-    pub ticket: U64,
-    /// Where it goes.
-    pub address: U64,
-    /// Itself.
-    pub cqe: [u8; 16],
-    /// Bit 0: `vector` counts; 1: a write has failed.
-    pub flags: U16,
-    /// What is signalled then.
-    pub vector: U16,
-    /// Writes without an answer.
-    pub writes: U32,
-}
-
-/// A message that has not been sent as a whole; its bytes follow.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct UnsentRecord {
-    /// Bytes of it.
-    pub len: U32,
-    /// How many went.
-    pub sent: U32,
-    /// The file that goes with the first: 0 none, 1 the doorbells, 2 the memory buffer.
-    pub with: U32,
-}
-
-const HEAD: usize = size_of::<Head>();
-const _: () = assert!(HEAD == 104 && size_of::<RegionRecord>() == 32 && size_of::<RequestRecord>() == 32);
-const _: () = assert!(size_of::<BellRecord>() == 20 && size_of::<LateRecord>() == 40);
 
 /// A message on its way to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,58 +249,36 @@ pub struct SavedClient<F> {
     pub late: Vec<Late>,
 }
 
-/// Why bytes are no client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SavedClientError {
-    /// They do not begin as such bytes do.
-    Foreign,
-    /// They are of another release.
-    Version(u32),
-    /// Their length or their checksum is wrong, or they contradict themselves.
-    Damaged,
-    /// The device shows something else by now.
-    Shape,
-}
-
-impl fmt::Display for SavedClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SavedClientError::Foreign => f.write_str("it is not the state of a vfio-user client"),
-            SavedClientError::Version(version) => {
-                write!(f, "it has layout {version} and this release reads layout {VERSION}")
-            }
-            SavedClientError::Damaged => {
-                f.write_str("it is damaged: its length, its checksum or what it says is wrong")
-            }
-            SavedClientError::Shape => {
-                f.write_str("its device has other vectors, doorbells, memory or another number by now")
-            }
-        }
+impl Code for Unsent {
+    fn put(&self, to: &mut Writer) {
+        to.put(&UnsentRecord { len: self.bytes.len() as u32, sent: self.sent as u32, with: self.with });
+        to.array(&self.bytes);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Self, Damaged> {
+        let UnsentRecord { len, sent, with } = from.get()?;
+        let bytes = from.take(len as usize)?.to_vec();
+        if sent < len { Ok(Unsent { bytes, sent: sent as usize, with }) } else { Err(Damaged) }
+    }
+    fn kind() -> String {
+        format!("{}, bytes", UnsentRecord::kind())
     }
 }
 
-impl core::error::Error for SavedClientError {}
-
-/// Takes the front off.
-struct Rest<'a>(&'a [u8]);
-
-impl<'a> Rest<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], SavedClientError> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(SavedClientError::Damaged)?;
-        self.0 = rest;
-        Ok(taken)
+/// What of a message is here.
+impl<F: Code> Code for Inbox<F> {
+    fn put(&self, to: &mut Writer) {
+        let (bytes, fds) = self.partial();
+        to.bytes(bytes);
+        to.u32(fds.len() as u32);
+        to.many(fds);
     }
-
-    fn record<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Result<T, SavedClientError> {
-        T::read_from_bytes(self.take(size_of::<T>())?).map_err(|_| SavedClientError::Damaged)
+    fn get(from: &mut Reader<'_>) -> Result<Self, Damaged> {
+        let (bytes, fds): (Vec<u8>, Vec<F>) = from.get()?;
+        let (inbox, whole) = gathered(&bytes, fds)?;
+        if whole.is_some() { Err(Damaged) } else { Ok(inbox) }
     }
-}
-
-fn shared(with: Option<Shared>) -> u32 {
-    match with {
-        None => 0,
-        Some(Shared::Doorbells) => 1,
-        Some(Shared::Buffer) => 2,
+    fn kind() -> String {
+        <(Vec<u8>, Vec<F>)>::kind()
     }
 }
 
@@ -289,59 +292,41 @@ impl VfioUserDevice {
     pub fn save<D: Digest, F>(&self, now: Nanos, client: &SavedClient<F>) -> Vec<u8> {
         let (inbox, inbox_fds) = client.inbox.partial();
         let parked = client.parked.as_ref().map(Message::bytes).unwrap_or_default();
-        let says = self.client.unwrap_or_default();
-        let bits = [
-            (bit::MAPPED_DOORBELLS, self.shape.mapped_doorbells),
-            (bit::CLIENT, self.client.is_some()),
-            (bit::WRITE_MULTIPLE, says.write_multiple),
-            (bit::TWIN_SOCKET, says.twin_socket),
-            (bit::FUNCTION_MASK, self.msix.function_mask()),
-            (bit::REQUEST, client.request),
-            (bit::PARKED, client.parked.is_some()),
-        ];
+        let mut to = FORMAT.begin(now);
         let head = Head {
-            magic: MAGIC,
-            version: U32::new(VERSION),
-            length: U32::new(0),
-            bits: U32::new(bits.iter().filter(|(_, is)| *is).fold(0, |all, (bit, _)| all | bit)),
-            vectors: U16::new(self.shape.vectors),
-            next: U16::new(self.requests.next_id()),
-            buffer: U64::new(self.shape.buffer),
-            serial: U64::new(self.shape.serial),
-            client: [says.max_msg_fds, says.max_data_xfer_size, says.max_dma_maps, says.pgsizes].map(U64::new),
-            regions: U32::new(self.regions.len() as u32),
-            requests: U32::new(self.requests.len() as u32),
-            bells: U32::new(client.bells.len() as u32),
-            late: U32::new(client.late.len() as u32),
-            unsent: U32::new(client.unsent.len() as u32),
-            inbox: U32::new(inbox.len() as u32),
-            parked: U32::new(parked.len() as u32),
-            inbox_fds: U16::new(inbox_fds.len() as u16),
-            parked_fds: U16::new(client.parked.as_ref().map_or(0, |m| m.fds.len() as u16)),
+            shape: self.shape,
+            has_client: self.client.is_some(),
+            says: self.client.unwrap_or_default(),
+            function_mask: self.msix.function_mask(),
+            request: client.request,
+            has_parked: client.parked.is_some(),
+            next: self.requests.next_id(),
+            regions: self.regions.len() as u32,
+            requests: self.requests.len() as u32,
+            bells: client.bells.len() as u32,
+            late: client.late.len() as u32,
+            unsent: client.unsent.len() as u32,
+            inbox: inbox.len() as u32,
+            parked: parked.len() as u32,
+            inbox_fds: inbox_fds.len() as u16,
+            parked_fds: client.parked.as_ref().map_or(0, |m| m.fds.len() as u16),
         };
-        let mut bytes = head.as_bytes().to_vec();
-        bytes.extend_from_slice(self.config.bytes());
-        self.msix.write_saved(&mut bytes);
-        self.regions.all().for_each(|r| bytes.extend_from_slice(RegionRecord::of(r).as_bytes()));
+        put_head(&head, &mut to);
+        to.array(self.config.bytes());
+        self.msix.write_saved(&mut to);
+        self.regions.all().for_each(|region| put_region(region, &mut to));
         let waits = |ticket: DmaTicket| client.late.iter().any(|late| late.ticket == ticket);
         for (id, request) in self.requests.all() {
-            let ticket = if waits(request.ticket) { request.ticket } else { Requests::NOBODY };
-            bytes.extend_from_slice(RequestRecord::of(now, id, &DmaRequest { ticket, ..*request }).as_bytes());
+            let DmaRequest { ticket, command, address, len, since } = *request;
+            let ticket = if waits(ticket) { ticket } else { Requests::NOBODY };
+            to.put(&UnansweredRecord { ticket, address, since, len, id, command });
         }
-        client.bells.iter().for_each(|bell| bytes.extend_from_slice(BellRecord::of(bell).as_bytes()));
-        client.late.iter().for_each(|late| bytes.extend_from_slice(LateRecord::of(late).as_bytes()));
-        for Unsent { bytes: message, sent, with } in &client.unsent {
-            let (len, sent) = (U32::new(message.len() as u32), U32::new(*sent as u32));
-            bytes.extend_from_slice(UnsentRecord { len, sent, with: U32::new(shared(*with)) }.as_bytes());
-            bytes.extend_from_slice(message);
-        }
-        bytes.extend_from_slice(inbox);
-        bytes.extend_from_slice(&parked);
-        let length = (bytes.len() + 4) as u32;
-        bytes[12..16].copy_from_slice(&length.to_le_bytes());
-        let crc = D::append(0, &bytes);
-        bytes.extend_from_slice(&crc.to_le_bytes());
-        bytes
+        to.many(&client.bells);
+        to.many(&client.late);
+        to.many(&client.unsent);
+        to.array(inbox);
+        to.array(&parked);
+        FORMAT.seal::<D>(to)
     }
 
     /// The device that [`save`](Self::save) has written, which has to show the same by now, and its client; `fds` are the descriptors
@@ -354,42 +339,29 @@ impl VfioUserDevice {
         bytes: &[u8],
         shape: DeviceShape,
         mut fds: Vec<F>,
-    ) -> Result<(Self, SavedClient<F>, Vec<F>), SavedClientError> {
-        let damaged = SavedClientError::Damaged;
-        if !bytes.starts_with(&MAGIC) {
-            return Err(SavedClientError::Foreign);
+    ) -> Result<(Self, SavedClient<F>, Vec<F>), SavedError> {
+        let (_, mut from) = FORMAT.open::<D>(now, bytes)?;
+        let (mut head, damaged) = (Head::default(), SavedError::Damaged);
+        get_head(&mut head, &mut from)?;
+        let mut device = Self::new(shape);
+        if head.shape != device.shape {
+            return Err(SavedError::Misfit(SHOWS_ANOTHER));
         }
-        let version = bytes.get(8..12).and_then(|v| v.first_chunk()).map(|v| u32::from_le_bytes(*v)).ok_or(damaged)?;
-        if version != VERSION {
-            return Err(SavedClientError::Version(version));
-        }
-        let (body, crc) = bytes.split_last_chunk::<4>().ok_or(damaged)?;
-        let (head, rest) = Head::read_from_prefix(body).map_err(|_| damaged)?;
-        if head.length.get() as usize != bytes.len() || D::append(0, body).to_le_bytes() != *crc {
+        device.begin(&head, &mut from)?;
+        if head.requests as usize > MOST || head.bells > BELLS || head.unsent > UNSENT || head.late > head.requests {
             return Err(damaged);
         }
-        let mut rest = Rest(rest);
-        let mut device = Self::begun(&head, shape, &mut rest)?;
-        if head.requests.get() as usize > MOST
-            || head.bells.get() > BELLS
-            || head.unsent.get() > UNSENT
-            || head.late.get() > head.requests.get()
-        {
+        device.read_requests(&head, &mut from)?;
+        let bells = from.many(head.bells)?;
+        let late: Vec<Late> = from.many(head.late)?;
+        if !(0..late.len()).all(|at| device.awaits(&late[..at], &late[at])) {
             return Err(damaged);
         }
-        device.read_requests(now, &head, &mut rest)?;
-        let bells = (0..head.bells.get()).map(|_| Ok(rest.record::<BellRecord>()?.bell()));
-        let bells = bells.collect::<Result<_, SavedClientError>>()?;
-        let mut late = Vec::new();
-        for _ in 0..head.late.get() {
-            late.push(device.read_late(&late, &rest.record()?)?);
-        }
-        let unsent = (0..head.unsent.get()).map(|_| read_unsent(&mut rest)).collect::<Result<_, _>>()?;
-        let (inbox, parked) = (rest.take(head.inbox.get() as usize)?, rest.take(head.parked.get() as usize)?);
-        let request = head.bits.get() & bit::REQUEST != 0;
-        let own = device.mapped().count() + device.msix.assigned().count() + usize::from(request);
-        let with = [usize::from(head.inbox_fds.get()), usize::from(head.parked_fds.get())];
-        if !rest.0.is_empty() || fds.len() != own + with[0] + with[1] || with.iter().any(|n| *n > MAX_FDS) {
+        let unsent = from.many(head.unsent)?;
+        let (inbox, parked) = (from.take(head.inbox as usize)?, from.take(head.parked as usize)?);
+        let own = device.mapped().count() + device.msix.assigned().count() + usize::from(head.request);
+        let with = [usize::from(head.inbox_fds), usize::from(head.parked_fds)];
+        if !from.is_empty() || fds.len() != own + with[0] + with[1] || with.iter().any(|n| *n > MAX_FDS) {
             return Err(damaged);
         }
         let parked_fds = fds.split_off(own + with[0]);
@@ -399,120 +371,69 @@ impl VfioUserDevice {
             (left, message) if left.partial().0.is_empty() && left.partial().1.is_empty() => message,
             _ => return Err(damaged),
         };
-        if parked.is_some() != (head.bits.get() & bit::PARKED != 0) {
+        if parked.is_some() != head.has_parked {
             return Err(damaged);
         }
-        Ok((device, SavedClient { inbox, parked, request, unsent, bells, late }, fds))
+        Ok((device, SavedClient { inbox, parked, request: head.request, unsent, bells, late }, fds))
     }
 
-    /// The device without its requests.
-    fn begun(head: &Head, shape: DeviceShape, rest: &mut Rest<'_>) -> Result<Self, SavedClientError> {
-        let bits = head.bits.get();
-        let is = |bit: u32| bits & bit != 0;
-        if bits & !bit::ALL != 0 {
-            return Err(SavedClientError::Damaged);
-        }
-        let mut device = Self::new(shape);
-        let shown = DeviceShape {
-            vectors: head.vectors.get(),
-            mapped_doorbells: is(bit::MAPPED_DOORBELLS),
-            buffer: head.buffer.get(),
-            serial: head.serial.get(),
-        };
-        if shown != device.shape {
-            return Err(SavedClientError::Shape);
-        }
-        let [max_msg_fds, max_data_xfer_size, max_dma_maps, pgsizes] = head.client.map(U64::get);
-        let (write_multiple, twin_socket) = (is(bit::WRITE_MULTIPLE), is(bit::TWIN_SOCKET));
-        let says = Capabilities { max_msg_fds, max_data_xfer_size, max_dma_maps, pgsizes, write_multiple, twin_socket };
-        device.client = is(bit::CLIENT).then_some(says);
-        if device.client.is_some() {
-            if max_data_xfer_size < LEAST_TRANSFER.into() {
-                return Err(SavedClientError::Damaged);
+    /// All of the device but its requests.
+    fn begin(&mut self, head: &Head, from: &mut Reader<'_>) -> Result<(), Damaged> {
+        self.client = head.has_client.then_some(head.says);
+        if self.client.is_some() {
+            if head.says.max_data_xfer_size < LEAST_TRANSFER.into() {
+                return Err(Damaged);
             }
-            device.requests.limit(max_data_xfer_size);
+            self.requests.limit(head.says.max_data_xfer_size);
         }
-        device.config.read_saved(rest.take(CONFIG_SPACE)?);
-        let vectors = usize::from(device.shape.vectors);
-        let flags = rest.take(vectors)?;
-        let table = rest.take(vectors * ENTRY)?;
-        device.msix.read_saved(flags, table, is(bit::FUNCTION_MASK)).ok_or(SavedClientError::Damaged)?;
-        if head.regions.get() > MAX_REGIONS {
-            return Err(SavedClientError::Damaged);
+        self.config.read_saved(from.take(CONFIG_SPACE)?);
+        self.msix.read_saved(from, head.function_mask)?;
+        if head.regions > MAX_REGIONS {
+            return Err(Damaged);
         }
-        for _ in 0..head.regions.get() {
-            let region = rest.record::<RegionRecord>()?.region().ok_or(SavedClientError::Damaged)?;
-            device.regions.admits(&region).map_err(|_| SavedClientError::Damaged)?;
-            device.regions.insert(region);
-        }
-        device.messaged = device.regions.any_unmapped();
-        Ok(device)
-    }
-
-    fn read_requests(&mut self, now: Nanos, head: &Head, rest: &mut Rest<'_>) -> Result<(), SavedClientError> {
-        for _ in 0..head.requests.get() {
-            let record = rest.record::<RequestRecord>()?;
-            let command = Command(record.command.get());
-            let known = matches!(command, Command::DMA_READ | Command::DMA_WRITE);
-            if !known || record.len.get() > MAX_TRANSFER {
-                return Err(SavedClientError::Damaged);
+        for _ in 0..head.regions {
+            let mut region = DmaRegion { address: 0, len: 0, offset: 0, access: DmaAccess::Read, mapped: false };
+            get_region(&mut region, from)?;
+            let DmaRegion { address, len, offset, .. } = region;
+            let ends = address.checked_add(len).is_some() && offset.checked_add(len).is_some();
+            if len == 0 || (address | len) % PAGE != 0 || !ends || self.regions.admits(&region).is_err() {
+                return Err(Damaged);
             }
-            let request = DmaRequest {
-                ticket: DmaTicket(record.ticket.get()),
-                command,
-                address: record.address.get(),
-                len: record.len.get(),
-                since: now.saturating_sub(Nanos(record.age.get())),
-            };
-            self.requests.put_back(record.id.get(), request).ok_or(SavedClientError::Damaged)?;
+            self.regions.insert(region);
         }
-        self.requests.go_on_with(head.next.get());
+        self.messaged = self.regions.any_unmapped();
         Ok(())
     }
 
-    fn read_late(&self, before: &[Late], record: &LateRecord) -> Result<Late, SavedClientError> {
-        let (flags, ticket) = (record.flags.get(), DmaTicket(record.ticket.get()));
-        let waits = |r: &&DmaRequest| r.ticket == ticket && r.command == Command::DMA_WRITE;
-        let asked = self.requests.all().map(|(_, r)| r).filter(waits).count();
-        // It waits for just the requests that there are.
-        let sane = flags & !3 == 0
-            && asked > 0
-            && asked == record.writes.get() as usize
-            && before.iter().all(|late| late.ticket != ticket)
-            && ticket != Requests::NOBODY
-            && record.vector.get() < self.shape.vectors;
-        if !sane {
-            return Err(SavedClientError::Damaged);
+    fn read_requests(&mut self, head: &Head, from: &mut Reader<'_>) -> Result<(), Damaged> {
+        for _ in 0..head.requests {
+            let UnansweredRecord { ticket, address, since, len, id, command } = from.get()?;
+            if !matches!(command, Command::DMA_READ | Command::DMA_WRITE) || len > MAX_TRANSFER {
+                return Err(Damaged);
+            }
+            self.requests.put_back(id, DmaRequest { ticket, command, address, len, since }).ok_or(Damaged)?;
         }
-        Ok(Late {
-            ticket,
-            address: record.address.get(),
-            vector: (flags & 1 != 0).then_some(record.vector.get()),
-            cqe: Cqe::read_from_bytes(&record.cqe).map_err(|_| SavedClientError::Damaged)?,
-            writes: record.writes.get(),
-            failed: flags & 2 != 0,
-        })
+        self.requests.go_on_with(head.next);
+        Ok(())
     }
-}
 
-fn read_unsent(rest: &mut Rest<'_>) -> Result<Unsent, SavedClientError> {
-    let record = rest.record::<UnsentRecord>()?;
-    let with = match record.with.get() {
-        0 => None,
-        1 => Some(Shared::Doorbells),
-        2 => Some(Shared::Buffer),
-        _ => return Err(SavedClientError::Damaged),
-    };
-    let bytes = rest.take(record.len.get() as usize)?.to_vec();
-    let sent = record.sent.get() as usize;
-    if sent < bytes.len() { Ok(Unsent { bytes, sent, with }) } else { Err(SavedClientError::Damaged) }
+    /// Whether a completion waits for just the requests that there are, and no other one does.
+    fn awaits(&self, before: &[Late], late: &Late) -> bool {
+        let waits = |r: &&DmaRequest| r.ticket == late.ticket && r.command == Command::DMA_WRITE;
+        let asked = self.requests.all().map(|(_, r)| r).filter(waits).count();
+        asked > 0
+            && asked == late.writes as usize
+            && before.iter().all(|other| other.ticket != late.ticket)
+            && late.ticket != Requests::NOBODY
+            && late.vector.is_none_or(|vector| vector < self.shape.vectors)
+    }
 }
 
 /// An inbox that has received these bytes, and the message that they are if they are a whole one.
 ///
 /// # Errors
 /// More than one message, or descriptors without a byte that they came with.
-pub fn gathered<F>(mut bytes: &[u8], fds: Vec<F>) -> Result<(Inbox<F>, Option<Message<F>>), SavedClientError> {
+pub fn gathered<F>(mut bytes: &[u8], fds: Vec<F>) -> Result<(Inbox<F>, Option<Message<F>>), Damaged> {
     let (mut inbox, mut message) = (Inbox::default(), None);
     let mut fds = Some(fds);
     while !bytes.is_empty() {
@@ -520,81 +441,10 @@ pub fn gathered<F>(mut bytes: &[u8], fds: Vec<F>) -> Result<(Inbox<F>, Option<Me
         let n = space.len().min(bytes.len());
         space[..n].copy_from_slice(&bytes[..n]);
         bytes = &bytes[n..];
-        message = inbox.advance(n, fds.take().into_iter().flatten()).map_err(|_| SavedClientError::Damaged)?;
+        message = inbox.advance(n, fds.take().into_iter().flatten()).map_err(|_| Damaged)?;
         if message.is_some() && !bytes.is_empty() {
-            return Err(SavedClientError::Damaged);
+            return Err(Damaged);
         }
     }
-    if fds.is_some_and(|fds| !fds.is_empty()) { Err(SavedClientError::Damaged) } else { Ok((inbox, message)) }
-}
-
-impl RegionRecord {
-    fn of(r: &DmaRegion) -> Self {
-        let flags = u64::from(r.access.reads()) | u64::from(r.access.writes()) << 1 | u64::from(r.mapped) << 2;
-        let [address, len, offset, flags] = [r.address, r.len, r.offset, flags].map(U64::new);
-        Self { address, len, offset, flags }
-    }
-
-    fn region(&self) -> Option<DmaRegion> {
-        let access = match self.flags.get() & 3 {
-            1 => DmaAccess::Read,
-            2 => DmaAccess::Write,
-            3 => DmaAccess::ReadWrite,
-            _ => return None,
-        };
-        let (address, len, offset) = (self.address.get(), self.len.get(), self.offset.get());
-        let ends = address.checked_add(len).is_some() && offset.checked_add(len).is_some();
-        let sane = len > 0 && (address | len) % PAGE == 0 && ends && self.flags.get() < 8;
-        sane.then_some(DmaRegion { address, len, offset, access, mapped: self.flags.get() & 4 != 0 })
-    }
-}
-
-impl RequestRecord {
-    fn of(now: Nanos, id: u16, r: &DmaRequest) -> Self {
-        Self {
-            ticket: U64::new(r.ticket.0),
-            address: U64::new(r.address),
-            age: U64::new(now.saturating_sub(r.since).get()),
-            len: U32::new(r.len),
-            id: U16::new(id),
-            command: U16::new(r.command.0),
-        }
-    }
-}
-
-impl BellRecord {
-    fn of(bell: &Bell) -> Self {
-        let flags = [bell.there.0, bell.there.1, bell.rung.is_some(), bell.told.is_some()];
-        Self {
-            seen: [U32::new(bell.seen.0), U32::new(bell.seen.1)],
-            rung: U32::new(bell.rung.unwrap_or(0)),
-            told: U32::new(bell.told.unwrap_or(0)),
-            flags: U32::new((0..).zip(flags).fold(0, |all, (bit, is)| all | u32::from(is) << bit)),
-        }
-    }
-
-    fn bell(&self) -> Bell {
-        let is = |bit: u32| self.flags.get() >> bit & 1 == 1;
-        Bell {
-            seen: (self.seen[0].get(), self.seen[1].get()),
-            there: (is(0), is(1)),
-            rung: is(2).then_some(self.rung.get()),
-            told: is(3).then_some(self.told.get()),
-        }
-    }
-}
-
-impl LateRecord {
-    fn of(late: &Late) -> Self {
-        let mut cqe = [0; 16];
-        cqe.copy_from_slice(late.cqe.as_bytes());
-        Self {
-            ticket: U64::new(late.ticket.0),
-            address: U64::new(late.address),
-            cqe,
-            flags: U16::new(u16::from(late.vector.is_some()) | u16::from(late.failed) << 1),
-            vector: U16::new(late.vector.unwrap_or(0)),
-            writes: U32::new(late.writes),
-        }
-    }
+    if fds.is_some_and(|fds| !fds.is_empty()) { Err(Damaged) } else { Ok((inbox, message)) }
 }

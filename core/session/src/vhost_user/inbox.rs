@@ -1,7 +1,10 @@
 //! Bytes and descriptors of the socket become messages.
 
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use weir_codec::{Code, Damaged, Reader, Writer, coded};
 use weir_spec::vhost_user::{Header, MAX_PAYLOAD, MAX_TABLE_REGIONS, Request};
 use zerocopy::FromBytes;
 
@@ -160,6 +163,33 @@ impl<F> Inbox<F> {
     }
 }
 
+coded! { Message<u32> {
+    request: "which",
+    needs_reply: "an answer is wanted in any case",
+    again: "it is said once more: an earlier process has acted upon it",
+    payload: "what follows the header",
+    fds: "descriptors, in order",
+} }
+
+/// What of a message is here: it is read once more.
+impl<F: Code> Code for Inbox<F> {
+    fn put(&self, to: &mut Writer) {
+        let (bytes, fds) = self.part();
+        to.put(&self.answers);
+        to.bytes(bytes);
+        to.u32(fds.len() as u32);
+        to.many(fds);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Self, Damaged> {
+        let mut inbox = Inbox { answers: from.get()?, ..Self::default() };
+        let (bytes, fds): (Vec<u8>, Vec<F>) = from.get()?;
+        if inbox.refill(&bytes, fds) { Ok(inbox) } else { Err(Damaged) }
+    }
+    fn kind() -> String {
+        format!("whether answers are due {}; {}", bool::kind(), <(Vec<u8>, Vec<F>)>::kind())
+    }
+}
+
 fn check(header: &Header, answers: bool) -> Result<(), ProtocolError> {
     if header.version() != Header::VERSION {
         Err(ProtocolError::Version(header.version()))
@@ -170,4 +200,12 @@ fn check(header: &Header, answers: bool) -> Result<(), ProtocolError> {
     } else {
         Ok(())
     }
+}
+
+#[cfg(test)]
+#[test]
+fn fields_are_lines_of_the_formats_page() {
+    let page = include_str!("../../../../docs/reference/formats.md");
+    let missing = weir_codec::undocumented(page, [("Message", Message::rows())]);
+    assert!(missing.is_empty(), "formats.md has other lines than these:\n{missing}");
 }
