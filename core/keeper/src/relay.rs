@@ -13,10 +13,10 @@
 //! have been passed on are known.
 
 use super::replay::Envelope;
-use super::saved::coded;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
+use weir_codec::coded;
 use weir_session::vfio_user::Message;
 use weir_spec::vfio_user::{Command, Header};
 use zerocopy::little_endian::U64;
@@ -97,18 +97,11 @@ pub struct Relay<F> {
     client: u64,
     /// The number of the tail's first message.
     first: u64,
-    tail: VecDeque<Said<F>>,
+    tail: VecDeque<Envelope<F>>,
     /// Messages that the client has got.
     answered: u64,
     /// The number of the message that comes next on the line.
     announced: Option<u64>,
-}
-
-/// A message that may have to be passed on again.
-#[derive(Debug)]
-struct Said<F> {
-    bytes: Vec<u8>,
-    fds: Vec<F>,
 }
 
 impl<F: Clone> Default for Relay<F> {
@@ -130,9 +123,9 @@ impl<F: Clone> Relay<F> {
 
     /// The client has said something; what the worker is to hear.
     pub fn front(&mut self, message: Message<F>) -> Envelope<F> {
-        let bytes = message.bytes();
-        self.tail.push_back(Said { bytes: bytes.clone(), fds: message.fds.clone() });
-        Envelope { bytes, fds: message.fds }
+        let said = Envelope { bytes: message.bytes(), fds: message.fds };
+        self.tail.push_back(said.clone());
+        said
     }
 
     /// The worker has said something; what the client is to hear of it.
@@ -180,8 +173,7 @@ impl<F: Clone> Relay<F> {
             answered: U64::new(self.answered),
         };
         let begin = Envelope { bytes: word(BEGIN, begins.as_bytes()), fds: Vec::new() };
-        let tail = self.tail.iter().map(|said| Envelope { bytes: said.bytes.clone(), fds: said.fds.clone() });
-        core::iter::once(begin).chain(tail).collect()
+        core::iter::once(begin).chain(self.tail.iter().cloned()).collect()
     }
 
     /// Descriptors held.
@@ -208,9 +200,9 @@ impl<F> Relay<F> {
     /// # Errors
     /// The first that `f` has.
     pub fn try_map<'a, G, E>(&'a self, mut f: impl FnMut(&'a F) -> Result<G, E>) -> Result<Relay<G>, E> {
-        let mut one = |said: &'a Said<F>| {
+        let mut one = |said: &'a Envelope<F>| {
             let fds = said.fds.iter().map(&mut f).collect::<Result<_, E>>()?;
-            Ok(Said { bytes: said.bytes.clone(), fds })
+            Ok(Envelope { bytes: said.bytes.clone(), fds })
         };
         let tail = self.tail.iter().map(&mut one).collect::<Result<_, E>>()?;
         let Relay { client, first, answered, announced, .. } = *self;
@@ -218,7 +210,10 @@ impl<F> Relay<F> {
     }
 }
 
-coded! {
-    Relay<u32> { client, first, tail, answered, announced }
-    Said<u32> { bytes, fds }
-}
+coded! { Relay<u32> {
+    client: "the client's name",
+    first: "the number of the tail's first message",
+    tail: "messages that may have had no effect",
+    answered: "messages that the client has got",
+    announced: "the number of the message that comes next on the line",
+} }

@@ -18,10 +18,10 @@
 //! Where the front end keeps no in-flight region (it did not take INFLIGHT_SHMFD), one is asked for in its place before the
 //! first ring starts, so that a crash loses none of its requests either.
 
-use super::saved::{Code, Rest, coded};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::fmt;
+use weir_codec::{coded, numbered};
 use weir_session::vhost_user::{Message, has_reply};
 use weir_spec::vhost_user::{
     Header, Inflight, MAX_TABLE_REGIONS, MemoryRegion, MemoryTableHeader, Request, SingleRegion, VringAddress, VringFd,
@@ -82,7 +82,7 @@ impl core::error::Error for ReplayError {}
 
 /// A message that was passed on and may have to be passed on again.
 #[derive(Clone, Debug)]
-struct Said<F> {
+pub(super) struct Said<F> {
     request: Request,
     need_reply: bool,
     payload: Vec<u8>,
@@ -123,7 +123,7 @@ fn with_ack(payload: &[u8]) -> Vec<u8> {
 }
 
 #[derive(Debug)]
-struct Pending<F> {
+pub(super) struct Pending<F> {
     said: Said<F>,
     /// The worker answers it.
     answered: bool,
@@ -139,7 +139,7 @@ impl<F> Pending<F> {
 
 /// The last word on a vring.
 #[derive(Debug)]
-struct Vring<F> {
+pub(super) struct Vring<F> {
     num: Option<u32>,
     base: Option<u32>,
     address: Option<VringAddress>,
@@ -556,26 +556,42 @@ impl<F> Vring<F> {
 }
 
 coded! {
-    Replay<u32> { owned, features, protocol, single, regions, vrings, tail, held, inflight, region, queues }
-    Said<u32> { request, need_reply, payload, fds }
-    Vring<u32> { num, base, address, enable, call, err, kick }
-    Pending<u32> { said, answered, asker }
-    Message<u32> { request, needs_reply, again, payload, fds }
+    Replay<u32> {
+        owned: "it has an owner",
+        features: "as it has acknowledged them",
+        protocol: "protocol features, as it has acknowledged them",
+        single: "the last of each request of which only the last counts",
+        regions: "memory regions, a descriptor each",
+        vrings: "rings by index",
+        tail: "what has no answer yet",
+        held: "messages that wait for an answer before them",
+        inflight: "the worker keeps in-flight regions",
+        region: "the in-flight region was made in its name: entries of its queues",
+        queues: "queues that the worker has said it has",
+    }
+    Said<u32> {
+        request: "which",
+        need_reply: "an answer is wanted in any case",
+        payload: "what follows the header",
+        fds: "descriptors, in order",
+    }
+    Vring<u32> {
+        num: "its size",
+        base: "where it begins",
+        address: "where it lies",
+        enable: "whether it is enabled",
+        call: "payload, and the descriptor to signal",
+        err: "payload, and the descriptor for errors",
+        kick: "payload, and the descriptor to wait for: it has started",
+    }
+    Pending<u32> {
+        said: "what was said",
+        answered: "the worker answers it",
+        asker: "who wants to hear of the answer: the front end, a turn of a ring, the region",
+    }
 }
 
-impl Code for Asker {
-    fn put(&self, out: &mut Vec<u8>) {
-        let code: u8 = match self {
-            Asker::Front => 0,
-            Asker::Turn => 1,
-            Asker::Region => 2,
-        };
-        code.put(out);
-    }
-    fn get(from: &mut Rest) -> Option<Self> {
-        [Asker::Front, Asker::Turn, Asker::Region].get(usize::from(u8::get(from)?)).copied()
-    }
-}
+numbered! { Asker: u8 { Front = 0, Turn = 1, Region = 2 } }
 
 fn number(payload: &[u8]) -> Option<u64> {
     U64::read_from_bytes(payload).ok().map(U64::get)

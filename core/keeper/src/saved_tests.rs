@@ -6,6 +6,7 @@ use alloc::collections::BTreeMap;
 use alloc::{format, vec};
 use proptest::prelude::*;
 use std::string::String;
+use weir_codec::{SavedError, undocumented};
 use weir_session::vhost_user::{Inbox, Message};
 use weir_spec::nvme::tcp::{Digest, TableDigest};
 use weir_spec::vhost_user::{Header, Inflight, Request, VringState};
@@ -182,7 +183,8 @@ fn forged(bytes: &[u8]) -> Vec<u8> {
 fn what_is_another_release_or_none_is_told() {
     let parse = |bytes: &[u8]| Saved::parse::<TableDigest>(bytes).map(|_| ());
     let bytes = golden();
-    for (at, error) in [(0, SavedError::Foreign), (8, SavedError::Version(0)), (12, SavedError::Damaged)] {
+    let version = SavedError::Version { found: 0, oldest: 1, newest: 2 };
+    for (at, error) in [(0, SavedError::Foreign("the state of a keeper")), (8, version), (12, SavedError::Damaged)] {
         let mut other = bytes.clone();
         other[at] ^= 2;
         assert_eq!(parse(&forged(&other)), Err(error));
@@ -215,6 +217,33 @@ fn what_contradicts_itself_is_damaged() {
     for (i, change) in changes.into_iter().enumerate() {
         assert_eq!(with(change), Err(SavedError::Damaged), "{i}");
     }
+}
+
+#[test]
+fn fields_are_lines_of_the_formats_page() {
+    let page = include_str!("../../../docs/reference/formats.md");
+    let states = [
+        ("Saved", Saved::rows()),
+        ("Keeper", decisions_rows()),
+        ("Worker", Worker::rows()),
+        ("SavedProgram", SavedProgram::rows()),
+        ("SavedWorker", SavedWorker::rows()),
+        ("SavedFront", SavedFront::rows()),
+        ("SavedConn", SavedConn::rows()),
+        ("SavedLine", SavedLine::rows()),
+        ("SavedRelay", SavedRelay::rows()),
+        ("SavedClient", SavedClient::rows()),
+        ("SavedWire", SavedWire::rows()),
+        ("SavedOut", SavedOut::rows()),
+        ("Envelope", Envelope::rows()),
+        ("Relay", Relay::rows()),
+        ("Replay", Replay::rows()),
+        ("Said", replay::Said::rows()),
+        ("Vring", replay::Vring::rows()),
+        ("Pending", replay::Pending::rows()),
+    ];
+    let missing = undocumented(page, states);
+    assert!(missing.is_empty(), "formats.md has other lines than these:\n{missing}");
 }
 
 proptest! {
