@@ -20,6 +20,7 @@ mod inode;
 pub mod keys;
 pub mod kv;
 mod location;
+pub mod members;
 mod mutant;
 mod name;
 pub mod placement;

@@ -31,6 +31,18 @@ pub(crate) enum Mutant {
     ClassWithoutLastLook,
     /// Placement: two copies may be on one node.
     CopiesTogether,
+    /// Members: the holder counts its lease from the answer to its renewal.
+    LeaseFromAnswer,
+    /// Members: the holder acknowledges an epoch while it has older maps.
+    AcknowledgeBeforeForget,
+    /// Members: a lease is over for others as soon as it is for its holder.
+    WatchWithoutMargin,
+    /// Members: a session has no hold record before its first renewal.
+    OpenedWithoutHold,
+    /// Members: a session counts as fenced as soon as it cannot renew any more.
+    EndedBeforeFenced,
+    /// Members: sessions that are being fenced do not hold the horizon back.
+    HorizonWithoutFencing,
 }
 
 /// At most one planted fault; outside of this crate's tests always none, and its size is zero.
