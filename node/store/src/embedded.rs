@@ -1,0 +1,281 @@
+//! A key-value store in a file: redb, and a log before it, since redb alone is either slow or loses what it has acknowledged when its
+//! process dies.
+//!
+//! ```text
+//!   commit ──► fresh (in memory) ──► log.N (one write, before the answer) ── each second, or 64 MiB ──┐
+//!                                                                                                     ▼
+//!   get, range ──► fresh, frozen, redb            log.N+1 begins, fresh is frozen ──► redb, durable ──► log.N is removed
+//! ```
+//! With [`Durability::Process`] the kernel has a commit before it is answered: the death of the process loses nothing, a power cut at
+//! most what came since the last checkpoint began, and always the newest. With [`Durability::Power`] the medium has it.
+//!
+//! Commits do not wait for a checkpoint. Where the file system is full, commits are [unknown](CommitOutcome::Unknown), in truth not made, until
+//! there is room again; a checkpoint that fails is tried again. [`EmbeddedKv::trouble`] says so. After a failure of which nobody knows
+//! what the medium has, nothing is answered any more.
+
+mod checkpoint;
+mod error;
+mod log;
+mod open;
+mod overlay;
+#[cfg(test)]
+mod tests;
+
+pub use error::EmbeddedError;
+
+use log::{Log, LogFailure};
+use overlay::{Change, Overlay, Table};
+use redb::Database;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use weir_store::kv::{Commit, CommitOutcome, Expect, Kv, KvKey, KvUnavailable, Revision, Versioned};
+
+/// When a commit is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// The kernel has it: it outlives the process.
+    Process,
+    /// The medium has it: it outlives a power cut.
+    Power,
+}
+
+/// How long changes are in the log alone, at the most, before a checkpoint begins.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
+
+/// Bytes of a log at which a checkpoint begins before its time.
+const LOG_MAX: u64 = 64 << 20;
+
+/// See the [module](self). A drop makes a last checkpoint.
+pub struct EmbeddedKv {
+    shared: Arc<Shared>,
+    checkpointer: Option<JoinHandle<()>>,
+}
+
+/// What the checkpointer shares with the owner.
+struct Shared {
+    state: Mutex<State>,
+    /// There is reason for a checkpoint, or one has ended.
+    changed: Condvar,
+}
+
+/// Commits that are made together.
+#[derive(Default)]
+struct Batch {
+    /// For the log.
+    records: Vec<u8>,
+    /// What was in memory before, in order.
+    replaced: Vec<(KvKey, Option<Change>)>,
+}
+
+struct State {
+    path: PathBuf,
+    /// Of this store: a log with another one is not its.
+    id: u64,
+    durability: Durability,
+    database: Arc<Database>,
+    /// What redb had at the last checkpoint.
+    table: Table,
+    /// What came since, and is being written by a checkpoint; and the last revision in it.
+    frozen: Arc<Overlay>,
+    frozen_until: u64,
+    /// What came since then.
+    fresh: Overlay,
+    log: Log,
+    /// Logs whose commits the next checkpoint has.
+    before: Vec<PathBuf>,
+    revision: u64,
+    /// Checkpoints that have ended, well or not.
+    checkpoints: u64,
+    is_wanted: bool,
+    closes: bool,
+    /// What failed last, and will be tried again.
+    trouble: Option<String>,
+    /// What failed for good.
+    fault: Option<String>,
+}
+
+impl EmbeddedKv {
+    /// Opens the store in that file, or makes it, and its logs beside it (`PATH.log.N`).
+    ///
+    /// # Errors
+    /// Somebody has it open, it is something else or of a newer version, its logs are damaged, or the folder is not writable.
+    pub fn open(path: &Path, durability: Durability) -> Result<Self, EmbeddedError> {
+        let state = open::state(path, durability)?;
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let with = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("weir-checkpoint".into()).spawn(move || checkpoint::run(&with));
+        let checkpointer = thread.map_err(|e| EmbeddedError::new(path, format!("no thread for checkpoints: {e}")))?;
+        Ok(Self { shared, checkpointer: Some(checkpointer) })
+    }
+
+    /// Makes commits in their order, each as if it were alone, with one write and, for [`Durability::Power`], one wait for the medium.
+    pub fn commit_all(&mut self, commits: &[Commit]) -> Vec<CommitOutcome> {
+        let mut state = self.shared.lock();
+        let outcomes = state.commit_all(commits);
+        if state.log.len() >= LOG_MAX {
+            self.shared.changed.notify_all();
+        }
+        outcomes
+    }
+
+    /// What has failed last: nothing is answered since then, or it is tried again with the next commit or checkpoint. `None`: all is well.
+    pub fn trouble(&self) -> Option<String> {
+        let state = self.shared.lock();
+        state.fault.clone().or_else(|| state.trouble.clone())
+    }
+
+    /// The revision of the last commit that changed anything.
+    pub fn revision(&self) -> Revision {
+        Revision(self.shared.lock().revision)
+    }
+
+    /// Makes a checkpoint, and waits for its end: then the medium has all commits, however they were answered.
+    ///
+    /// # Errors
+    /// What has failed, for good or in this attempt.
+    pub fn checkpoint(&mut self) -> Result<(), EmbeddedError> {
+        let mut state = self.shared.lock();
+        let wanted = state.revision;
+        // One that is under way may lack the newest commits.
+        let enough = state.checkpoints + 2;
+        while state.fault.is_none() && state.checkpoints < enough && !state.has_durable(wanted) {
+            state.is_wanted = true;
+            self.shared.changed.notify_all();
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.fault.is_none() && state.has_durable(wanted) {
+            return Ok(());
+        }
+        let why = state.fault.as_ref().or(state.trouble.as_ref());
+        Err(EmbeddedError::new(&state.path, why.map_or("the checkpoint failed", |why| why)))
+    }
+}
+
+impl Drop for EmbeddedKv {
+    fn drop(&mut self) {
+        self.shared.lock().closes = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.checkpointer.take() {
+            // A panic there has been printed; the log has what it did not write.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Kv for EmbeddedKv {
+    fn get(&mut self, key: &KvKey) -> Result<Option<Versioned>, KvUnavailable> {
+        let mut state = self.shared.lock();
+        state.answers()?;
+        state.find(key)
+    }
+
+    fn range(&mut self, from: &KvKey, until: &KvKey, most: usize) -> Result<Vec<(KvKey, Versioned)>, KvUnavailable> {
+        let mut state = self.shared.lock();
+        state.answers()?;
+        let found = overlay::range(&[&state.fresh, &state.frozen], &state.table, (from, until), most);
+        found.map_err(|e| state.fail("cannot be read", &e))
+    }
+
+    fn commit(&mut self, commit: &Commit) -> CommitOutcome {
+        self.commit_all(std::slice::from_ref(commit)).pop().unwrap_or(CommitOutcome::Unknown)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn answers(&self) -> Result<(), KvUnavailable> {
+        if self.fault.is_some() { Err(KvUnavailable) } else { Ok(()) }
+    }
+
+    /// Something has failed: from now on nothing is answered.
+    fn fail(&mut self, what: &str, why: &dyn std::fmt::Display) -> KvUnavailable {
+        let why = format!("{}: {what}: {why}", self.path.display());
+        tracing::error!("{why}; nothing is answered until the store was opened again");
+        self.fault.get_or_insert(why);
+        KvUnavailable
+    }
+
+    /// The medium has all commits up to that one.
+    fn has_durable(&self, revision: u64) -> bool {
+        let first = if self.frozen.is_empty() { &self.fresh } else { &self.frozen };
+        first.values().map(|change| change.revision).min().is_none_or(|oldest| oldest > revision)
+    }
+
+    /// Something has failed that is tried again.
+    fn note(&mut self, what: &str, why: &dyn std::fmt::Display) {
+        let why = format!("{}: {what}: {why}", self.path.display());
+        if self.trouble.as_ref() != Some(&why) {
+            tracing::error!("{why}; it is tried again");
+        }
+        self.trouble = Some(why);
+    }
+
+    fn find(&mut self, key: &KvKey) -> Result<Option<Versioned>, KvUnavailable> {
+        if let Some(change) = self.fresh.get(key).or_else(|| self.frozen.get(key)) {
+            return Ok(change.versioned());
+        }
+        overlay::stored(&self.table, key).map_err(|e| self.fail("cannot be read", &e))
+    }
+
+    fn holds(&mut self, key: &KvKey, expect: &Expect) -> Result<bool, KvUnavailable> {
+        Ok(match (self.find(key)?, expect) {
+            (None, Expect::Absent) | (Some(_), Expect::Present) => true,
+            (Some(found), Expect::Value(value)) => found.value == *value,
+            (Some(found), Expect::Revision(revision)) => found.revision == *revision,
+            _ => false,
+        })
+    }
+
+    /// Before it is in the log nobody sees it: the lock is held until then.
+    fn commit_all(&mut self, commits: &[Commit]) -> Vec<CommitOutcome> {
+        let (before, mut batch) = (self.revision, Batch::default());
+        let outcomes = commits.iter().map(|commit| self.apply(commit, &mut batch)).collect::<Vec<_>>();
+        let is_written = self.fault.is_none() && (batch.records.is_empty() || self.write(&batch.records));
+        if is_written {
+            return outcomes;
+        }
+        overlay::take_back(&mut self.fresh, batch.replaced);
+        self.revision = before;
+        let is_known = |outcome: &CommitOutcome| *outcome == CommitOutcome::TooLarge;
+        outcomes.into_iter().map(|o| if is_known(&o) { o } else { CommitOutcome::Unknown }).collect()
+    }
+
+    /// Has the log take records; whether it has.
+    fn write(&mut self, records: &[u8]) -> bool {
+        match self.log.append(records, self.durability) {
+            Ok(()) => {
+                self.trouble.take_if(|_| self.frozen.is_empty());
+                return true;
+            }
+            Err(LogFailure::NotWritten(e)) => self.note("commits are refused", &e),
+            Err(LogFailure::Uncertain(e)) => drop(self.fail("the log cannot be written", &e)),
+        }
+        false
+    }
+
+    fn apply(&mut self, commit: &Commit, batch: &mut Batch) -> CommitOutcome {
+        if !commit.is_legal() {
+            return CommitOutcome::TooLarge;
+        }
+        for (key, expect) in &commit.expect {
+            match self.answers().and_then(|()| self.holds(key, expect)) {
+                Ok(true) => {}
+                Ok(false) => return CommitOutcome::Conflict,
+                Err(KvUnavailable) => return CommitOutcome::Unknown,
+            }
+        }
+        if !commit.writes.is_empty() {
+            self.revision += 1;
+            log::encode(self.id, self.revision, &commit.writes, &mut batch.records);
+            overlay::apply(&mut self.fresh, self.revision, &commit.writes, |key, old| batch.replaced.push((key, old)));
+        }
+        CommitOutcome::Done(Revision(self.revision))
+    }
+}

@@ -1,0 +1,8 @@
+#![forbid(unsafe_code)]
+//! The store's services on a machine: what carries out the requests of [`weir_store`]'s machines.
+//!
+//! | part | what it is |
+//! |---|---|
+//! | [`embedded`] | a key-value store in a file, for a store with one metadata service |
+
+pub mod embedded;
