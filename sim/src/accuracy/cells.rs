@@ -3,6 +3,7 @@
 //! their depths, between their sizes and between their mixes.
 
 use crate::plan::measure::{self, MeasureGrid};
+use crate::plan::parallel::in_parallel;
 use crate::plan::spread::together;
 use crate::plan::timing_models::Insides;
 use crate::run::RunError;
@@ -181,7 +182,7 @@ pub fn cells(profile: &str, query: &str, asked: &[Cell]) -> Result<Vec<CellPair>
         };
         let insides = Insides::of(&device)?;
         let drive = measure::drive(&insides, 1, &extent, &mut |_| {})?;
-        let pairs = measure::in_parallel(asked, |cell| pair(&insides, &drive, *cell), || {});
+        let pairs = in_parallel(asked, |cell| pair(&insides, &drive, *cell), || {});
         all.extend(pairs.into_iter().collect::<Result<Vec<_>, _>>()?);
     }
     Ok(all)

@@ -1,7 +1,8 @@
 //! The options of FEMU's device (`-device femu,devsz_mb=…`; names and defaults as in FEMU 99ce4fb2b, hw/femu/femu.c), alone or in a run script:
 //! `name=value` lines and `${name}` are followed, nothing is run.
 
-use super::{Draft, Given, ImportError, Text, quoted, times};
+use super::draft::{Draft, quoted, times};
+use super::text::{Given, ImportError, Text};
 use std::collections::BTreeMap;
 use weir_flash::{CellType, PageMap, cell_times, page_type_factors};
 use weir_units::Nanos;

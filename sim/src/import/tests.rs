@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Scenario;
+use std::path::Path;
 use weir_config::Document;
 use weir_flash::{CellType, FlashDriveConfig, PageMap, PlaneAllocation, Preset, Victim};
 

@@ -4,9 +4,10 @@
 //!   sizes × mixes ─▶ a closed loop at every depth ─▶ LoadCurve ─▶ DriveModel
 //! ```
 
-pub(crate) use super::parallel::in_parallel;
+use super::effort::PlanProgress;
+use super::parallel::in_parallel;
+use super::read::PlanFile;
 use super::timing_models::Insides;
-use super::{PlanFile, PlanProgress};
 use crate::client::SimulatedClient;
 use crate::run::RunError;
 use crate::scenario::Scenario;

@@ -1,6 +1,6 @@
 //! The file of `weir plan`.
 
-use super::PlannedTenant;
+use super::tenant::PlannedTenant;
 use crate::scenario::{self, MAX_TIME};
 use weir_config::read::{Section, integer, time};
 use weir_config::{self as config, ConfigError, DeviceConfig, Document, calibration};

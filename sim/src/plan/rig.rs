@@ -1,11 +1,13 @@
 //! The judge: the real arbiter and drive in virtual time.
 
+use super::effort::{Effort, PlanProgress};
 use super::measure;
 use super::parallel::in_parallel;
+use super::read::PlanFile;
 use super::spread::together;
 use super::stand_in::StandIn;
+use super::tenant::PlannedTenant;
 use super::timing_models::Insides;
-use super::{Effort, PlanFile, PlannedTenant};
 use crate::client::SimulatedClient;
 use crate::run::RunError;
 use crate::scenario::Scenario;
@@ -15,23 +17,6 @@ use weir_plan::planner::{Got, Judge, Shares, room};
 use weir_plan::{DriveModel, Margin};
 use weir_units::{Nanos, Sla};
 use weir_workload::{JobResult, Latency};
-
-/// How far a plan has come.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum PlanProgress {
-    /// The drive is measured before anything is planned with it.
-    Measuring {
-        /// Load tests that are done.
-        done: usize,
-        /// Of so many.
-        of: usize,
-    },
-    /// Shares are simulated.
-    Simulating {
-        /// Simulations that are done.
-        runs: u32,
-    },
-}
 
 /// Commands of a tenant that a percentile needs, so that it does not hang on a few of them.
 const FOR_P999: f64 = 20_000.0;

@@ -3,7 +3,8 @@
 //! The laws are those of [`weir_flash::Variability`]: raw bit errors that grow as a power of the cycles (Mielke et al., IRPS
 //! 2008), a code that corrects 40 bits of a KiB, and an array read more for each step of shifted voltages.
 
-use super::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject, micros};
+use super::numbers::micros;
+use super::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject};
 use weir_flash::{Array, Errors, Geometry, PageAddress, PageMap, Preset, UNIT, Variability};
 use weir_units::Nanos;
 use weir_workload::Histogram;

@@ -3,7 +3,8 @@
 //! Each is measured as a user has it: its profile with a capacity that fits into memory. Dies, channels and times stay, and so
 //! does what write amplification follows from (`profile::resized`).
 
-use super::{Chart, Curve, Figure, LiveMeasurements, Measured, PrintedBound, Row, Scale, Subject, flash_loop, micros};
+use super::numbers::micros;
+use super::{Chart, Curve, Figure, LiveMeasurements, Measured, PrintedBound, Row, Scale, Subject, flash_loop};
 use weir_config::DeviceConfig;
 use weir_flash::{Flash, FlashDriveConfig, FlashOp, Precondition};
 use weir_units::Nanos;

@@ -1,6 +1,7 @@
 //! Figure 2 of papers/002: what the emulator itself takes, in real time.
 
-use super::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Seen, Subject, micros};
+use super::numbers::{median, micros};
+use super::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Seen, Subject};
 use weir_flash::{Array, PageAddress, Preset, Shape, Variability};
 use weir_units::Nanos;
 use weir_workload::Xoshiro256;
@@ -39,11 +40,6 @@ struct Median {
     p99: f64,
     raw_p99: f64,
     least: f64,
-}
-
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// What was measured, and of the machine.

@@ -1,6 +1,7 @@
 //! Figure 3 of papers/002: two operations on one plane, with a single and with a double register.
 
-use super::{Chart, Curve, Figure, Row, Scale, Subject, micros};
+use super::numbers::micros;
+use super::{Chart, Curve, Figure, Row, Scale, Subject};
 use weir_flash::{Array, FlashTiming, Geometry, PageAddress, PageMap, Preset, Registers, Variability};
 use weir_units::Nanos;
 

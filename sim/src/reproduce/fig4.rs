@@ -5,7 +5,8 @@
 //! They agree when each reader stays on a plane of its own as long as there are enough, with one register a plane. Both
 //! readings are made.
 
-use super::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject, closed_loop, micros};
+use super::numbers::micros;
+use super::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject, closed_loop};
 use weir_flash::{Array, FlashTiming, Geometry, PageAddress, PageMap, Preset, Registers, Variability};
 use weir_units::Nanos;
 use weir_workload::Xoshiro256;

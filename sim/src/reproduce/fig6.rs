@@ -1,6 +1,7 @@
 //! Figure 6a of papers/002: reads while garbage collection blocks the controller, a channel or a plane.
 
-use super::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject, micros};
+use super::numbers::micros;
+use super::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject};
 use weir_flash::{
     BufferConfig, CellType, Flash, FlashDriveConfig, FlashOp, FlashTiming, FtlConfig, GcConfig, GcMode, Geometry,
     HostTiming, OperationUnit, PageMap, Precondition, Preset, Registers, Variability, Wire, uniform,

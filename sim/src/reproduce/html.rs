@@ -26,7 +26,14 @@ pub fn number(n: f64) -> String {
     format!("{n:.*}", digits as usize)
 }
 
-pub(super) fn page(figure: &Figure) -> String {
+impl Figure {
+    /// A page of its own, with table and charts.
+    pub fn html(&self) -> String {
+        page(self)
+    }
+}
+
+fn page(figure: &Figure) -> String {
     let title = format!("{}: {}", figure.subject, figure.subject.title());
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title><style>{STYLE}</style></head>\n\

@@ -9,7 +9,8 @@
 //! The live drive finds requests when its thread looks, a little after their time, or much later where the core was away; what virtual
 //! time is given are the times at which it found them. What is left is what the live drive itself does.
 
-use super::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject, micros};
+use super::numbers::micros;
+use super::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject};
 use crate::client::SimulatedClient;
 use crate::scenario::{Scenario, capacity};
 use crate::trace::Draw;

@@ -1,6 +1,7 @@
 //! Page-level latency variability (papers/002, sections 3.2.3 and 4): no two pages, and no two chips, are alike.
 
-use super::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject, micros};
+use super::numbers::micros;
+use super::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject};
 use weir_flash::{Array, Errors, Geometry, PageAddress, Preset, Shape, UNIT, Variability};
 use weir_units::Nanos;
 

@@ -1,7 +1,10 @@
+use super::figure::LOST_PCT;
 use super::*;
 use crate::accuracy::Grid;
+use weir_config::DeviceConfig;
 use weir_node::replay::{Clock, replay};
-use weir_workload::{Summary, Xoshiro256};
+use weir_units::Nanos;
+use weir_workload::{Answered, Job, JobResult, Latency, Planned, Summary, Xoshiro256};
 
 /// Time that passes by looking at it, by up to so much a look.
 struct Script {

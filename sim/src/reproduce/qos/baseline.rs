@@ -1,10 +1,10 @@
 //! Figure 3: a device that does not arbitrate. (a) throughput over the size of requests, (b) what priorities do there.
 
-use super::emulation::{DEPTH, Design, Load, OURS, ROUNDS, SIZES, about_designs, fastest, middle};
+use super::designs::{DEPTH, Design, Load, OURS, ROUNDS, SIZES, about_designs, fastest, middle};
+use super::shared_drive::{SharedDrive, Span, job, name, simulated};
 use super::timers::{Submitter, emulated};
-use super::{SharedDrive, Span, job, name, near, simulated};
-use crate::reproduce::datasheets;
-use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject, flash_loop};
+use crate::reproduce::numbers::near;
+use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject, datasheets, flash_loop};
 use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_flash::{Flash, FlashOp, Precondition};
 use weir_units::{Class, Nanos};
@@ -23,7 +23,7 @@ const JOINS: Nanos = Nanos::from_secs(10);
 const END: Nanos = Nanos::from_secs(20);
 const INTERVAL: Nanos = Nanos::from_millis(500);
 
-pub(in crate::reproduce) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
+pub(crate) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let (mut rows, sizes) = over_sizes(live)?;
     let (more, over_time) = priorities();
     rows.extend(more);

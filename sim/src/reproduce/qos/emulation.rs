@@ -1,54 +1,9 @@
 //! Figure 6: how fast the emulation is, over the size of requests and over the number of clients, against the old design.
 
-use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject, fig2::median};
+use super::designs::{DEPTH, Design, Load, ROUNDS, SIZES, about_designs, fastest, middle};
+use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject};
 
-/// Requests that a client has outstanding.
-pub(super) const DEPTH: u32 = 128;
-/// Bytes of requests.
-pub(super) const SIZES: [u32; 9] =
-    [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
-/// So often everything is measured, in turn; medians are told.
-pub(super) const ROUNDS: usize = 5;
 const CLIENTS: [u32; 5] = [1, 2, 4, 8, 16];
-pub(super) const OURS: &str = "ours";
-
-/// A way to choose whom to serve, with everything else the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Design {
-    /// A timer for each submission queue, and a thread that empties the queues: [`QueueTimers`](super::QueueTimers).
-    Timers,
-    /// Weighted round robin.
-    Wrr,
-    /// Deficit round robin.
-    Drr,
-}
-
-impl Design {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Design::Timers => "old design",
-            Design::Wrr => "WRR",
-            Design::Drr => "DRR",
-        }
-    }
-}
-
-/// What is asked of it: random requests, 128 outstanding a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
-    /// A queue pair each.
-    pub clients: u32,
-    /// Bytes of a request.
-    pub size: u32,
-    /// Writes, or else reads.
-    pub write: bool,
-}
-
-impl Load {
-    /// Requests that a client has outstanding.
-    pub const DEPTH: u32 = DEPTH;
-}
-
 const BETTER: &str =
     "\"In general, the WRR and DRR schemes show better or similar performance than the default emulator\"";
 const SLIGHTLY: &str = "\"for 8k and 16k sizes, the overheads [...] lead to slightly lower performance than QEMU\"";
@@ -56,16 +11,6 @@ const ALWAYS: &str = "\"For our emulator, the throughput is always higher than t
 const LOWER: &str = "\"DRR throughput is lower than WRR for all cases\"";
 /// Where the paper itself is slower, by bytes of a write.
 const SLOWER: [u32; 2] = [8 << 10, 16 << 10];
-
-/// The middle of the rounds.
-pub(super) fn middle(rounds: &[f64]) -> f64 {
-    median(rounds.to_vec())
-}
-
-/// Whether the new is as fast as the old, within what two measurements of one thing differ by.
-pub(super) fn fastest(new: f64, old: f64) -> bool {
-    new >= 0.95 * old
-}
 
 /// What was measured along one axis: x, and requests a second by design.
 struct Sweep {
@@ -158,7 +103,7 @@ impl Sweep {
     }
 }
 
-pub(in crate::reproduce) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
+pub(crate) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let write = |size| (format!("{} KiB writes", size / 1024), f64::from(size), Load { clients: 1, size, write: true });
     let read = |clients| (format!("{clients} clients"), f64::from(clients), Load { clients, size: 4096, write: false });
     let sizes = sweep(live, &SIZES.map(write), (0.0, 0.6))?;
@@ -183,13 +128,4 @@ pub(in crate::reproduce) fn figure(live: &mut dyn LiveMeasurements) -> Result<Fi
             clients.chart("4 KiB random reads over clients", ("clients", "million requests a second"), |_, s| s / 1e6),
         ],
     })
-}
-
-pub(super) fn about_designs() -> Vec<String> {
-    vec![
-        "The old design chooses as QEMU's device did (text of II.B): a doorbell sets its queue's timer 500 ns ahead; when it is \
-         over, the one thread takes up to 64 commands from that queue, and sets it again if there are more. Controller, driver and \
-         media are ours in all designs, and the drive empties what it is handed (arbitration = \"none\"), so only the choice differs."
-            .into(),
-    ]
 }

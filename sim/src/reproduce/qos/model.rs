@@ -6,8 +6,10 @@
 //! ```
 //! Nothing of a run that is predicted goes into its prediction.
 
-use super::{SLOT_BYTES, SharedDrive, Span, job, near, shared};
-use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject, micros};
+use super::either_clock::shared;
+use super::shared_drive::{SLOT_BYTES, SharedDrive, Span, job};
+use crate::reproduce::numbers::{micros, near};
+use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject};
 use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_plan::equations::{Round, of_rate};
 use weir_plan::{Demand, DriveModel, PlanTenant, Setting, shares};
@@ -142,7 +144,7 @@ fn point(live: &mut dyn LiveMeasurements, rho: f64, estimate: Estimate, span: Sp
     })
 }
 
-pub(in crate::reproduce) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
+pub(crate) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let time = if live.is_preferred() { Nanos::from_millis(900) } else { Nanos::from_millis(400) };
     let span = Span { ramp: Nanos::from_millis(100), time, series: None };
     let estimate = estimate(live, span)?;

@@ -1,96 +1,9 @@
 //! Figures 1 and 2: what an I/O costs the program that asks for it, by our driver and by Linux.
 
-use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject, fig2::median};
+use super::access::{AccessPath, AccessPattern, Overhead, Storage, Usage};
+use crate::reproduce::numbers::median;
+use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject};
 use weir_units::Nanos;
-
-/// How a program reaches a file's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessPath {
-    /// Our driver, and a drive of ours that has its bytes there.
-    Driver,
-    /// io_uring, straight.
-    Uring,
-    /// pread and pwrite, straight.
-    Calls,
-}
-
-/// Where the bytes are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Storage {
-    /// A file on a disk, direct I/O.
-    Disk,
-    /// Memory: a drive of ours in shared memory, a file on a tmpfs for Linux.
-    Memory,
-}
-
-/// Random requests, one at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AccessPattern {
-    /// By which way.
-    pub way: AccessPath,
-    /// Of what.
-    pub place: Storage,
-    /// Bytes of a request.
-    pub size: u32,
-    /// Writes, or else reads.
-    pub write: bool,
-}
-
-impl AccessPattern {
-    /// Bytes of the longest request.
-    pub const MOST: u32 = 256 << 10;
-}
-
-/// What requests took: medians, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Overhead {
-    /// In the calls that submit.
-    pub submit: f64,
-    /// In the call that found the completion; those that found nothing are waiting for the drive.
-    pub complete: f64,
-    /// From before the submission until after that call.
-    pub whole: f64,
-}
-
-/// What a run took of the cores.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Usage {
-    /// Requests.
-    pub ios: u64,
-    /// By the clock.
-    pub time: Nanos,
-    /// In the program.
-    pub user: Nanos,
-    /// In the kernel.
-    pub system: Nanos,
-}
-
-impl Usage {
-    fn add(self, other: Usage) -> Usage {
-        let sum = |a: Nanos, b: Nanos| a.saturating_add(b);
-        Usage {
-            ios: self.ios + other.ios,
-            time: sum(self.time, other.time),
-            user: sum(self.user, other.user),
-            system: sum(self.system, other.system),
-        }
-    }
-
-    /// User and system time.
-    fn both(&self) -> Nanos {
-        self.user.saturating_add(self.system)
-    }
-
-    /// Percent of a core.
-    fn share(&self, part: Nanos) -> f64 {
-        part.as_secs_f64() / self.time.as_secs_f64().max(1e-9) * 100.0
-    }
-
-    /// Nanoseconds of a request.
-    fn each(&self, part: Nanos) -> f64 {
-        part.0 as f64 / self.ios.max(1) as f64
-    }
-}
 
 const SIZES: [u32; 7] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
 const ROUNDS: usize = 5;
@@ -148,7 +61,7 @@ fn total(overhead: Overhead) -> f64 {
     overhead.submit + overhead.complete
 }
 
-pub(in crate::reproduce) fn fig1(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
+pub(crate) fn fig1(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let table = Table::measure(live)?;
     Ok(Figure {
         subject: Subject::QosFig1,
@@ -269,7 +182,7 @@ const WAYS: [(AccessPath, &str); 3] =
 /// By way and size.
 type Used = [[Usage; FEW.len()]; WAYS.len()];
 
-pub(in crate::reproduce) fn fig2(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
+pub(crate) fn fig2(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let mut used: Used = Default::default();
     let steps = FEW_ROUNDS * FEW.len();
     for step in 0..steps {

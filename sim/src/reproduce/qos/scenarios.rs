@@ -1,6 +1,8 @@
 //! Figure 8: five scenarios of two jobs (section V.D).
 
-use super::{SharedDrive, Span, clock, job, name, near, shared};
+use super::either_clock::{clock, shared};
+use super::shared_drive::{SharedDrive, Span, job, name};
+use crate::reproduce::numbers::near;
 use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject};
 use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_units::{Class, Nanos};
@@ -95,7 +97,7 @@ fn swing(results: &[JobResult], expected: f64) -> f64 {
     off.map(|off| off.abs() * 100.0).fold(0.0, f64::max)
 }
 
-pub(in crate::reproduce) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
+pub(crate) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let ramp = Nanos::from_millis(100);
     let over_time = Span { ramp, time: Nanos::from_millis(1500), series: Some(Nanos::from_millis(100)) };
     let mean = Span { ramp, time: Nanos::from_millis(500), series: None };

@@ -2,7 +2,7 @@
 
 use super::pairs::Interval;
 use super::{CASES, Case, MACHINE, Metric, PaperDrive, Server};
-use crate::reproduce::fig2::median;
+use crate::reproduce::numbers::median;
 use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject};
 use weir_units::Nanos;
 use weir_workload::Summary;
@@ -278,7 +278,7 @@ fn peer(live: &mut dyn LiveMeasurements) -> (bool, Option<String>) {
 }
 
 /// Table 2: the ten cases on everything there is.
-pub(in crate::reproduce) fn table2(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
+pub(crate) fn table2(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let (qemu, missing) = peer(live);
     let mut servers = vec![Server::Raw, Server::Volumes(1), Server::NoJournal, Server::Volumes(3)];
     servers.extend(qemu.then_some(Server::Qemu));
@@ -317,7 +317,7 @@ pub(in crate::reproduce) fn table2(live: &mut dyn LiveMeasurements) -> Result<Fi
 }
 
 /// Figure 15: one volume.
-pub(in crate::reproduce) fn fig15(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
+pub(crate) fn fig15(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let (qemu, missing) = peer(live);
     let cases = of(&[Metric::Iops, Metric::Latency]);
     let effort = Effort::of(live);
@@ -370,7 +370,7 @@ pub(in crate::reproduce) fn fig15(live: &mut dyn LiveMeasurements) -> Result<Fig
 }
 
 /// Figure 16: three volumes of one drive.
-pub(in crate::reproduce) fn fig16(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
+pub(crate) fn fig16(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let effort = Effort::of(live);
     let cases = of(&[Metric::Iops, Metric::Latency]);
     let all = run(live, &[Server::Volumes(1), Server::Volumes(3)], PaperDrive::Pm963, &cases, (0.0, 1.0))?;
@@ -394,7 +394,7 @@ pub(in crate::reproduce) fn fig16(live: &mut dyn LiveMeasurements) -> Result<Fig
 }
 
 /// Figure 17: with and without journal.
-pub(in crate::reproduce) fn fig17(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
+pub(crate) fn fig17(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let effort = Effort::of(live);
     let cases = of(&[Metric::Iops, Metric::Latency]);
     let (mut rows, mut curves, mut notes) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
 //! Figures 5, 14 and 19: what a start consists of, what a client sees of a restart, and that on many nodes.
 
 use super::{Blow, MACHINE, PaperDrive, Program, Start, millis};
-use crate::reproduce::fig2::median;
+use crate::reproduce::numbers::median;
 use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject};
 use weir_units::Nanos;
 
@@ -60,7 +60,7 @@ fn chart(title: &'static str, x: &'static str, curves: Vec<Curve>) -> Chart {
 }
 
 /// Figure 5: the steps of a start.
-pub(in crate::reproduce) fn fig5(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
+pub(crate) fn fig5(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let count = if live.is_full() { 20 } else { 3 };
     let (mut rows, mut curves) = (Vec::new(), Vec::new());
     for (at, (drive, bound)) in [(PaperDrive::Pm963, 1200.0), (PaperDrive::P3600, 2500.0)].into_iter().enumerate() {
@@ -102,7 +102,7 @@ fn percentile(sorted: &[f64], part: f64) -> f64 {
 }
 
 /// Figure 14: how long a restart takes.
-pub(in crate::reproduce) fn fig14(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
+pub(crate) fn fig14(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let count = if live.is_full() { 50 } else { 4 };
     let again = starts(live, Program::Again, PaperDrive::Pm963, count)?;
     let (mut rows, curve) = step_rows("restart", &again)?;
@@ -148,7 +148,7 @@ pub(in crate::reproduce) fn fig14(live: &mut dyn LiveMeasurements) -> Result<Fig
 }
 
 /// Figure 19: restarts of many nodes.
-pub(in crate::reproduce) fn fig19(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
+pub(crate) fn fig19(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let count: u32 = if live.is_full() { 64 } else { 6 };
     let mut points = Vec::new();
     for node in 0..count {

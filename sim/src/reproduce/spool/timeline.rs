@@ -80,7 +80,7 @@ fn survived(
     Ok((rows, Curve { name: name.into(), points }, survived.trouble))
 }
 
-pub(in crate::reproduce) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
+pub(crate) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let (plan, kept) = (timeline(live.is_full()), kept(live.is_full()));
     let (mut rows, curve, trouble) = survived(live, "volume", &plan)?;
     live.progress(0.6);

@@ -1,7 +1,10 @@
 //! NVMeVirt's `ssd_config.h` (names and meanings as in NVMeVirt 61c90f77), for one of its SSDs.
 
-use super::macros::Macros;
-use super::{Draft, Given, ImportError, Text, quoted, times};
+mod macros;
+
+use super::draft::{Draft, quoted, times};
+use super::text::{Given, ImportError, Text};
+use macros::Macros;
 use weir_flash::Wire;
 
 /// The longest single step that a flash model takes, in nanoseconds.

@@ -1,7 +1,7 @@
 //! As much of C's preprocessor as a header of numbers needs: `#define` without parameters, `#if` with whole numbers, comments. Nothing is
 //! included, and everything is bounded.
 
-use super::{Given, ImportError, Text};
+use crate::import::text::{Given, ImportError, Text};
 use std::collections::BTreeMap;
 
 /// Macros of a header.

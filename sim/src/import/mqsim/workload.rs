@@ -1,7 +1,8 @@
 //! MQSim's workload definition (src/exec/IO_Flow_Parameter_Set.cpp): the flows of its first scenario are jobs.
 
-use super::mqsim::{Elements, line_of};
-use super::{Draft, Given, ImportError, Text, quoted};
+use super::elements::{Elements, line_of};
+use crate::import::draft::{Draft, quoted};
+use crate::import::text::{Given, ImportError, Text};
 use roxmltree::Node;
 use weir_flash::Cache;
 
