@@ -10,7 +10,11 @@
 //! ask for the rate that it was promised, or for one request at a time where that is none.
 //! A drive without a calibration is not judged: nothing is known of it.
 
-use crate::{Arbitration, Config, Cost, DeviceConfig, DoorConfig, Mechanism, TenantConfig};
+use super::arbitration::{Arbitration, Cost, Mechanism};
+use super::config::Config;
+use super::device::DeviceConfig;
+use super::export::DoorConfig;
+use super::tenant::TenantConfig;
 use std::fmt;
 use weir_plan::planner::{self, FLOORS, Overfull, SlaBound, TenantPlan, propose, verdict};
 use weir_plan::{Demand, DriveModel, Margin, PlanTenant, Setting};

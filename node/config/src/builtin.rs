@@ -1,8 +1,8 @@
 //! The node that `weir up` starts when nobody says otherwise.
 
+use super::config::Config;
 use super::error::ConfigError;
-use super::print::escaped;
-use super::types::Config;
+use super::toml_text::escaped;
 use std::path::Path;
 
 /// The text behind [`Config::builtin`]; `@RUN@` is the runtime folder.

@@ -1,10 +1,10 @@
 //! What `weir calibrate` found out about a drive, as a file: `docs/reference/formats.md` describes it.
 
-use super::device::COMMANDS;
 use super::document::Document;
 use super::error::{ConfigError, Problem};
-use super::print::escaped;
 use super::read::{Read, Section, integer, number, one_or_list, size, text, time};
+use super::slots::COMMANDS;
+use super::toml_text::escaped;
 use super::value::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -1,14 +1,16 @@
 //! `[[device]]`, and the device part of a bench target.
 
-use super::flash;
-use super::node::element_name;
-use super::profile::{Profile, Slots};
-use super::read::{Placed, Read, Section, Sink, flag, integer, per_class, quoted, size, text, time, word};
-use super::tenant::nqn;
-use super::types::{Arbitration, ClassFrom, Cost, DeviceConfig, FlashConfig, Mechanism, MediaConfig};
+use super::arbitration::{self, Arbitration, ClassFrom, Cost};
+use super::calibration::{self, CalibrationFile};
+use super::flash::{self, FlashConfig};
+use super::media::{self, MediaConfig};
+use super::names::{element_name, nqn};
+use super::open_channel::{self, OpenChannelKeys};
+use super::profile::Profile;
+use super::read::{Placed, Read, Section, Sink, flag, integer, quoted, size, text, time, word};
+use super::slots::{COMMANDS, Slots};
 use super::value::{Entry, Value};
-use super::{calibration, open_channel, zoned};
-use crate::Target;
+use super::zoned::{self, Zoned};
 use std::path::Path;
 use weir_units::{Bytes, Nanos};
 
@@ -17,12 +19,94 @@ const MAX_LATENCY: Nanos = Nanos::from_secs(10);
 /// How long commands wait for a target that has gone: as long as it takes to restart a machine, and at most.
 const RECONNECT: Nanos = Nanos::from_secs(60);
 const MAX_RECONNECT: Nanos = Nanos::from_secs(86_400);
-/// A quantum of a round: one page at the least.
-const QUANTUM: std::ops::RangeInclusive<u64> = 4 * Bytes::KIB..=Bytes::GIB;
-/// What `slots` may be.
-pub(super) const COMMANDS: std::ops::RangeInclusive<u64> = 1..=4096;
 const CAPACITY: std::ops::RangeInclusive<u64> = 64 * Bytes::KIB..=1 << 56;
 const DEFAULT_CAPACITY: Bytes = Bytes(Bytes::GIB);
+
+/// One drive.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceConfig {
+    /// Its name in the API and in NQNs.
+    pub name: String,
+    /// Where the bytes are.
+    pub media: MediaConfig,
+    /// How long commands of a drive on an NVMe/TCP target wait while that is gone; 0: they fail at once, and it stays gone.
+    pub reconnect: Nanos,
+    /// A read of null media gives zeroes wherever it goes to, where it leaves memory of a guest as it is else.
+    pub read_zeroes: bool,
+    /// `None`: as large as the medium is (a file, a block device, another drive).
+    pub capacity: Option<Bytes>,
+    /// The most that it can be grown to while it runs; `None`: its capacity.
+    pub max_capacity: Option<Bytes>,
+    /// Logical block: 512 or 4096.
+    pub block_size: u32,
+    /// Fixed service time of a command; 0: as fast as the medium.
+    pub latency: Nanos,
+    /// What is inside a flash drive, which decides how long commands take.
+    pub flash: Option<FlashConfig>,
+    /// Commands that the drive works on at once.
+    pub slots: u16,
+    /// Bytes that the drive works on at once.
+    pub slot_bytes: Bytes,
+    /// Who is next.
+    pub arbitration: Arbitration,
+    /// What a command counts for in `drr`.
+    pub cost: Cost,
+    /// Who decides a queue's class, where the export does not say.
+    pub class_from: ClassFrom,
+    /// I/O queues of one controller at most.
+    pub queues: u16,
+    /// Entries of one queue at most (CAP.MQES + 1).
+    pub queue_depth: u16,
+    /// Controllers at once, over all its exports.
+    pub max_controllers: u16,
+    /// Controller memory buffer of each of its PCIe controllers, a power of two; `None`: it has none.
+    pub cmb: Option<Bytes>,
+    /// NVMe qualified name of the subsystem.
+    pub nqn: String,
+    /// Serial number, 1 to 20 printable ASCII characters.
+    pub serial: String,
+    /// Its namespace is zoned.
+    pub zoned: Option<Zoned>,
+    /// Its namespace is its flash, by physical addresses.
+    pub open_channel: Option<OpenChannelKeys>,
+    /// What it was measured to do, for admission.
+    pub calibration: Option<CalibrationFile>,
+}
+
+impl DeviceConfig {
+    /// How hosts see it: `block`, `zoned` or `open-channel`.
+    pub fn interface(&self) -> &'static str {
+        match (&self.zoned, &self.open_channel) {
+            (Some(_), _) => "zoned",
+            (None, Some(_)) => "open-channel",
+            (None, None) => "block",
+        }
+    }
+
+    /// Whose flash it has the times of, where it has flash.
+    pub fn profile(&self) -> Option<String> {
+        let zones = self.zoned.as_ref().and_then(|zoned| zoned.flash);
+        self.flash.as_ref().map(|f| f.profile.to_string()).or_else(|| zones.map(|preset| preset.to_string()))
+    }
+
+    /// The same drive, of so many bytes at the most: a larger flash drive's dies, channels, times and write amplification stay, as in
+    /// [`resized`](super::flash::resized). One that cannot be made smaller is left as it is.
+    #[must_use]
+    pub fn at_most(&self, capacity: Bytes) -> DeviceConfig {
+        let mut small = self.clone();
+        let Some(own) = small.flash.as_mut() else { return small };
+        let whole = own.config.ftl.capacity;
+        if self.zoned.is_some() || self.open_channel.is_some() || whole.is_none_or(|whole| whole.0 <= capacity.0) {
+            return small;
+        }
+        flash::shrink(&mut own.config, capacity);
+        if own.config.validate().is_err() {
+            return self.clone();
+        }
+        small.capacity = own.config.ftl.capacity;
+        small
+    }
+}
 
 /// A device and the places of what has to be unique.
 pub(super) struct DeviceRead {
@@ -45,7 +129,7 @@ pub(super) fn read_all(root: &Section<'_>, base: &Path, node: &str) -> Vec<Devic
 
 fn read(section: &Section<'_>, base: &Path, node: &str, default_name: String) -> DeviceRead {
     let name = element_name(section, "device").map_or(default_name, |n| n.value);
-    let media = media_and_kind(section, base);
+    let media = media::read(section, base);
     let mut read = rest(section, &name, node, (media, base), is_flash(section));
     read.device.calibration = calibration::of_device(section, base);
     as_measured(section, &mut read);
@@ -80,7 +164,7 @@ pub(super) fn from_query(sink: &Sink, kind: &str, entries: &[Entry]) -> Option<D
         }
         "nvme" | "" => Err(format!("{} is no local device", quoted(kind))),
         _ if kind.starts_with("nvme:") => Err(format!("{} is not local; give it to bench as the target", quoted(kind))),
-        _ => parse_media(kind, Path::new("")).map_err(|what| match kind.contains(':') {
+        _ => media::parse(kind, Path::new("")).map_err(|what| match kind.contains(':') {
             true => what,
             false => format!(
                 "{} is nothing to measure; there is ram, null, file:PATH, block:PATH, flash, or a profile: {}, or a file \
@@ -132,7 +216,7 @@ fn rest(
         flash,
         slots: slots.unwrap_or(own.alone),
         slot_bytes: section.or("slot_bytes", Bytes(4 * Bytes::MIB), size(128 * Bytes::KIB..=Bytes::GIB)),
-        arbitration: arbitration(section),
+        arbitration: arbitration::read(section),
         cost: section.or("cost", Cost::Bytes, word(Cost::WORDS)),
         class_from: section.or("class_from", ClassFrom::Tenant, word(ClassFrom::WORDS)),
         queues: section.or("queues", 64, integer(1..=1024)) as u16,
@@ -166,30 +250,6 @@ fn rest(
     DeviceRead { device, line, path, nqn: placed_nqn, serial: placed_serial, shared_slots }
 }
 
-fn media_and_kind(section: &Section<'_>, base: &Path) -> MediaConfig {
-    let media = section.get("media", |v| Ok(parse_media(&text(v)?, base)?));
-    let kind =
-        section.get("kind", |v| word(&[("ram", "ram"), ("file", "file"), ("null", "null"), ("flash", "flash")])(v));
-    match (kind, media) {
-        (Some("file"), None) => {
-            if !section.has("media") {
-                section.fault("kind", "a file drive needs its file; write media = \"file:PATH\"");
-            }
-            MediaConfig::Ram
-        }
-        (Some("null"), None) => MediaConfig::Null,
-        (_, None) => MediaConfig::Ram,
-        // Flash is what is inside; its bytes may lie anywhere.
-        (Some("flash"), Some(media)) => media,
-        (Some(kind), Some(media)) if kind != media.kind() => {
-            let what = format!("\"{kind}\" does not fit media = \"{media}\"; leave kind out");
-            section.fault("kind", what);
-            media
-        }
-        (_, Some(media)) => media,
-    }
-}
-
 fn reconnect(section: &Section<'_>, media: &MediaConfig) -> Nanos {
     let is_connected = matches!(media, MediaConfig::Nvme(target) if target.starts_with("nvme-tcp:"));
     if !is_connected && section.has("reconnect") {
@@ -207,41 +267,6 @@ fn read_zeroes(section: &Section<'_>, media: &MediaConfig) -> bool {
         );
     }
     section.or("read_zeroes", false, flag)
-}
-
-/// A drive of another process. Sockets are found from the file's folder on, like other paths.
-fn remote(target: &str, base: &Path) -> Result<MediaConfig, String> {
-    let needs =
-        || "nvme: needs a target like nvme:nvme-tcp://HOST:PORT/NQN?ns=1 or nvme:vfio-user:PATH?ns=1".to_string();
-    match target.split_once(':') {
-        Some(("nvme-tcp", _)) if target.starts_with("nvme-tcp://") => Ok(MediaConfig::Nvme(target.to_string())),
-        Some((door @ ("vfio-user" | "vhost-user"), place)) if !place.contains('\0') => {
-            let (path, query) = place.split_once('?').map_or((place, None), |(path, query)| (path, Some(query)));
-            let query = query.map_or_else(String::new, |q| format!("?{q}"));
-            let target = format!("{door}:{}{query}", super::resolve(base, path).display());
-            let known = !path.is_empty() && target.parse::<Target>().is_ok();
-            if known { Ok(MediaConfig::Nvme(target)) } else { Err(needs()) }
-        }
-        _ => Err(needs()),
-    }
-}
-
-/// `ram`, `null`, `file:PATH`, `block:PATH`, `nvme:TARGET`.
-fn parse_media(text: &str, base: &Path) -> Result<MediaConfig, String> {
-    let (kind, place) = text.split_once(':').map_or((text, None), |(kind, place)| (kind, Some(place)));
-    let path = |place: &str| match place {
-        "" => Err(format!("{kind}: needs a path; write {kind}:PATH")),
-        place if place.contains('\0') => Err(format!("{} is no path", quoted(place))),
-        place => Ok(super::resolve(base, place)),
-    };
-    match (kind, place) {
-        ("ram", None) => Ok(MediaConfig::Ram),
-        ("null", None) => Ok(MediaConfig::Null),
-        ("file", place) => path(place.unwrap_or_default()).map(MediaConfig::File),
-        ("block", place) => path(place.unwrap_or_default()).map(MediaConfig::Block),
-        ("nvme", target) => remote(target.unwrap_or_default(), base),
-        _ => Err(format!("{} is no medium; there is ram, null, file:PATH, block:PATH and nvme:TARGET", quoted(text))),
-    }
 }
 
 fn capacity(media: &MediaConfig, given: Option<Bytes>, flash: Option<&FlashConfig>) -> Option<Bytes> {
@@ -306,44 +331,6 @@ fn block_size(value: &Value) -> Read<u32> {
         512 => Ok(512),
         4096 => Ok(4096),
         _ => Err(format!("{bytes} is no block size; 512 or 4096 is allowed").into()),
-    }
-}
-
-fn arbitration(section: &Section<'_>) -> Arbitration {
-    let default = Arbitration::default();
-    Arbitration {
-        mechanism: section.or("arbitration", default.mechanism, word(Mechanism::WORDS)),
-        weights: section.or(
-            "weights",
-            default.weights,
-            per_class(default.weights, |v| Ok(integer(1..=256)(v)? as u16)),
-        ),
-        burst: section.or("burst", default.burst, burst),
-        quanta: section.or("quanta", default.quanta, per_class(default.quanta, |v| Ok(size(QUANTUM)(v)?.0 as u32))),
-    }
-}
-
-/// AB of Set Features 01h: a power of two, written as the number of commands.
-fn burst(value: &Value) -> Read<Option<u8>> {
-    match value {
-        Value::Text(text) | Value::Bare(text) if text == "none" => Ok(None),
-        Value::Text(_) => Err(format!("{} where 1, 2, 4, 8, 16, 32, 64 or \"none\" is wanted", shown(value)).into()),
-        _ => {
-            let commands = integer(1..=64)(value)?;
-            if !commands.is_power_of_two() {
-                return Err(
-                    format!("{commands} is no power of two; 1, 2, 4, 8, 16, 32, 64 or \"none\" is allowed").into()
-                );
-            }
-            Ok(Some(commands.trailing_zeros() as u8))
-        }
-    }
-}
-
-fn shown(value: &Value) -> String {
-    match value {
-        Value::Text(text) => quoted(text),
-        other => other.kind().to_string(),
     }
 }
 

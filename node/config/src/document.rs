@@ -1,12 +1,8 @@
 //! A file as a tree whose keys can be changed before it is read: what `weir sim --set` does.
 
-use super::device::DeviceRead;
 use super::error::{ConfigError, Problem};
-use super::machine::Machine;
 use super::read::{Section, Sink};
-use super::types::{DeviceConfig, TenantConfig};
 use super::value::{self, Entry, Item, Value};
-use super::{check, device, tenant};
 use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
@@ -116,29 +112,6 @@ impl Document {
     }
 }
 
-/// The drives of a document's `[[device]]`, checked against each other, which so many tenants share.
-pub fn devices(root: &Section<'_>, base: &Path, node: &str, tenants: usize) -> Vec<DeviceConfig> {
-    let read = device::read_all(root, base, node);
-    check::unique_devices(root.sink(), Machine::Any, &read);
-    let with_slots = |mut read: DeviceRead| {
-        read.device.slots = read.shared_slots.filter(|_| tenants > 1).unwrap_or(read.device.slots);
-        read.device
-    };
-    read.into_iter().map(with_slots).collect()
-}
-
-/// How many tenants a document has, whatever is wrong with them.
-pub fn count_tenants(root: &Section<'_>) -> usize {
-    root.peek("tenant", |value| Ok(if let Value::List(tables) = value { tables.len() } else { 0 })).unwrap_or(0)
-}
-
-/// The tenants of a document's `[[tenant]]`, checked against each other.
-pub fn tenants(root: &Section<'_>) -> Vec<TenantConfig> {
-    let read = tenant::read_all(root);
-    check::unique_tenants(root.sink(), &read);
-    read.into_iter().map(|t| t.tenant).collect()
-}
-
 enum Step {
     Key(String),
     Index(usize),
@@ -235,6 +208,7 @@ fn set_in_list(items: &mut [Item], steps: &[Step], value: &str) -> Result<(), St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::devices;
 
     const TEXT: &str =
         "seed = 1\n[[device]]\nname = \"a\"\nslots = 2\n[[device]]\nslots = 4\n[[tenant]]\nname = \"t\"\n";

@@ -1,11 +1,34 @@
 //! `[door.nvme-tcp]`.
 
 use super::read::{Read, Section, flag, integer, one_or_list, quoted, size, text, word};
-use super::types::KeepAlive;
 use super::value::Value;
+use super::word_enum::word_enum;
 use std::net::SocketAddr;
 use weir_controller::AnaState;
 use weir_units::Bytes;
+
+word_enum! {
+    /// Whose controllers must have a keep alive timer, over NVMe/TCP.
+    KeepAlive {
+        /// Those of hosts that are not on this machine.
+        Network = "network",
+        /// Everybody's.
+        Always = "always",
+        /// Nobody's.
+        Never = "never",
+    }
+}
+
+impl KeepAlive {
+    /// Of a host that is on another machine, or is not.
+    pub fn is_required(self, is_remote: bool) -> bool {
+        match self {
+            KeepAlive::Network => is_remote,
+            KeepAlive::Always => true,
+            KeepAlive::Never => false,
+        }
+    }
+}
 
 /// The NVMe/TCP door.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,6 +7,9 @@
 //! local:ram?slots=16 ─▶ query ┘                                                    └─▶ print (Config as TOML again)
 //! ```
 //!
+//! A file has a table's type and its reading; `check` knows all of them, and says what only shows when they lie side by side. `flash` is the keys of a
+//! flash drive, which `[device.flash]` and a profile's file share.
+//!
 //! Every key has a default. A fault names file, line and key and says what to do; reading goes on after it, so that one
 //! run shows them all. A key of a later release is refused, never ignored. Reading touches neither the clock nor a
 //! file except [`Config::load`], which also looks at the CPUs and media of the machine; that an address is free and a medium
@@ -16,9 +19,11 @@
 //! configuration starts.
 
 pub mod admission;
+mod arbitration;
 mod builtin;
 pub mod calibration;
 mod check;
+mod config;
 pub mod demand;
 mod device;
 mod document;
@@ -28,6 +33,8 @@ mod export;
 mod fdp;
 mod flash;
 mod machine;
+mod media;
+mod names;
 mod node;
 mod open_channel;
 mod pool;
@@ -36,11 +43,13 @@ pub mod profile;
 mod promise;
 pub mod read;
 mod runtime;
+mod slot_notes;
 mod slots;
 mod target;
 mod tenant;
-mod types;
+mod toml_text;
 mod value;
+mod word_enum;
 mod zoned;
 
 #[cfg(test)]
@@ -48,25 +57,30 @@ mod docs;
 #[cfg(test)]
 mod tests;
 
+pub use arbitration::{Arbitration, ClassFrom, Cost, Mechanism, Shares};
 pub use calibration::{Calibration, CalibrationFile};
-pub use document::{Document, count_tenants, devices, tenants};
-pub use door::NvmeTcpConfig;
+pub use config::Config;
+pub use device::DeviceConfig;
+pub use document::Document;
+pub use door::{KeepAlive, NvmeTcpConfig};
 pub use error::{ConfigError, Problem};
-pub use node::address;
+pub use export::{DoorConfig, Doorbells, ExportConfig};
+pub use flash::FlashConfig;
+pub use media::MediaConfig;
+pub use node::{Address, Admission, NodeConfig, address};
 pub use open_channel::OpenChannelKeys;
+pub use pool::{PoolConfig, VolumeConfig};
 pub use profile::Profile;
-pub use promise::{floors, within};
+pub use promise::within;
 pub use runtime::{create_runtime_dir, is_safe_dir, runtime_dir};
-pub use slots::notes;
+pub use slot_notes::notes;
 pub use target::{Target, TargetError};
-pub use types::{
-    Address, Admission, Arbitration, ClassFrom, Config, Cost, DeviceConfig, DoorConfig, Doorbells, ExportConfig,
-    FlashConfig, KeepAlive, Mechanism, MediaConfig, NodeConfig, PoolConfig, Shares, TenantConfig, VolumeConfig,
-};
+pub use tenant::{TenantConfig, floors};
 pub use zoned::Zoned;
 
+use device::DeviceRead;
 use machine::Machine;
-use read::{Section, Sink};
+use read::{Section, Sink, Value};
 use std::path::{Path, PathBuf};
 
 impl Config {
@@ -95,22 +109,30 @@ fn read_config(root: &Section<'_>, base: &Path, machine: Machine, api: Option<Ad
     check::assemble(root.sink(), machine, check::Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes })
 }
 
+/// The drives of a document's `[[device]]`, checked against each other, which so many tenants share.
+pub fn devices(root: &Section<'_>, base: &Path, node: &str, tenants: usize) -> Vec<DeviceConfig> {
+    let read = device::read_all(root, base, node);
+    check::unique_devices(root.sink(), Machine::Any, &read);
+    let with_slots = |mut read: DeviceRead| {
+        read.device.slots = read.shared_slots.filter(|_| tenants > 1).unwrap_or(read.device.slots);
+        read.device
+    };
+    read.into_iter().map(with_slots).collect()
+}
+
+/// How many tenants a document has, whatever is wrong with them.
+pub fn count_tenants(root: &Section<'_>) -> usize {
+    root.peek("tenant", |value| Ok(if let Value::List(tables) = value { tables.len() } else { 0 })).unwrap_or(0)
+}
+
+/// The tenants of a document's `[[tenant]]`, checked against each other.
+pub fn tenants(root: &Section<'_>) -> Vec<TenantConfig> {
+    let read = tenant::read_all(root);
+    check::unique_tenants(root.sink(), &read);
+    read.into_iter().map(|t| t.tenant).collect()
+}
+
 impl DeviceConfig {
-    /// How hosts see it: `block`, `zoned` or `open-channel`.
-    pub fn interface(&self) -> &'static str {
-        match (&self.zoned, &self.open_channel) {
-            (Some(_), _) => "zoned",
-            (None, Some(_)) => "open-channel",
-            (None, None) => "block",
-        }
-    }
-
-    /// Whose flash it has the times of, where it has flash.
-    pub fn profile(&self) -> Option<String> {
-        let zones = self.zoned.as_ref().and_then(|zoned| zoned.flash);
-        self.flash.as_ref().map(|f| f.profile.to_string()).or_else(|| zones.map(|preset| preset.to_string()))
-    }
-
     /// The device part of a bench target, `local:KIND?QUERY`: `kind` is `null`, `ram`, `file:PATH` or `block:PATH`,
     /// `query` has the keys of `[[device]]` as `key=value&key=value`, sizes and times without quotes.
     pub fn from_query(kind: &str, query: &str) -> Result<DeviceConfig, ConfigError> {

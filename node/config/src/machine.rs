@@ -1,6 +1,6 @@
 //! The machine that is to run a configuration, as far as the configuration can be wrong for it.
 
-use super::types::MediaConfig;
+use super::media::MediaConfig;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use weir_units::Bytes;

@@ -1,15 +1,69 @@
 //! `[node]`.
 
 use super::machine::Machine;
-use super::read::{Placed, Read, Section, flag, integer, one_or_list, quoted, text, word};
+use super::names::name;
+use super::read::{Read, Section, flag, integer, one_or_list, quoted, text, word};
 use super::runtime::socket_path;
-use super::types::{Address, Admission, NodeConfig};
 use super::value::Value;
+use super::word_enum::word_enum;
+use std::fmt;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// More CPUs than any machine has.
 const MAX_CORE: u64 = 4095;
+
+/// The process as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Part of every subsystem NQN.
+    pub name: String,
+    /// Where the HTTP API listens; the first UNIX socket is the one that `weir status` looks for.
+    pub api: Vec<Address>,
+    /// One reactor thread on each of these CPUs.
+    pub cores: Vec<usize>,
+    /// Reactors spin even without work.
+    pub poll: bool,
+    /// What happens to promises that cannot be kept.
+    pub admission: Admission,
+    /// Front ends keep a journal of what is in flight.
+    pub journal: bool,
+    /// A process of its own holds what must outlive the one that serves, and starts that again when it dies.
+    pub keeper: bool,
+    /// A second process waits to take over.
+    pub standby: bool,
+    /// Without any export and any pool every drive is exported over NVMe/TCP.
+    pub default_exports: bool,
+}
+
+/// Where the API listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A UNIX stream socket.
+    Unix(PathBuf),
+    /// A TCP port.
+    Tcp(SocketAddr),
+}
+
+/// As the configuration writes it.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp(address) => address.fmt(f),
+        }
+    }
+}
+
+word_enum! {
+    /// What happens to promises to tenants that cannot be kept.
+    Admission {
+        /// They are refused.
+        Enforce = "enforce",
+        /// They are made, with a warning.
+        Warn = "warn",
+    }
+}
 
 /// `api`: where the API is if the file does not say.
 pub(super) fn read(root: &Section<'_>, base: &Path, machine: Machine, api: Option<Address>) -> NodeConfig {
@@ -35,38 +89,6 @@ pub(super) fn read(root: &Section<'_>, base: &Path, machine: Machine, api: Optio
     }
     node.finish();
     NodeConfig { name, api, cores, poll, admission, journal, keeper, standby, default_exports }
-}
-
-/// A name as it stands in NQNs, paths and URLs.
-pub fn name(value: &Value) -> Read<String> {
-    let name = text(value)?;
-    name_text(&name)?;
-    Ok(name)
-}
-
-/// Whether this is a name.
-pub fn name_text(name: &str) -> Result<(), String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if name.is_empty()
-        || name.len() > 32
-        || !name.chars().all(plain)
-        || !name.starts_with(|c: char| c.is_ascii_alphanumeric())
-    {
-        let what = format!(
-            "{} is no name; use 1 to 32 letters, digits, '-', '_' and '.', a letter or digit first",
-            quoted(name)
-        );
-        return Err(what);
-    }
-    Ok(())
-}
-
-/// The name of an element of `[[list]]`; its path follows its name.
-pub fn element_name(section: &Section<'_>, list: &str) -> Option<Placed<String>> {
-    let mut placed = section.placed("name", name)?;
-    section.rename(format!("{list}.{}", placed.value));
-    placed.key = section.key("name");
-    Some(placed)
 }
 
 fn addresses(value: &Value, base: &Path) -> Read<Vec<Address>> {

@@ -1,7 +1,9 @@
 //! `open_channel = { ... }` of a flash drive: its namespace is the flash itself, by physical addresses.
 
+use super::device::DeviceConfig;
+use super::flash::FlashConfig;
+use super::media::MediaConfig;
 use super::read::{Section, flag, integer};
-use super::types::{DeviceConfig, FlashConfig, MediaConfig};
 use std::fmt;
 use weir_flash::{OpenChannel, OpenChannelConfig};
 

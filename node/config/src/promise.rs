@@ -1,8 +1,7 @@
 //! `floor`, `ceiling` and `sla` of a `[[tenant]]`.
 
-use super::print::string;
 use super::read::{Read, Section, shown, size, time};
-use super::types::TenantConfig;
+use super::toml_text::string;
 use super::value::Value;
 use weir_units::{Bytes, Ceiling, Floor, Nanos, PerSecond, Rates, Sla, parse};
 
@@ -151,9 +150,9 @@ fn latency(value: &Value) -> Read<Nanos> {
 }
 
 /// The keys again, one line each.
-pub(super) fn print(tenant: &TenantConfig) -> String {
+pub(super) fn print(promises: &Promises) -> String {
     let mut out = String::new();
-    let TenantConfig { floor, ceiling, sla, .. } = tenant;
+    let Promises { floor, ceiling, sla } = promises;
     if !floor.is_none() {
         let keys = rate_keys(&floor.rates).into_iter().chain([format!("catch_up = {}", string(floor.catch_up))]);
         out += &line("floor", keys);
@@ -179,9 +178,4 @@ fn rate_keys(rates: &Rates) -> Vec<String> {
 
 fn line(key: &str, keys: impl Iterator<Item = String>) -> String {
     format!("{key} = {{ {} }}\n", keys.collect::<Vec<_>>().join(", "))
-}
-
-/// What the floors of these tenants add up to: what a drive that all of them use has to deliver.
-pub fn floors(tenants: &[TenantConfig]) -> Rates {
-    tenants.iter().fold(Rates::default(), |sum, t| sum.sum(t.floor.rates))
 }

@@ -1,9 +1,8 @@
 //! Reading a table key by key: every fault is noted with its line, and reading goes on. Whatever takes `[[device]]` and
 //! `[[tenant]]` beside tables of its own (`weir sim`) reads them with this, so that all files answer alike.
 
-use super::Shares;
 use super::error::Problem;
-pub use super::node::{element_name, name};
+pub use super::names::{element_name, name};
 pub use super::value::{Entry, Item, Value};
 use std::cell::RefCell;
 use std::fmt::{self, Display};
@@ -51,6 +50,13 @@ impl Sink {
 pub struct Wrong {
     what: String,
     line: Option<u32>,
+}
+
+impl Wrong {
+    /// On a line of its own within the value.
+    pub(super) fn at(line: u32, what: String) -> Self {
+        Wrong { what, line: Some(line) }
+    }
 }
 
 impl fmt::Display for Wrong {
@@ -399,34 +405,5 @@ pub fn one_or_list<T>(read: impl Fn(&Value) -> Read<T>) -> impl Fn(&Value) -> Re
         }
         Value::Bare(text) => text.split(',').map(|t| read(&Value::Bare(t.to_string()))).collect(),
         single => Ok(vec![read(single)?]),
-    }
-}
-
-/// `{ high = …, medium = …, low = … }`, or `…:…:…` in that order; a class left out keeps its default.
-pub fn per_class<T: Copy>(default: Shares<T>, read: impl Fn(&Value) -> Read<T>) -> impl Fn(&Value) -> Read<Shares<T>> {
-    move |value| match value {
-        Value::Table(entries) => {
-            let mut shares = default;
-            for entry in entries {
-                let at = |what: String| Wrong { what, line: Some(entry.line) };
-                let place = shares
-                    .get_mut(&entry.key)
-                    .ok_or_else(|| at(format!("unknown class {}; there is high, medium, low", quoted(&entry.key))))?;
-                *place = read(&entry.value).map_err(|w| at(format!("{}: {}", entry.key, w.what)))?;
-            }
-            Ok(shares)
-        }
-        Value::Text(text) | Value::Bare(text) => {
-            let parts: Vec<&str> = text.split(':').collect();
-            let [high, medium, low] = parts[..] else {
-                return Err(format!("{} is not three values like 32:16:8 (high:medium:low)", quoted(text)).into());
-            };
-            let part = |t: &str| read(&Value::Bare(t.trim().to_string()));
-            Ok(Shares { high: part(high)?, medium: part(medium)?, low: part(low)? })
-        }
-        other => {
-            let what = format!("{} where a table like {{ high = …, medium = …, low = … }} is wanted", other.kind());
-            Err(what.into())
-        }
     }
 }

@@ -1,19 +1,112 @@
 //! `[[tenant]]`.
 
 use super::demand;
-use super::node::element_name;
+use super::names::{element_name, host_text, name_text};
 use super::promise::{self, Promises};
-use super::read::{Placed, Read, Section, flag, integer, one_or_list, quoted, text, word};
-use super::types::TenantConfig;
+use super::read::{Placed, Read, Section, flag, integer, one_or_list, text, word};
 use super::value::Value;
 use weir_flash::FdpConfig;
-use weir_units::Class;
-
-/// NQNs have at most 223 bytes (NVMe base 2.0, section 4.5).
-const MAX_NQN: usize = 223;
+use weir_plan::Demand;
+use weir_units::{Ceiling, Class, Floor, Rates, Sla};
 
 const CLASSES: [(&str, Class); 4] =
     [("urgent", Class::Urgent), ("high", Class::High), ("medium", Class::Medium), ("low", Class::Low)];
+
+/// One customer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantConfig {
+    /// Its name.
+    pub name: String,
+    /// Default and ceiling of its queues.
+    pub class: Class,
+    /// Its queues may be urgent.
+    pub urgent: bool,
+    /// Its share among the tenants of its class, 1 to 256.
+    pub weight: u16,
+    /// The placement handle of its writes that name none, on drives that have handles.
+    pub placement: Option<u8>,
+    /// What it gets of each drive at least, while it asks for so much.
+    pub floor: Floor,
+    /// What it gets of each drive at the most.
+    pub ceiling: Ceiling,
+    /// What it was promised of each drive.
+    pub sla: Sla,
+    /// What it is expected to ask for; `None`: nobody said.
+    pub demand: Option<Demand>,
+    /// Host NQNs that are this tenant's.
+    pub hosts: Vec<String>,
+    /// Hosts that are nobody else's are this tenant's (`"*"`).
+    pub any_host: bool,
+}
+
+impl TenantConfig {
+    /// A tenant as it joins a running node, checked against those that are there. Hosts may have `*` among them.
+    ///
+    /// # Errors
+    /// A name or host that is none, or that somebody else has.
+    pub fn joining(name: &str, class: Class, hosts: &[String], beside: &[TenantConfig]) -> Result<Self, String> {
+        name_text(name).map_err(|e| format!("name: {e}"))?;
+        if beside.iter().any(|t| t.name == name) {
+            return Err(format!(
+                "name: there is a tenant \"{name}\" already; choose another, or change it (weir tenant set)"
+            ));
+        }
+        for (i, host) in hosts.iter().enumerate() {
+            host_text(host).map_err(|e| format!("hosts: {e}"))?;
+            let has = |t: &&TenantConfig| t.hosts.contains(host) || (host == "*" && t.any_host);
+            if let Some(other) = beside.iter().find(has) {
+                return Err(format!("hosts: {host} is tenant \"{}\"'s; a host belongs to one tenant", other.name));
+            }
+            if hosts[..i].contains(host) {
+                return Err(format!("hosts: {host} is listed twice; keep one"));
+            }
+        }
+        Ok(TenantConfig {
+            name: name.into(),
+            class,
+            urgent: class == Class::Urgent,
+            hosts: hosts.iter().filter(|h| *h != "*").cloned().collect(),
+            any_host: hosts.iter().any(|h| h == "*"),
+            ..Self::nobody()
+        })
+    }
+
+    /// It was removed while the node ran; its place stays.
+    pub fn is_gone(&self) -> bool {
+        self.name.is_empty()
+    }
+
+    /// Removes it.
+    pub fn retire(&mut self) {
+        *self = Self::nobody();
+    }
+
+    fn nobody() -> Self {
+        TenantConfig {
+            name: String::new(),
+            class: Class::Medium,
+            urgent: false,
+            weight: 1,
+            placement: None,
+            floor: Floor::default(),
+            ceiling: Ceiling::default(),
+            sla: Sla::default(),
+            demand: None,
+            hosts: Vec::new(),
+            any_host: false,
+        }
+    }
+
+    /// The best class its queues can have.
+    pub fn ceiling(&self) -> Class {
+        if self.urgent { Class::Urgent } else { self.class }
+    }
+}
+
+/// What the floors of these tenants add up to: what a drive that all of them use has to deliver.
+pub fn floors(tenants: &[TenantConfig]) -> Rates {
+    tenants.iter().fold(Rates::default(), |sum, t| sum.sum(t.floor.rates))
+}
 
 /// A tenant and the places of what has to be unique.
 pub(super) struct TenantRead {
@@ -66,28 +159,4 @@ fn host(value: &Value) -> Read<String> {
     let text = text(value)?;
     host_text(&text)?;
     Ok(text)
-}
-
-/// Whether this names hosts: an NQN, or `*`.
-pub(super) fn host_text(text: &str) -> Result<(), String> {
-    if text == "*" { Ok(()) } else { nqn_text(text) }
-}
-
-/// An NVMe qualified name (NVMe base 2.0, section 4.5): `nqn.`, no blanks, no control characters, at most 223 bytes.
-pub(super) fn nqn(value: &Value) -> Read<String> {
-    let text = text(value)?;
-    nqn_text(&text)?;
-    Ok(text)
-}
-
-fn nqn_text(text: &str) -> Result<(), String> {
-    let plain = text.chars().all(|c| !c.is_whitespace() && !c.is_control());
-    if !text.starts_with("nqn.") || text.len() < 5 || text.len() > MAX_NQN || !plain {
-        let what = format!(
-            "{} is not an NQN like nqn.2014-08.org.nvmexpress:uuid:… (at most {MAX_NQN} bytes, no blanks)",
-            quoted(text)
-        );
-        return Err(what);
-    }
-    Ok(())
 }

@@ -1,9 +1,10 @@
 //! Keys of `[device.flash]` for the single steps of a model: command cycles, firmware, and wires with their rounding. Profiles have them from
 //! their source; a configuration that repeats another emulator writes them.
 
-use super::{COUNT, Keys, levels, size, text, time, written};
-use crate::print::{string, strings};
-use crate::read::Read;
+use super::keys::{COUNT, Keys};
+use super::levels::{levels, written};
+use crate::read::{Read, size, text, time};
+use crate::toml_text::{string, strings};
 use crate::value::Value;
 use weir_flash::{FlashDriveConfig, FlashTiming, Wire};
 use weir_units::Nanos;
@@ -80,7 +81,7 @@ pub(super) fn read(keys: &Keys<'_, '_>, config: &mut FlashDriveConfig) -> Vec<&'
 }
 
 /// Every key, with what it says of a configuration.
-pub(crate) fn printed(config: &FlashDriveConfig) -> Vec<(&'static str, String)> {
+pub(super) fn printed(config: &FlashDriveConfig) -> Vec<(&'static str, String)> {
     let mut config = *config;
     let small = config.timing.read_small.map(|read| ("read_small", strings(written(&read))));
     let times = TIMES.map(|(key, place)| (key, string(*place(&mut config))));

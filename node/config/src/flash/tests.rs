@@ -3,7 +3,8 @@
 use super::*;
 use crate::DeviceConfig;
 use std::path::Path;
-use weir_flash::{BufferConfig, Cache, CellType, Flash, GcMode, Mapping, Registers, Victim};
+use weir_flash::{BufferConfig, Cache, CellType, Flash, GcMode, Mapping, Registers, Victim, cell_times};
+use weir_units::Nanos;
 
 fn parse(device: &str) -> Result<crate::Config, String> {
     crate::Config::parse(device, "weir.toml", Path::new("/")).map_err(|e| e.to_string())

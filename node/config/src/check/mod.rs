@@ -1,19 +1,23 @@
 //! What only shows when all sections lie side by side: names used twice, references to nothing, doors that do not fit.
 
-use super::device::{self, DeviceRead};
+mod pool;
+mod unique;
+
+use super::admission;
+use super::arbitration::ClassFrom;
+use super::config::Config;
+use super::device::{self, DeviceConfig, DeviceRead};
 use super::door::NvmeTcpConfig;
-use super::export::{DoorRead, ExportRead};
+use super::export::{DoorConfig, DoorRead, Doorbells, ExportConfig, ExportRead};
 use super::machine::{Identity, Machine};
-use super::pool::{self, PoolRead, VolumeRead};
+use super::media::MediaConfig;
+use super::node::{Address, NodeConfig};
+use super::pool::{PoolRead, VolumeRead, lines};
 use super::read::{Placed, Sink, quoted};
-use super::tenant::TenantRead;
-use super::types::{
-    Address, ClassFrom, Config, DeviceConfig, DoorConfig, Doorbells, ExportConfig, MediaConfig, NodeConfig,
-    TenantConfig,
-};
-use crate::admission;
+use super::tenant::{TenantConfig, TenantRead};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use unique::{Unique, list};
 use weir_units::{Ceiling, Class, Floor, Sla};
 
 /// Virtqueues that a vhost-user device offers unless the export says otherwise.
@@ -45,7 +49,7 @@ pub(super) fn assemble(sink: &Sink, machine: Machine, parts: Parts) -> Config {
     if tenants.is_empty() {
         tenants.push(everybody());
     }
-    let lines = pool::lines(&volumes);
+    let lines = lines(&volumes);
     let none = exports.is_empty();
     let mut by_line = vec![None; devices.len()];
     let reads = exports;
@@ -95,33 +99,6 @@ fn everybody() -> TenantConfig {
 fn by_tcp(index: usize, device: &DeviceConfig) -> ExportConfig {
     let class_from = inherited(device.class_from, &DoorConfig::NvmeTcp);
     ExportConfig { device: index, door: DoorConfig::NvmeTcp, class_from, queues: device.queues, read_only: false }
-}
-
-/// Notes the second use of a value that only one may have.
-pub(super) struct Unique<'a> {
-    sink: &'a Sink,
-    seen: BTreeMap<String, u32>,
-}
-
-impl<'a> Unique<'a> {
-    pub(super) fn new(sink: &'a Sink) -> Self {
-        Unique { sink, seen: BTreeMap::new() }
-    }
-
-    fn see(&mut self, value: &str, line: u32, key: &str, what_to_do: &str) {
-        match self.seen.get(value) {
-            Some(first) => {
-                self.sink.note(line, key, format_args!("{} is taken by line {first}; {what_to_do}", quoted(value)));
-            }
-            None => {
-                self.seen.insert(value.to_string(), line);
-            }
-        }
-    }
-
-    pub(super) fn see_placed(&mut self, placed: &Placed<String>, what_to_do: &str) {
-        self.see(&placed.value, placed.line, &placed.key, what_to_do);
-    }
 }
 
 pub(super) fn unique_devices(sink: &Sink, machine: Machine, devices: &[DeviceRead]) {
@@ -340,8 +317,4 @@ fn inherited(wish: ClassFrom, door: &DoorConfig) -> ClassFrom {
         | (ClassFrom::Peer | ClassFrom::Qprio, DoorConfig::VfioUser { .. }) => wish,
         _ => ClassFrom::Tenant,
     }
-}
-
-pub(super) fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
-    names.map(|n| if n.is_empty() { "(unnamed)" } else { n }).collect::<Vec<_>>().join(", ")
 }

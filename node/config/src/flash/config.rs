@@ -1,294 +1,59 @@
-//! `[device.flash]`: what is inside a flash drive.
-//!
-//! A profile gives every number, keys change some of them. Keys may stand in `[[device]]` itself as well, where a bench
-//! target's query and `--set device.gc=plane` have them.
+//! What is inside a flash drive: a profile's numbers, some of them changed by keys.
 
-use super::error::ConfigError;
-use super::fdp;
-use super::profile::{self, Profile, Slots};
-use super::read::{Placed, Read, Section, flag, integer, number, one_or_list, size, text, time};
-use super::types::FlashConfig;
-use super::value::Value;
-use std::path::Path;
+use super::detail;
+use super::keys::{COUNT, Keys};
+use super::levels::levels;
+use super::resize::shrink;
+use crate::fdp;
+use crate::profile::Profile;
+use crate::read::{Read, flag, integer, number, size, text, time};
+use crate::value::Value;
 use std::str::FromStr;
 use weir_flash::{
-    FlashDriveConfig, FlashTiming, GcMode, Geometry, Housekeeping, Levels, Mapping, Precondition, Preset, UNIT,
-    UnknownName, Variability, cell_times,
+    FlashDriveConfig, FlashTiming, GcMode, Geometry, Housekeeping, Mapping, Precondition, UNIT, UnknownName,
+    Variability, cell_times,
 };
 use weir_units::{Bytes, Nanos, parse};
-
-/// The drive of `kind = "flash"` where no profile is named.
-const DEFAULT: Profile = Profile::Model(Preset::FemuBbssd);
-const COUNT: std::ops::RangeInclusive<u64> = 0..=u32::MAX as u64;
-
-/// Every key, and what the flash's own messages call it.
-const KEYS: [(&str, &str); 105] = [
-    ("quirks", ""),
-    ("seed", "seed"),
-    ("precondition", ""),
-    ("channels", "geometry.channels"),
-    ("ways", "geometry.ways"),
-    ("planes", "geometry.planes"),
-    ("blocks", "geometry.blocks"),
-    ("pages", "geometry.pages"),
-    ("page_size", "geometry.page_bytes"),
-    ("spare_size", "geometry.spare_bytes"),
-    ("cell", "geometry.cell"),
-    ("page_map", "geometry.page_map"),
-    ("gate", "timing.gate"),
-    ("registers", "timing.registers"),
-    ("channel_arbitration", "timing.arbitration"),
-    ("die_order", "timing.order"),
-    ("die_age", "timing.age"),
-    ("chips", "timing.chips"),
-    ("join_planes", "timing.join_planes"),
-    ("read", "timing.read"),
-    ("program", "timing.program"),
-    ("erase", "timing.erase"),
-    ("channel_rate", "timing.channel"),
-    ("cache_read", "timing.cache_read"),
-    ("program_suspend", "timing.suspend.program"),
-    ("erase_suspend", "timing.suspend.erase"),
-    ("suspend_limit", "timing.suspend.limit"),
-    ("firmware", "host.firmware.core"),
-    ("firmware_read", "host.firmware.read"),
-    ("link_rate", "host.link"),
-    ("write_link_rate", "host.to_drive"),
-    ("mapping", "ftl.mapping"),
-    ("over_provisioning", "ftl.over_provisioning"),
-    ("gc", "ftl.gc.mode"),
-    ("victim", "ftl.gc.victim"),
-    ("gc_choices", "ftl.gc.choices"),
-    ("gc_start", "ftl.gc.start"),
-    ("gc_hard", "ftl.gc.hard"),
-    ("streams", "ftl.streams"),
-    ("separation", "ftl.separation"),
-    ("wear", "ftl.wear.policy"),
-    ("wear_gap", "ftl.wear.gap"),
-    ("endurance", "ftl.wear.endurance"),
-    ("erase_failures", "ftl.wear.failures"),
-    ("factory_bad", "ftl.factory_bad"),
-    ("slc_blocks", "ftl.slc.blocks"),
-    ("fold", "ftl.slc.fold"),
-    ("map_cache", "ftl.map_cache"),
-    ("log_blocks", "ftl.hybrid.log_blocks"),
-    ("association", "ftl.hybrid.association"),
-    ("unmapped_read", "ftl.unmapped_read"),
-    ("write_zeroes", "ftl.write_zeroes"),
-    ("multi_plane", "ftl.multi_plane"),
-    ("plane_allocation", "ftl.plane_allocation"),
-    ("partitions", "ftl.partitions"),
-    ("buffer", "buffer.size"),
-    ("flush", "buffer.flush"),
-    ("buffer_high", "buffer.high"),
-    ("buffer_low", "buffer.low"),
-    ("buffer_timeout", "buffer.timeout"),
-    ("early_completion", "buffer.early"),
-    ("power_protected", "buffer.protected"),
-    ("buffer_latency", "buffer.latency"),
-    ("cache", "buffer.cache"),
-    ("cache_window", "buffer.window"),
-    ("cache_pending", "buffer.pending"),
-    ("dram_access", "buffer.dram.access"),
-    ("dram_timing", "buffer.dram.wire"),
-    ("power_cut", "ftl.spare"),
-    ("chip_spread", "variability.chip_spread"),
-    ("page_spread", "variability.page_spread"),
-    ("initial_cycles", "variability.initial_cycles"),
-    ("wear_slowdown", "variability.wear_slowdown"),
-    ("housekeeping", "variability.housekeeping"),
-    ("housekeeping_every", "variability.housekeeping_every"),
-    ("bad_chips", "variability.bad_chips"),
-    ("bad_chip_slowdown", "variability.bad_chip_slowdown"),
-    ("bad_chip_errors", "variability.bad_chip_errors"),
-    ("errors", ""),
-    ("rber", "variability.errors.rber"),
-    ("rber_worn", "variability.errors.rber_worn"),
-    ("rated_cycles", "variability.errors.endurance"),
-    ("read_disturb", "variability.errors.read_disturb"),
-    ("retention", "variability.errors.retention"),
-    ("retry", "variability.errors.retry"),
-    ("retries", "variability.errors.retries"),
-    ("read_small", "timing.read_small"),
-    ("sense_size", "timing.sense_bytes"),
-    ("burst_size", "timing.burst_bytes"),
-    ("cache_busy", "timing.cache_busy"),
-    ("read_command", "timing.overheads.read"),
-    ("read_command_plane", "timing.overheads.read_plane"),
-    ("program_command", "timing.overheads.program"),
-    ("program_command_plane", "timing.overheads.program_plane"),
-    ("erase_command", "timing.overheads.erase"),
-    ("status_poll", "timing.overheads.status"),
-    ("firmware_read_small", "host.firmware.read_small"),
-    ("firmware_small_size", "host.firmware.small_bytes"),
-    ("firmware_write", "host.firmware.write"),
-    ("firmware_write_unit", "host.firmware.write_unit"),
-    ("firmware_other", "host.firmware.other"),
-    ("propagation", "host.propagation"),
-    ("channel_timing", "timing.channel"),
-    ("link_timing", "host.to_host"),
-    ("write_link_timing", "host.to_drive"),
-];
-
-/// The flash's keys, in `[device.flash]` or else in `[[device]]`.
-struct Keys<'s, 'a> {
-    device: &'s Section<'a>,
-    flash: Option<Section<'a>>,
-}
-
-impl Keys<'_, '_> {
-    fn section(&self, key: &'static str) -> &Section<'_> {
-        match &self.flash {
-            Some(flash) if flash.has(key) => flash,
-            _ => self.device,
-        }
-    }
-
-    fn placed<T>(&self, key: &'static str, read: impl FnOnce(&Value) -> Read<T>) -> Option<Placed<T>> {
-        self.section(key).placed(key, read)
-    }
-
-    fn get<T>(&self, key: &'static str, read: impl FnOnce(&Value) -> Read<T>) -> Option<T> {
-        self.placed(key, read).map(|placed| placed.value)
-    }
-
-    fn put<T>(&self, key: &'static str, into: &mut T, read: impl FnOnce(&Value) -> Read<T>) {
-        if let Some(value) = self.get(key, read) {
-            *into = value;
-        }
-    }
-
-    fn count(&self, key: &'static str, into: &mut u32) {
-        self.put(key, into, |v| Ok(integer(COUNT)(v)? as u32));
-    }
-
-    fn has(&self, key: &'static str) -> bool {
-        self.section(key).has(key)
-    }
-
-    fn fault(&self, key: &'static str, what: impl std::fmt::Display) {
-        self.section(key).fault(key, what);
-    }
-}
-
-/// What a profile has to say; the rest has defaults.
-const REQUIRED: [&str; 10] =
-    ["capacity", "channels", "ways", "planes", "pages", "page_size", "cell", "read", "program", "erase"];
 
 /// Keys that lay out a drive: with one of them given, a profile's own layout is not fitted to the capacity.
 const LAYOUT: [&str; 8] =
     ["channels", "ways", "planes", "blocks", "pages", "page_size", "over_provisioning", "slc_blocks"];
 
-/// Reads a profile's file: a drive that says everything about itself.
-pub(super) fn profile(root: &Section<'_>) -> FlashDriveConfig {
-    for key in REQUIRED.into_iter().filter(|key| !root.has(key)) {
-        root.fault(key, "missing; a profile has to say it");
-    }
-    if !root.has("channel_rate") && !root.has("channel_timing") {
-        root.fault("channel_rate", "missing; a profile has to say it");
-    }
-    let capacity = root.get("capacity", size(u64::from(UNIT)..=1 << 56));
-    // What it is, for lists.
-    for key in ["drive", "source"] {
-        root.get(key, text);
-    }
-    Slots::read(root);
-    let keys = Keys { device: root, flash: None };
-    // What it does not say is as in the paper's OpenChannel drive, with the usual translation layer and buffer.
-    let base = FlashDriveConfig {
-        ftl: weir_flash::FtlConfig::DEFAULT,
-        buffer: weir_flash::BufferConfig::NONE,
-        ..FlashDriveConfig::preset(Preset::FemuOc, false)
-    };
-    let read = keys_of(&keys, DEFAULT, base, capacity);
-    root.finish();
-    if root.sink().is_clean() {
-        if let Err(error) = read.config.validate() {
-            refuse(&keys, &error);
-        }
-    }
-    read.config
+/// What is inside a flash drive.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlashConfig {
+    /// Where the numbers come from that no key gives.
+    pub profile: Profile,
+    /// Follow the profile's source where it does what no drive does.
+    pub quirks: bool,
+    /// All numbers.
+    pub config: FlashDriveConfig,
+    /// What the drive went through before it starts.
+    pub precondition: Precondition,
+    /// The channels' rate in bytes a second, where it was given.
+    pub channel_rate: Option<Bytes>,
+    /// The host link's, where it was given.
+    pub link_rate: Option<Bytes>,
+    /// Its rate towards the drive, where it was given.
+    pub write_link_rate: Option<Bytes>,
+    /// The keys of single steps and of wires that were given; programs that do not know them can read what is printed without them.
+    pub details: Vec<&'static str>,
 }
 
-/// The profile and its numbers.
-fn base(section: &Section<'_>, base: &Path, quirks: bool) -> Option<(Profile, FlashDriveConfig)> {
-    let profile = section.get("profile", |v| Ok(Profile::parse(&text(v)?, base)?))?;
-    match profile.config(quirks) {
-        Ok(config) => Some((profile, config)),
-        Err(ConfigError(problems)) => {
-            // In the profile's own file, or about it.
-            let (inside, about): (Vec<_>, Vec<_>) = problems.into_iter().partition(|problem| problem.line > 0);
-            about.into_iter().for_each(|problem| section.fault("profile", problem));
-            section.sink().adopt(inside);
-            None
-        }
+impl FlashConfig {
+    /// Whether power loss may take what was written and not flushed.
+    pub fn is_volatile(&self) -> bool {
+        !self.config.buffer.is_durable()
     }
 }
 
-/// Reads `profile`, `kind = "flash"` and the flash's keys; `None` for a drive that is none. `capacity` is `[[device]]`'s,
-/// `folder` where a profile's file is looked for.
-pub(super) fn read(
-    section: &Section<'_>,
-    is_flash: bool,
+/// A profile's own numbers with the keys' in their place.
+pub(super) fn with_keys(
+    keys: &Keys<'_, '_>,
+    profile: Profile,
+    own: FlashDriveConfig,
     capacity: Option<Bytes>,
-    folder: &Path,
-) -> Option<FlashConfig> {
-    let table = section.table("flash").map(|(line, keys)| section.inner(section.key("flash"), line, keys));
-    for (key, _) in KEYS {
-        section.unoffer(key);
-    }
-    if section.line() == 0 {
-        // A query has no tables.
-        section.unoffer("flash");
-    }
-    if !(is_flash || section.has("profile") || table.is_some()) {
-        for (key, _) in KEYS.into_iter().filter(|(key, _)| section.has(key)) {
-            section.fault(key, "only a flash drive has this; write kind = \"flash\" as well");
-        }
-        return None;
-    }
-    let keys = Keys { device: section, flash: table };
-    for (key, _) in KEYS.into_iter().filter(|(key, _)| section.has(key)) {
-        if keys.flash.as_ref().is_some_and(|flash| flash.has(key)) {
-            section.fault(key, "stands in [device.flash] as well; keep one");
-        }
-    }
-    let quirks = keys.get("quirks", flag).unwrap_or(false);
-    let default = || FlashDriveConfig::preset(Preset::FemuBbssd, quirks);
-    let (profile, base) = base(section, folder, quirks).unwrap_or_else(|| (DEFAULT, default()));
-    let flash = keys_of(&keys, profile, base, capacity);
-    if let Some(table) = &keys.flash {
-        table.finish();
-    }
-    // Without a translation layer only the flash itself has to be right: `open_channel` checks that.
-    if section.sink().is_clean() && !section.has("open_channel") {
-        if let Err(error) = flash.config.validate() {
-            refuse(&keys, &error);
-        }
-    }
-    Some(flash)
-}
-
-/// Notes a fault that the flash found, under our name of its key.
-fn refuse(keys: &Keys<'_, '_>, error: &weir_flash::ConfigError) {
-    if fdp::refuse(keys.device, error) {
-        return;
-    }
-    let what = error.to_string();
-    let theirs = what.split([' ', ',']).next().unwrap_or_default();
-    // The capacity is the device's, and follows from what else was given.
-    let whose = ["over_provisioning", "capacity", "blocks"].into_iter().find(|key| keys.has(key)).unwrap_or("flash");
-    let key = match KEYS.iter().find(|(_, t)| !t.is_empty() && *t == theirs) {
-        Some((key, _)) => key,
-        None if theirs == "ftl.capacity" => whose,
-        None => "flash",
-    };
-    let what = KEYS.iter().filter(|(_, t)| t.contains('.')).fold(what.clone(), |what, (key, t)| what.replace(t, key));
-    let what = what.strip_prefix(theirs).or_else(|| what.strip_prefix(key)).unwrap_or(&what);
-    keys.fault(key, what.trim_start());
-}
-
-fn keys_of(keys: &Keys<'_, '_>, profile: Profile, own: FlashDriveConfig, capacity: Option<Bytes>) -> FlashConfig {
+) -> FlashConfig {
     let quirks = keys.get("quirks", flag).unwrap_or(false);
     let mut config = own;
     geometry(keys, &mut config.geometry);
@@ -317,7 +82,7 @@ fn keys_of(keys: &Keys<'_, '_>, profile: Profile, own: FlashDriveConfig, capacit
     config.variability.seed = config.seed;
     match capacity {
         Some(capacity) if profile.scales() && !LAYOUT.into_iter().any(|key| keys.has(key)) => {
-            profile::shrink(&mut config, capacity);
+            shrink(&mut config, capacity);
             settle(&mut config);
         }
         _ => offer(keys, &mut config, &own, capacity),
@@ -541,15 +306,6 @@ fn named<T: FromStr<Err = UnknownName>>(value: &Value) -> Read<T> {
     text(value)?.parse().map_err(|e: UnknownName| e.to_string().into())
 }
 
-/// One time for all pages, or one for each level of a cell, the last for those that remain.
-fn levels(value: &Value) -> Read<Levels> {
-    let times = one_or_list(time(FlashTiming::LONGEST))(value)?;
-    let (Some(last), 1..=5) = (times.last(), times.len()) else {
-        return Err(format!("{} times where 1 to 5 are wanted", times.len()).into());
-    };
-    Ok(std::array::from_fn(|level| times.get(level).copied().unwrap_or(*last)))
-}
-
 /// Bytes a second.
 fn rate(value: &Value) -> Read<Bytes> {
     let rate = parse::bandwidth(&text(value)?).map_err(|e| e.to_string())?;
@@ -558,16 +314,3 @@ fn rate(value: &Value) -> Read<Bytes> {
     }
     Ok(rate)
 }
-
-/// The levels as they are written.
-pub(super) fn written(levels: &Levels) -> Vec<Nanos> {
-    let same = levels.iter().rev().take_while(|l| **l == levels[4]).count();
-    levels[..levels.len() + 1 - same].to_vec()
-}
-
-#[path = "flash_detail.rs"]
-pub(super) mod detail;
-
-#[cfg(test)]
-#[path = "flash_tests.rs"]
-mod tests;
