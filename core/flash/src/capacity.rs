@@ -1,6 +1,7 @@
 //! What the host is offered, and whether it leaves the FTL blocks enough to work with.
 
-use crate::config::{ConfigError, FlashDriveConfig, Mapping, wrong};
+use crate::config::{FlashDriveConfig, Mapping};
+use crate::config_error::{ConfigError, wrong};
 use crate::ftl::Striping;
 use crate::geometry::{Shape, UNIT};
 use alloc::format;

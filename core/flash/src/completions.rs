@@ -6,45 +6,9 @@
 //! ```
 
 use crate::flash::Flash;
-use crate::scheduler::{Signal, Then, WaitId, When};
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
+use crate::pending_commands::{PendingFlush, WaitingUnit};
+use crate::scheduler::{Signal, Then, When};
 use weir_units::Nanos;
-
-/// A unit on its way into the buffer.
-#[derive(Clone, Copy, Debug)]
-struct Unit {
-    lpn: u32,
-    /// It is its command's first.
-    begins: bool,
-    hint: u8,
-    /// The entry of the map is in memory.
-    ready: bool,
-    /// It is programmed at once, and its command waits for that.
-    through: bool,
-    wait: WaitId,
-}
-
-/// A flush: the programs that it waits for are those before `number`, `left` of which are under way.
-#[derive(Clone, Copy, Debug)]
-struct Pending {
-    number: u64,
-    left: u64,
-    wait: WaitId,
-}
-
-/// What is not decided yet.
-#[derive(Debug, Default)]
-pub(crate) struct PendingCommands {
-    /// In the order in which their commands came.
-    units: VecDeque<Unit>,
-    /// The ticket of the first of them.
-    first: u32,
-    /// Programs of the host's data under way.
-    programs: u64,
-    flushes: Vec<Pending>,
-    told: VecDeque<(u64, Nanos)>,
-}
 
 impl Flash {
     /// Has `tag` told by [`Flash::told`] with the time of `when`, possibly ahead of that time.
@@ -158,7 +122,7 @@ impl Flash {
             return When::at(now);
         }
         let Some(wait) = self.silicon.wait_for(1) else { return When::at(now) };
-        self.waiting.flushes.push(Pending { number: self.ftl.flights.number, left, wait });
+        self.waiting.flushes.push(PendingFlush { number: self.ftl.flights.number, left, wait });
         wait.when()
     }
 
@@ -178,7 +142,7 @@ impl Flash {
         self.ftl.stats.buffer_waits += 1;
         let Some(wait) = self.silicon.wait_for(1) else { return at };
         let ticket = self.waiting.first.wrapping_add(self.waiting.units.len() as u32);
-        self.waiting.units.push_back(Unit { lpn, begins, hint, ready: false, through, wait });
+        self.waiting.units.push_back(WaitingUnit { lpn, begins, hint, ready: false, through, wait });
         self.silicon.signal(at, Signal::Admit { ticket });
         wait.when()
     }
@@ -201,7 +165,9 @@ impl Flash {
     /// Admits units that wait, in their order, as long as there is room.
     fn admit(&mut self, now: Nanos) {
         while self.waiting.units.front().is_some_and(|unit| unit.ready) {
-            let Some(&Unit { lpn, begins, hint, through, wait, .. }) = self.waiting.units.front() else { return };
+            let Some(&WaitingUnit { lpn, begins, hint, through, wait, .. }) = self.waiting.units.front() else {
+                return;
+            };
             if !self.renew(now, lpn, hint) {
                 if !self.has_room(now) {
                     return;

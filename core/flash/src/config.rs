@@ -1,19 +1,15 @@
-//! What a drive is made from: every choice with its default, and the check that they fit together.
+//! What a drive is made from: every choice with its default.
 
-use crate::buffer::Flush;
-use crate::cache::{Cache, Dram};
 use crate::fdp::FdpConfig;
-use crate::ftl::{GcMode, PlaneAllocation, Separate, Victim, Wear};
-use crate::geometry::{Geometry, GeometryError, Shape, UNIT};
+use crate::ftl::{PlaneAllocation, Separate, Victim, Wear};
+use crate::geometry::{Geometry, UNIT};
 use crate::host::HostTiming;
 use crate::lun::Promise;
 use crate::name::names;
 use crate::preset::Preset;
-use crate::timing::{FlashTiming, OperationUnit, TimingError};
-use crate::variability::{Variability, VariabilityError};
-use alloc::format;
-use alloc::string::String;
-use core::fmt;
+use crate::timing::{FlashTiming, OperationUnit};
+use crate::variability::Variability;
+use crate::wire::Wire;
 use weir_units::{Bytes, Nanos};
 
 /// How logical units are found.
@@ -75,6 +71,78 @@ pub enum Association {
 }
 
 names!(Association, "log block association", Block = "block", Full = "full");
+
+/// What waits while a block is collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GcMode {
+    /// The whole drive (OpenSSD; FEMU's controller blocking).
+    Controller,
+    /// The plane's channel (SSDSim; FEMU's channel blocking).
+    Channel,
+    /// The plane only: pages are copied back inside it.
+    Plane,
+    /// The plane, one page at a time, and only while no request wants it.
+    Preemptive,
+}
+
+names!(
+    GcMode,
+    "garbage collection mode",
+    Controller = "controller",
+    Channel = "channel",
+    Plane = "plane",
+    Preemptive = "preemptive"
+);
+
+/// When data leaves the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flush {
+    /// As soon as a program's worth has come.
+    Eager,
+    /// When `high` hundredths are dirty, down to `low`: units that are written again soon cost one program.
+    Watermark,
+}
+
+names!(Flush, "flush policy", Eager = "eager", Watermark = "watermark");
+
+/// What stays in the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cache {
+    /// Nothing: what was written leaves by the flush policy.
+    None,
+    /// What is written again.
+    Write,
+    /// What was read; writes go to the flash at once.
+    Read,
+    /// Both.
+    Both,
+}
+
+names!(Cache, "cache", None = "none", Write = "write", Read = "read", Both = "write-read");
+
+impl Cache {
+    pub(crate) const fn writes(self) -> bool {
+        matches!(self, Cache::Write | Cache::Both)
+    }
+
+    pub(crate) const fn reads(self) -> bool {
+        matches!(self, Cache::Read | Cache::Both)
+    }
+}
+
+/// What an access to the controller's memory takes; one follows the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dram {
+    /// Once for the data of a command.
+    pub access: Nanos,
+    /// Its bytes.
+    pub wire: Wire,
+}
+
+impl Dram {
+    /// Takes no time.
+    pub const INSTANT: Dram = Dram { access: Nanos(0), wire: Wire::INSTANT };
+}
 
 /// Garbage collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,104 +347,7 @@ pub struct FlashDriveConfig {
     pub seed: u64,
 }
 
-/// What does not fit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConfigError {
-    /// The layout.
-    Geometry(GeometryError),
-    /// The times.
-    Timing(TimingError),
-    /// The differences of chips.
-    Variability(VariabilityError),
-    /// A key of the FTL or the buffer.
-    Key {
-        /// As configuration files write it, below the device's table.
-        key: &'static str,
-        /// What it is, what it may be, what to do.
-        message: String,
-    },
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConfigError::Geometry(e) => e.fmt(f),
-            ConfigError::Timing(e) => e.fmt(f),
-            ConfigError::Variability(e) => e.fmt(f),
-            ConfigError::Key { key, message } => write!(f, "{key} {message}"),
-        }
-    }
-}
-
-impl core::error::Error for ConfigError {}
-
-impl From<GeometryError> for ConfigError {
-    fn from(e: GeometryError) -> Self {
-        ConfigError::Geometry(e)
-    }
-}
-
-impl From<TimingError> for ConfigError {
-    fn from(e: TimingError) -> Self {
-        ConfigError::Timing(e)
-    }
-}
-
-impl From<VariabilityError> for ConfigError {
-    fn from(e: VariabilityError) -> Self {
-        ConfigError::Variability(e)
-    }
-}
-
-pub(crate) fn wrong(key: &'static str, message: String) -> ConfigError {
-    ConfigError::Key { key, message }
-}
-
-/// What follows from a configuration that fits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DerivedConfig {
-    pub(crate) shape: Shape,
-    /// Units that the host is offered.
-    pub(crate) logical: u32,
-    /// Those and the units of the map in flash.
-    pub(crate) mapped: u32,
-    /// Units of the write buffer.
-    pub(crate) slots: u32,
-    /// Units of a pseudo-SLC block.
-    pub(crate) slc_units: u32,
-    /// Programs whose loss is remembered.
-    pub(crate) flights: u32,
-    /// Streams that have a collection point each; 0: one takes all that is moved.
-    pub(crate) moved: u32,
-}
-
-/// Entries of a page of the map in flash, for each 4 KiB of the page.
-pub(crate) const ENTRIES: u32 = UNIT / 4;
-
-/// The largest number of units of a block and of a drive that the FTL's words hold.
-const BLOCK_UNITS_MAX: u32 = crate::ftl::BLOCK_UNITS_MAX;
-const UNITS_MAX: u32 = crate::ftl::UNITS_MAX;
-
 impl FlashDriveConfig {
-    /// Whether programs of the host's data may be suspended: writes are complete before them, the chip can, and planes that
-    /// are programmed together also stop together.
-    pub(crate) fn promise(&self) -> Promise {
-        let apart = self.ftl.multi_plane && self.timing.gate == OperationUnit::Plane;
-        let early = self.buffer.write_units() > 0 && self.buffer.early;
-        if early && self.timing.suspend.program.is_some() && !apart { Promise::Open } else { Promise::Told }
-    }
-
-    /// Blocks of a plane that cannot hold the host's data: those being written, those kept free, and one so that not all of
-    /// the others can be wholly valid.
-    pub(crate) fn reserve(streams: u32, cached: bool, start: u32) -> u32 {
-        streams + 1 + u32::from(cached) + start + 1
-    }
-
-    pub(crate) fn log_reserve(&self) -> u32 {
-        // The log, the block that a merge writes, and the one it frees.
-        self.ftl.hybrid.log_blocks + 2
-    }
-
     /// A published model; see [`Preset::parts`] for `quirks`.
     pub fn preset(preset: Preset, quirks: bool) -> FlashDriveConfig {
         let parts = preset.parts(quirks);
@@ -404,177 +375,17 @@ impl FlashDriveConfig {
         }
     }
 
-    /// Checks that everything fits together.
-    ///
-    /// # Errors
-    /// Names the first key that does not.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        self.plan().map(|_| ())
+    /// Whether programs of the host's data may be suspended: writes are complete before them, the chip can, and planes that
+    /// are programmed together also stop together.
+    pub(crate) fn promise(&self) -> Promise {
+        let apart = self.ftl.multi_plane && self.timing.gate == OperationUnit::Plane;
+        let early = self.buffer.write_units() > 0 && self.buffer.early;
+        if early && self.timing.suspend.program.is_some() && !apart { Promise::Open } else { Promise::Told }
     }
 
-    /// Checks everything and derives the numbers.
-    pub(crate) fn plan(&self) -> Result<DerivedConfig, ConfigError> {
-        self.timing.validate()?;
-        self.variability.validate()?;
-        let shape = self.geometry.shape()?;
-        self.check_sizes(&shape)?;
-        self.check_ftl(&shape)?;
-        self.check_buffer()?;
-        let logical = self.capacity(&shape)?;
-        let pages =
-            if self.ftl.mapping == Mapping::Cached { logical.div_ceil(ENTRIES * shape.units_per_page()) } else { 0 };
-        let mapped = logical + pages * shape.units_per_page();
-        self.check_room(&shape, logical, mapped)?;
-        let slots = self.buffer.write_units();
-        let low = self.geometry.page_map.table(self.geometry.cell, self.geometry.pages);
-        let low = low.iter().filter(|l| **l == 0).count() as u32;
-        let volatile = slots > 0 && self.buffer.early && !self.buffer.protected && self.ftl.spare;
-        Ok(DerivedConfig {
-            shape,
-            logical,
-            mapped,
-            slots,
-            slc_units: low * shape.units_per_page(),
-            flights: if volatile { slots } else { 0 },
-            moved: self.moved_streams(&shape, logical, mapped),
-        })
-    }
-
-    fn check_sizes(&self, shape: &Shape) -> Result<(), ConfigError> {
-        if shape.units_per_block() > BLOCK_UNITS_MAX {
-            let message = format!(
-                "and geometry.page_bytes make {} units of 4 KiB a block; the FTL counts at most {BLOCK_UNITS_MAX}",
-                shape.units_per_block()
-            );
-            return Err(wrong("geometry.pages", message));
-        }
-        if shape.units() > UNITS_MAX {
-            let message =
-                format!("makes a drive of {} units of 4 KiB; the FTL counts at most {UNITS_MAX}", shape.units());
-            return Err(wrong("geometry.blocks", message));
-        }
-        Ok(())
-    }
-
-    fn check_ftl(&self, shape: &Shape) -> Result<(), ConfigError> {
-        let ftl = &self.ftl;
-        if !(0.0..=16.0).contains(&ftl.over_provisioning) {
-            let message = format!("is {}; a fraction of the capacity from 0 to 16, like 0.07", ftl.over_provisioning);
-            return Err(wrong("ftl.over_provisioning", message));
-        }
-        if ftl.gc.start == 0 {
-            return Err(wrong(
-                "ftl.gc.start",
-                "is 0; collection needs a free block to move data to: at least 1".into(),
-            ));
-        }
-        if ftl.gc.hard == 0 || ftl.gc.hard > ftl.gc.start {
-            let message = format!("is {}; from 1 to ftl.gc.start ({})", ftl.gc.hard, ftl.gc.start);
-            return Err(wrong("ftl.gc.hard", message));
-        }
-        if ftl.gc.choices == 0 {
-            return Err(wrong("ftl.gc.choices", "is 0; at least 1".into()));
-        }
-        if !(1..=16).contains(&ftl.streams) {
-            return Err(wrong("ftl.streams", format!("is {}; 1 to 16", ftl.streams)));
-        }
-        if ftl.separation == Separate::Frequency && ftl.streams < 2 {
-            return Err(wrong("ftl.streams", "is 1; ftl.separation = \"frequency\" needs 2".into()));
-        }
-        if ftl.factory_bad > 500_000 {
-            let message = format!("is {} in a million; at most 500000", ftl.factory_bad);
-            return Err(wrong("ftl.factory_bad", message));
-        }
-        if ftl.slc.blocks >= shape.blocks_per_plane() {
-            let message = format!("is {}; a plane has {} blocks", ftl.slc.blocks, shape.blocks_per_plane());
-            return Err(wrong("ftl.slc.blocks", message));
-        }
-        if ftl.slc.blocks > 0 && ftl.multi_plane {
-            return Err(wrong(
-                "ftl.multi_plane",
-                "is true; pseudo-SLC blocks (ftl.slc.blocks) are written plane by plane".into(),
-            ));
-        }
-        if ftl.mapping == Mapping::Cached && ftl.map_cache.0 < u64::from(shape.page_bytes()) {
-            let message = format!("is {}; at least one page of the map, {}", ftl.map_cache, shape.page_bytes());
-            return Err(wrong("ftl.map_cache", message));
-        }
-        if let Some(fdp) = &ftl.fdp {
-            fdp.check(shape, ftl)?;
-        }
-        self.check_striping(shape)?;
-        match ftl.mapping {
-            Mapping::Hybrid => self.check_hybrid(),
-            Mapping::InPlace => self.check_in_place(),
-            Mapping::Page | Mapping::Cached => Ok(()),
-        }
-    }
-
-    fn check_in_place(&self) -> Result<(), ConfigError> {
-        let ftl = &self.ftl;
-        let absent = [
-            ("ftl.slc.blocks", ftl.slc.blocks > 0),
-            ("ftl.factory_bad", ftl.factory_bad > 0),
-            ("ftl.wear.endurance", ftl.wear.endurance > 0 || ftl.wear.failures > 0),
-            ("buffer.size", self.buffer.size.0 > 0),
-        ];
-        match absent.into_iter().find(|(_, there)| *there) {
-            Some((key, _)) => Err(wrong(key, "is not 0; ftl.mapping = \"in-place\" has none".into())),
-            None => Ok(()),
-        }
-    }
-
-    fn check_hybrid(&self) -> Result<(), ConfigError> {
-        let ftl = &self.ftl;
-        if ftl.hybrid.log_blocks == 0 {
-            return Err(wrong("ftl.hybrid.log_blocks", "is 0; at least 1".into()));
-        }
-        if ftl.slc.blocks > 0 {
-            return Err(wrong("ftl.slc.blocks", "is not 0; the hybrid mapping has no pseudo-SLC blocks".into()));
-        }
-        if ftl.wear.endurance > 0 || ftl.wear.failures > 0 {
-            return Err(wrong("ftl.wear.endurance", "is not 0; blocks of the hybrid mapping do not fail".into()));
-        }
-        if self.buffer.size.0 > 0 {
-            return Err(wrong("buffer.size", "is not 0; the hybrid mapping has no write buffer".into()));
-        }
-        if ftl.multi_plane {
-            return Err(wrong("ftl.multi_plane", "is true; the hybrid mapping writes page by page".into()));
-        }
-        Ok(())
-    }
-
-    fn check_buffer(&self) -> Result<(), ConfigError> {
-        let buffer = &self.buffer;
-        if buffer.size.0 % u64::from(UNIT) != 0 || buffer.size.0 / u64::from(UNIT) > u64::from(UNITS_MAX) {
-            return Err(wrong("buffer.size", format!("is {}; a multiple of 4KiB, at most 8TiB", buffer.size)));
-        }
-        if buffer.high > 100 || buffer.low > buffer.high {
-            let message =
-                format!("and buffer.low are {} and {}; hundredths, low at most high", buffer.high, buffer.low);
-            return Err(wrong("buffer.high", message));
-        }
-        let die = self.geometry.planes.saturating_mul(self.geometry.page_bytes);
-        if buffer.size.0 > 0 && buffer.size.0 < u64::from(die) {
-            let message = format!("is {}; at least what a die programs at once, {die} bytes, or 0", buffer.size);
-            return Err(wrong("buffer.size", message));
-        }
-        self.check_cache()
-    }
-
-    fn check_cache(&self) -> Result<(), ConfigError> {
-        let (buffer, cache) = (&self.buffer, self.buffer.cache);
-        let message = if cache == Cache::None {
-            return Ok(());
-        } else if buffer.size.0 == 0 {
-            "needs buffer.size, which is 0"
-        } else if cache.writes() && buffer.flush != Flush::Eager {
-            "says what leaves at once; buffer.flush is \"eager\" with it"
-        } else if cache.writes() && (self.ftl.streams > 1 || self.ftl.fdp.is_some()) {
-            "keeps no streams apart; ftl.streams is 1 with it, and there are no placement handles"
-        } else {
-            return Ok(());
-        };
-        Err(wrong("buffer.cache", format!("= \"{cache}\" {message}")))
+    /// Blocks of a plane that cannot hold the host's data: those being written, those kept free, and one so that not all of
+    /// the others can be wholly valid.
+    pub(crate) fn reserve(streams: u32, cached: bool, start: u32) -> u32 {
+        streams + 1 + u32::from(cached) + start + 1
     }
 }

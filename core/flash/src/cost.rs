@@ -1,7 +1,8 @@
 //! What a command costs an arbiter that shares the drive by time.
 
+use crate::commands::FlashOp;
 use crate::config::WriteZeroes;
-use crate::flash::{Flash, FlashOp};
+use crate::flash::Flash;
 use crate::geometry::UNIT;
 use crate::relocate::Scope;
 use weir_units::Nanos;

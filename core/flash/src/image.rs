@@ -9,14 +9,14 @@
 //! word by word in such an order that what is found after any of these stores can be recovered from. What is found may also
 //! be damaged: a drive recovers from anything, at the price of what the damage hides.
 
-use crate::Flash;
-use crate::config::{ConfigError, DerivedConfig, FlashDriveConfig, FtlConfig, Mapping};
+use crate::config::{FlashDriveConfig, Mapping};
+use crate::config_error::ConfigError;
+use crate::derived_config::DerivedConfig;
 use crate::geometry::UNIT;
 use crate::mapped::Mapped;
 use alloc::format;
 use alloc::sync::Arc;
 use core::fmt;
-use weir_units::Nanos;
 
 /// A block that is erased and not open; also what was never used.
 pub(crate) const FREE: u32 = 0;
@@ -205,61 +205,5 @@ impl Image {
     pub(crate) fn fits(&self, size: &ImageSize) -> bool {
         let blocks = size.blocks as usize;
         self.size() == *size && self.erases.len() == blocks && self.erased_at.len() == blocks
-    }
-}
-
-impl Flash {
-    /// [`Flash::new`] on an image that is all zero, which keeps what survives the loss of power ([`crate::FtlConfig::spare`] is
-    /// taken as set).
-    ///
-    /// # Errors
-    /// Names the key that does not fit; or the image is of another size than [`crate::ImageSize::of`] says.
-    pub fn create(config: &FlashDriveConfig, now: Nanos, image: Image) -> Result<Flash, ConfigError> {
-        let mut made = Flash::with_image(config, now, image)?;
-        made.ftl.map.begin_anew();
-        made.ftl.map.clear();
-        made.ftl.mark_bad();
-        made.ftl.map.is_sound();
-        Ok(made)
-    }
-
-    /// The drive that its image and the controller's memory tell of, as the process that used both last has left them, at any moment; idle since
-    /// `now`. What is looked at is what was under way, and a few words a block; `None`, or the pages that were read where the memory was
-    /// not whole.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create).
-    pub fn resume(config: &FlashDriveConfig, now: Nanos, image: Image) -> Result<(Flash, Option<u64>), ConfigError> {
-        if image.mapped.is_none() {
-            return Flash::recover(config, now, image).map(|(flash, pages)| (flash, Some(pages)));
-        }
-        let mut made = Flash::with_image(config, now, image)?;
-        let pages = made.ftl.resume();
-        made.silicon.set_wear(&made.ftl.map.erases);
-        made.reset_stats();
-        Ok((made, pages))
-    }
-
-    /// The drive that an image tells of, idle since `now`, and the pages that were read to find its map. Whatever the image
-    /// holds, the drive is whole; an undamaged one that a drive of the same configuration has left, at any moment, tells of
-    /// every unit whose program was done.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create).
-    pub fn recover(config: &FlashDriveConfig, now: Nanos, image: Image) -> Result<(Flash, u64), ConfigError> {
-        let mut made = Flash::with_image(config, now, image)?;
-        let pages = made.ftl.recover();
-        made.silicon.set_wear(&made.ftl.map.erases);
-        made.reset_stats();
-        Ok((made, pages))
-    }
-
-    fn with_image(config: &FlashDriveConfig, now: Nanos, image: Image) -> Result<Flash, ConfigError> {
-        let plan = config.plan()?;
-        if !image.fits(&plan.image()) || image.mapped.as_ref().is_some_and(|m| !m.fits(&plan.memory())) {
-            return Err(plan.foreign(&image));
-        }
-        let config = FlashDriveConfig { ftl: FtlConfig { spare: true, ..config.ftl }, ..*config };
-        Ok(Flash::made(&config, now, &config.plan()?, Some(image)))
     }
 }

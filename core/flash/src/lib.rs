@@ -40,38 +40,47 @@ mod array;
 mod behaviour_tests;
 mod buffer;
 mod cache;
+mod cached_read;
 mod calendar;
 mod capacity;
 mod cell;
 mod cells;
 mod check;
+mod commands;
 mod completions;
 mod config;
+mod config_error;
 mod cost;
 mod credits;
+mod derived_config;
 mod durable;
 mod fdp;
 mod flash;
+mod flush_policy;
 mod ftl;
 mod geometry;
 mod host;
 mod image;
 #[cfg(test)]
 mod image_tests;
+mod lru;
 mod lun;
 mod mapped;
 #[cfg(test)]
 mod model;
 mod name;
 mod oc;
+mod pending_commands;
 mod power;
 #[cfg(test)]
 mod power_tests;
 mod precondition;
 mod preset;
 mod queues;
+mod reading;
 mod region;
 mod relocate;
+mod restore;
 mod scheduler;
 mod shuffle;
 mod stats;
@@ -84,20 +93,20 @@ mod writing;
 mod zns;
 
 pub use array::{Array, Programmed, ReadOutcome, Utilisation};
-pub use buffer::{Flush, FlushPolicy, Level};
-pub use cache::{Cache, Dram};
 pub use calendar::Calendar;
 pub use cell::{CellType, MAX_LEVELS, PageMap};
+pub use commands::FlashOp;
 pub use config::{
-    Association, BufferConfig, ConfigError, FlashDriveConfig, Fold, FtlConfig, GcConfig, HybridConfig, Mapping,
-    SlcConfig, UnmappedRead, WearConfig, WriteZeroes,
+    Association, BufferConfig, Cache, Dram, FlashDriveConfig, Flush, Fold, FtlConfig, GcConfig, GcMode, HybridConfig,
+    Mapping, SlcConfig, UnmappedRead, WearConfig, WriteZeroes,
 };
+pub use config_error::ConfigError;
 pub use credits::CreditRing;
 pub use fdp::{Fdp, FdpConfig, FdpEvent, FdpEventKind, FdpStatistics, HandleWork, Isolation};
-pub use flash::{Flash, FlashOp};
+pub use flash::Flash;
+pub use flush_policy::{FlushPolicy, Level};
 pub use ftl::{
-    GcMode, Greedy, Lost, PlaneAllocation, PlaneView, Prefetch, Separate, Separation, Victim, VictimPolicy, Wear,
-    WearPolicy,
+    Greedy, Lost, PlaneAllocation, PlaneView, Prefetch, Separate, Separation, Victim, VictimPolicy, Wear, WearPolicy,
 };
 pub use geometry::{Divisor, Geometry, GeometryError, Lpn, PageAddress, Shape, UNIT, Unit};
 pub use host::{Firmware, Host, HostOp, HostTiming};

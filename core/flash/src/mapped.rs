@@ -4,14 +4,16 @@
 //!   Mapped ── l2p               the page map, a word a logical unit
 //!          ├─ valid, written, stamp     by block: what collection wants to know
 //!          ├─ waiting, behind   by slot of the write buffer: whose newest version is there, and where the one before is
-//!          └─ undo              what the step under way has changed (ftl/power_cut_undo.rs)
+//!          └─ undo              what the step under way has changed (ftl/undo.rs)
 //! ```
 //! All zero at first. What an [`Image`](crate::Image) holds is changed with it, in such an order that after any store both can be gone on
 //! from: what the step under way had changed is taken back, and that takes as long as a step, not as long as the drive is large. It counts
 //! for nothing once the power was lost, or where it is not the memory of the process that used the image last: the
 //! image alone tells of everything.
 
-use crate::config::{ConfigError, DerivedConfig, FlashDriveConfig};
+use crate::config::FlashDriveConfig;
+use crate::config_error::ConfigError;
+use crate::derived_config::DerivedConfig;
 use crate::ftl::undo_words;
 
 /// How long the arrays of a [`Mapped`] are.

@@ -2,8 +2,7 @@
 
 use crate::Flash;
 use crate::buffer::Buffer;
-use crate::cache::Cache;
-use crate::config::BufferConfig;
+use crate::config::{BufferConfig, Cache};
 use crate::ftl::Lost;
 use alloc::vec::Vec;
 use weir_units::Nanos;

@@ -2,8 +2,8 @@
 
 use crate::Flash;
 use crate::array::Array;
-use crate::config::Mapping;
-use crate::ftl::{GcMode, Map, PageFtl, Striping};
+use crate::config::{GcMode, Mapping};
+use crate::ftl::{Map, PageFtl, Striping};
 use crate::geometry::UNIT;
 use crate::host::Host;
 use crate::image::{FREE, Lender};

@@ -10,17 +10,17 @@
 //! of initially isolated handles goes to the plane's one collection point, data of persistently isolated ones to a point of
 //! their own. What finds its group full goes to other groups' planes, which is noted as an event.
 
+mod check;
 mod config;
+mod drive;
+mod placed;
 #[cfg(test)]
 mod tests;
 
 pub use config::{FdpConfig, Isolation};
 
-use crate::Flash;
-use crate::array::Array;
-use crate::ftl::{NONE, PageFtl, Route, Separation};
+use crate::ftl::{Route, Separation};
 use crate::geometry::{Shape, UNIT};
-use crate::scheduler::When;
 use crate::stats::Stats;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -187,7 +187,7 @@ impl Fdp {
         self.streams.get(self.stream(group, handle)?).map(|s| s.work)
     }
 
-    /// The hint that [`Flash::submit_hinted`] takes for a handle, in a group or (`None`) in whichever the drive chooses.
+    /// The hint that [`Flash::submit_hinted`](crate::Flash::submit_hinted) takes for a handle, in a group or (`None`) in whichever the drive chooses.
     /// 0, which is handle 0 anywhere, where there is no such group or handle.
     pub fn hint(&self, group: Option<u16>, handle: u8) -> u8 {
         let known = handle < self.config.handles;
@@ -325,162 +325,5 @@ impl Separation for Placement {
         }
         let handle = u32::from(hint.saturating_sub(streams + 1)) % self.handles;
         (lpn / self.chunk % self.groups * self.handles + handle) as u8
-    }
-}
-
-impl PageFtl {
-    /// Writes units of the host's stream `stream`; as [`PageFtl::write`].
-    #[inline]
-    pub(crate) fn write_stream(&mut self, from: When, silicon: &mut Array, stream: u8, lpns: &[u32]) -> Option<When> {
-        if self.fdp.is_none() {
-            self.write(from, silicon, stream.into(), lpns)
-        } else {
-            self.write_placed(from, silicon, stream, lpns)
-        }
-    }
-
-    #[cold]
-    fn write_placed(&mut self, from: When, silicon: &mut Array, stream: u8, lpns: &[u32]) -> Option<When> {
-        let Some(fdp) = &mut self.fdp else { return None };
-        core::mem::swap(&mut self.route, &mut fdp.streams[usize::from(stream)].route);
-        let kind = fdp.handle_of(stream.into());
-        let done = self.write(from, silicon, kind, lpns);
-        let pages = (lpns.len() as u32).div_ceil(self.map.shape.units_per_page());
-        let plane = self.programmed;
-        if let Some(fdp) = &mut self.fdp {
-            core::mem::swap(&mut self.route, &mut fdp.streams[usize::from(stream)].route);
-            if done.is_some() {
-                fdp.programmed(silicon.present_of(from), stream.into(), pages * self.map.shape.units_per_page(), plane);
-            }
-        }
-        done
-    }
-
-    /// Closes what the stream's reclaim unit has written; the rest of its blocks stays unwritten until they are collected.
-    fn close_stream(&mut self, stream: u32) {
-        let Some(fdp) = &self.fdp else { return };
-        let (kind, planes) = (fdp.handle_of(stream), fdp.planes_of(stream));
-        for plane in planes {
-            let at = self.point_index(plane, kind);
-            self.leave_rest(at);
-        }
-        let shape = self.map.shape;
-        if let Some(fdp) = &mut self.fdp {
-            let route = Route::of(&shape, fdp.whole_dies, fdp.planes_of(stream));
-            let s = &mut fdp.streams[stream as usize];
-            (s.route, s.left) = (route, fdp.unit);
-            s.work.reclaim_units += 1;
-        }
-    }
-
-    /// After a loss of power: whose the blocks are, and what is left of the reclaim units, as the blocks tell.
-    pub(crate) fn recover_placement(&mut self) {
-        let Some(mut fdp) = self.fdp.take() else { return };
-        let (own, shape) = (self.kinds.slc + 1, self.map.shape);
-        for (block, state) in (0u32..).zip(self.map.state.iter()) {
-            // Free, bad and damaged ones are nobody's.
-            fdp.opened(block, state.wrapping_sub(1), own);
-        }
-        for i in 0..fdp.streams.len() as u32 {
-            let (kind, planes) = (fdp.handle_of(i), fdp.planes_of(i));
-            let open = planes.clone().map(|plane| &self.points[self.point_index(plane, kind)]);
-            let open: u32 = open.map(|p| p.end - p.next).sum();
-            let s = &mut fdp.streams[i as usize];
-            (s.route, s.displaced) = (Route::of(&shape, fdp.whole_dies, planes), false);
-            s.left = if open == 0 { fdp.unit } else { open };
-        }
-        self.fdp = Some(fdp);
-    }
-
-    /// States the invariants of placement.
-    pub(crate) fn check_placement(&self) {
-        let Some(fdp) = &self.fdp else { return };
-        let (handles, own) = (u32::from(fdp.config.handles), self.kinds.slc + 1);
-        for plane in 0..self.shape().planes() {
-            for kind in 0..self.kinds.count {
-                let point = &self.points[self.point_index(plane, kind)];
-                let expected = match kind {
-                    _ if kind < handles => kind as u8,
-                    _ if kind >= own => fdp.keeper(kind - own),
-                    _ => MIXED,
-                };
-                assert!(
-                    point.block == NONE || fdp.owner[point.block as usize] == expected,
-                    "block {} of kind {kind} belongs to handle {}",
-                    point.block,
-                    fdp.owner[point.block as usize]
-                );
-            }
-        }
-        let block = self.shape().units_per_block();
-        for (i, stream) in (0u32..).zip(&fdp.streams) {
-            assert!((1..=fdp.unit).contains(&stream.left), "reclaim unit of stream {i}: {} left", stream.left);
-            let open = fdp.planes_of(i).map(|plane| &self.points[self.point_index(plane, fdp.handle_of(i))]);
-            let open: u32 = open.map(|p| p.end - p.next).sum();
-            let agree = stream.left % block == open % block;
-            assert!(agree || fdp.overflown, "stream {i}: {} left, {open} in its open blocks", stream.left);
-        }
-    }
-}
-
-impl Flash {
-    /// The placement handles, where there are some.
-    pub fn fdp(&self) -> Option<&Fdp> {
-        self.ftl.fdp.as_deref()
-    }
-
-    /// RUAMW: 4 KiB units that the handle's reclaim unit in a group still takes, what waits in the buffer taken off. 0 where
-    /// there is no such group or handle.
-    pub fn available(&self, group: u16, handle: u8) -> u32 {
-        let Some((fdp, at)) = self.fdp().and_then(|fdp| Some((fdp, fdp.stream(group, handle)?))) else { return 0 };
-        let waiting = self.buffer.as_ref().map_or(0, |b| b.dirty_of(at as u32)) % fdp.unit;
-        let left = fdp.streams[at].left;
-        if waiting < left { left - waiting } else { left + fdp.unit - waiting }
-    }
-
-    /// Reclaim unit handle update (base 2.1, 7.4): what the host has written through the handle in that group goes to flash,
-    /// and what it writes from now on to another reclaim unit. Nothing happens where the present one is empty. When that is
-    /// done; `None` where there is no such group or handle.
-    pub fn update_handle(&mut self, now: Nanos, group: u16, handle: u8) -> Option<Nanos> {
-        let stream = self.fdp()?.stream(group, handle)?;
-        self.destage_queue(now, stream as u32);
-        let fdp = self.ftl.fdp.as_mut()?;
-        let left = fdp.streams[stream].left;
-        if left < fdp.unit {
-            let kind = FdpEventKind::NotFullyWritten { left };
-            fdp.note(FdpEvent { kind, at: now, group, handle: Some(handle) });
-            self.ftl.close_stream(stream as u32);
-        }
-        Some(now)
-    }
-
-    /// What was written and erased since the drive was made; `None` without placement handles.
-    pub fn fdp_statistics(&self) -> Option<FdpStatistics> {
-        Some(self.fdp()?.statistics(&self.ftl.stats, self.shape()))
-    }
-
-    /// The oldest event that nobody has asked for yet.
-    pub fn take_fdp_event(&mut self) -> Option<FdpEvent> {
-        self.ftl.fdp.as_mut()?.events.pop_front()
-    }
-
-    /// Counters are about to begin at zero: the statistics go on.
-    pub(crate) fn carry_statistics(&mut self) {
-        let shape = self.ftl.map.shape;
-        if let Some(fdp) = &mut self.ftl.fdp {
-            fdp.carry(&self.ftl.stats, &shape);
-        }
-    }
-
-    /// The unit in `slot` of the buffer is written again through another handle: it is to be taken in anew.
-    pub(crate) fn changes_stream(&mut self, slot: u32, lpn: u32, hint: u8) -> bool {
-        if self.ftl.fdp.is_none() {
-            return false;
-        }
-        let queue = self.queue(lpn, hint);
-        let Some(buffer) = self.buffer.as_mut().filter(|b| b.queue_of(slot) != queue) else { return false };
-        buffer.kill(slot);
-        self.ftl.map.take_back(&[lpn]);
-        true
     }
 }

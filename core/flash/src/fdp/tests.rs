@@ -1,6 +1,7 @@
 //! What a handle wrote stays apart, and what is counted is true.
 
 use super::*;
+use crate::ftl::NONE;
 use crate::model::{FlashModel, configs, geometry, ops, small};
 use crate::*;
 use alloc::collections::BTreeMap;

@@ -7,13 +7,11 @@
 //! program on the collected plane (batched for the block). Their own space is not accounted for, as if they overwrote
 //! the same spare page.
 
-use super::gc::Work;
-use super::map::NONE;
-use super::page::PageFtl;
-use crate::array::Array;
-use crate::config::{DerivedConfig, ENTRIES, FlashDriveConfig, Mapping};
+use super::debt::Work;
+use super::encoding::NONE;
+use crate::config::{FlashDriveConfig, Mapping};
+use crate::derived_config::{DerivedConfig, ENTRIES};
 use crate::geometry::Divisor;
-use crate::scheduler::When;
 use crate::stats::Stats;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -27,7 +25,7 @@ struct Frame {
 
 /// What a look-up met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Touch {
+pub(super) enum Touch {
     Hit,
     /// The map page has to be read, after `evicted` has been programmed.
     Miss {
@@ -41,8 +39,8 @@ enum Touch {
 pub(crate) struct MapCache {
     entries: Divisor,
     /// The first logical unit of the map; the host's lie before it.
-    first: u32,
-    page_units: u32,
+    pub(super) first: u32,
+    pub(super) page_units: u32,
     frames: Vec<Frame>,
     capacity: usize,
     hand: usize,
@@ -82,7 +80,8 @@ impl MapCache {
         self.hand = 0;
     }
 
-    fn touch(&mut self, lpn: u32, change: bool) -> Touch {
+    #[inline]
+    pub(super) fn touch(&mut self, lpn: u32, change: bool) -> Touch {
         let page = self.entries.div(lpn);
         let at = self.frame_of[page as usize];
         if at != NONE {
@@ -136,39 +135,5 @@ impl MapCache {
         let held = self.frame_of.iter().filter(|f| **f != NONE).count();
         assert_eq!(held, self.frames.len(), "map pages in memory");
         assert!(self.frames.len() <= self.capacity, "more map pages in memory than it holds");
-    }
-}
-
-impl PageFtl {
-    /// Brings the map's entry for `lpn` into memory; when it is there. `change` marks it dirty.
-    #[inline]
-    pub(crate) fn look_up(&mut self, from: When, silicon: &mut Array, lpn: u32, change: bool) -> When {
-        if self.cache.is_none() { from } else { self.look_up_cached(from, silicon, lpn, change) }
-    }
-
-    fn look_up_cached(&mut self, from: When, silicon: &mut Array, lpn: u32, change: bool) -> When {
-        let Some(cache) = &mut self.cache else { return from };
-        let (first, units) = (cache.first, cache.page_units);
-        let Touch::Miss { page, evicted } = cache.touch(lpn, change) else {
-            self.stats.map_hits += 1;
-            return from;
-        };
-        self.stats.map_misses += 1;
-        let mut ready = from;
-        if let Some(page) = evicted {
-            let start = first + page * units;
-            let mut lpns = [0; 64];
-            let lpns = &mut lpns[..units.min(64) as usize];
-            lpns.iter_mut().zip(start..).for_each(|(l, lpn)| *l = lpn);
-            ready = self.write(ready, silicon, self.kinds.map, lpns).unwrap_or(ready);
-        }
-        // A map page that was never written has nothing to read: its entries are known to be empty.
-        let unit = self.map.unit(first + page * units);
-        if unit != NONE {
-            self.stats.map_reads += 1;
-            let place = self.place(unit);
-            ready = silicon.read_at(ready, place, self.map.shape.page_bytes());
-        }
-        ready
     }
 }

@@ -9,39 +9,19 @@
 //! page that the host writes moves as many as it takes to free one. The erased block becomes free only when all of it is
 //! paid for.
 
-use super::map::{HELD, NONE};
-use super::page::{PageFtl, SHUT, WritePoint};
+use super::debt::{Debt, PAID, Work};
+use super::encoding::{HELD, NONE};
+use super::page::PageFtl;
 use super::streams::MOVED;
 use super::victim::{PlaneView, fewest};
+use super::write_point::{SHUT, WritePoint};
 use crate::array::Array;
-use crate::geometry::{PageAddress, Shape, UNIT};
-use crate::name::names;
+use crate::config::GcMode;
+use crate::geometry::UNIT;
 use crate::relocate::{Relocation, Scope};
 use core::ops::Range;
 use weir_units::Nanos;
 use weir_units::rng::{SplitMix64, mix};
-
-/// What waits while a block is collected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum GcMode {
-    /// The whole drive (OpenSSD; FEMU's controller blocking).
-    Controller,
-    /// The plane's channel (SSDSim; FEMU's channel blocking).
-    Channel,
-    /// The plane only: pages are copied back inside it.
-    Plane,
-    /// The plane, one page at a time, and only while no request wants it.
-    Preemptive,
-}
-
-names!(
-    GcMode,
-    "garbage collection mode",
-    Controller = "controller",
-    Channel = "channel",
-    Plane = "plane",
-    Preemptive = "preemptive"
-);
 
 impl GcMode {
     /// What the calendar books.
@@ -63,55 +43,6 @@ const LEVEL_EVERY: u32 = 5;
 
 /// Blocks of a plane up to which searching them once more is cheaper than waiting for memory.
 const LOOK_AHEAD: usize = 1024;
-
-/// Flash work that moves data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
-    /// Pages read.
-    pub reads: u32,
-    /// Pages programmed.
-    pub programs: u32,
-    /// Units moved.
-    pub units: u32,
-}
-
-/// Mean array times over the pages of a block.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PageTimes {
-    pub(crate) read: Nanos,
-    pub(crate) program: Nanos,
-}
-
-impl PageTimes {
-    /// Of a drive, as its page map mixes the levels.
-    pub(crate) fn mean(silicon: &Array, shape: &Shape) -> Self {
-        let pages = shape.pages_per_block();
-        let place = |page| PageAddress { plane: 0, block: 0, page };
-        let mean = |time: &dyn Fn(PageAddress) -> Nanos| {
-            Nanos((0..pages).map(|p| time(place(p)).0).sum::<u64>() / u64::from(pages))
-        };
-        PageTimes {
-            read: mean(&|at| silicon.read_time(at, shape.page_bytes())),
-            program: mean(&|at| silicon.program_time(at)),
-        }
-    }
-}
-
-/// Collection of a block that is not yet paid for (preemptive mode).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Debt {
-    pub(crate) block: u32,
-    pub(crate) work: Work,
-    /// Steps for so many pages that the host writes: the victim's pages and its erase, and what it frees.
-    steps: u32,
-    frees: u32,
-    /// Steps due, in parts of `frees`.
-    due: u32,
-}
-
-/// No debt.
-pub(crate) const PAID: Debt =
-    Debt { block: NONE, work: Work { reads: 0, programs: 0, units: 0 }, steps: 0, frees: 1, due: 0 };
 
 impl PageFtl {
     /// Brings the plane's free blocks above the threshold; false where its data leaves no room for that.
@@ -499,55 +430,11 @@ impl PageFtl {
         }
     }
 
-    /// `n` units of one page from the point's next one have been placed: the rest of the page stays empty.
-    #[inline]
-    pub(crate) fn fill_page(&mut self, at: usize, n: u32) {
-        let WritePoint { next, block, .. } = self.points[at];
-        let page_units = self.map.shape.units_per_page();
-        for empty in next + n..next + page_units {
-            self.map.p2l[empty as usize] = self.map.logical();
+    /// More work for the books of the map cache, after `found` units in the scratch list have moved.
+    fn map_follows(&mut self, found: usize) -> Work {
+        match &mut self.cache {
+            None => Work::default(),
+            Some(cache) => cache.moved(&self.scratch[..found], &mut self.stats),
         }
-        self.map.stamp_pages(next, 1);
-        self.filled(at, block, n, page_units);
-    }
-
-    /// That many units have been written at the point, `valid` of them with contents.
-    #[inline]
-    pub(crate) fn filled(&mut self, at: usize, block: u32, valid: u32, units: u32) {
-        self.map.count(block, valid, units);
-        self.points[at].next += units;
-        if self.points[at].is_empty() {
-            self.close(at);
-        }
-    }
-
-    /// Erases a block and puts it back where it came from, unless it fails.
-    pub(crate) fn erase(&mut self, plane: u32, block: u32) {
-        self.map.erase(block);
-        self.stats.erases += 1;
-        let slc = self.is_slc(block);
-        let failed = self.life.fails(block, self.map.erases[block as usize], &mut self.rng);
-        if failed && self.can_spare(plane, slc) {
-            self.bad[block as usize] = true;
-            self.map.retire(block);
-            self.stats.grown_bad += 1;
-            self.usable[plane as usize] -= u32::from(!slc);
-            return;
-        }
-        // The last ones have to serve on, so that what was acknowledged finds its place; new writes are refused.
-        self.worn_out |= failed && !slc;
-        let list = if slc { &mut self.slc_free } else { &mut self.free };
-        list.put(plane, block);
-    }
-
-    /// Whether the drive can do without one block more of this plane.
-    fn can_spare(&self, plane: u32, slc: bool) -> bool {
-        if slc {
-            return self.slc_free.count(plane) > 0;
-        }
-        let room: u64 = (0..self.shape().planes()).map(|p| u64::from(self.room(p))).sum();
-        let block = u64::from(self.shape().units_per_block());
-        let here = u64::from(self.room(plane));
-        self.free.count(plane) > 0 && here >= block && room >= u64::from(self.map.logical()) + block
     }
 }

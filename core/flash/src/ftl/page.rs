@@ -1,78 +1,30 @@
-//! The page map: every unit can lie anywhere. Writes go to the next plane in turn, to a write point of their kind.
+//! The page map: every unit can lie anywhere. What a drive knows of its blocks and write points, and what every change of them takes along.
 
 use super::cached::MapCache;
-use super::gc::{Debt, GcMode, PAID, PageTimes, Work};
+use super::debt::{Debt, PAID, PageTimes};
+use super::encoding::{HELD, NONE};
+use super::flights::Flights;
 use super::hybrid::Hybrid;
-use super::map::{HELD, Map, NONE};
+use super::map::Map;
 use super::pool::{FreeLists, Lifetimes, factory_bad};
-use super::spare::Flights;
 use super::streams::Streams;
 use super::striping::Striping;
 use super::victim::VictimPolicy;
 use super::wear::WearPolicy;
+use super::write_point::{Kinds, SHUT, WritePoint};
 use super::write_routing::Route;
 use crate::array::Array;
-use crate::config::{DerivedConfig, FlashDriveConfig, Mapping};
+use crate::config::{FlashDriveConfig, GcMode, Mapping};
+use crate::derived_config::DerivedConfig;
 use crate::fdp::{Fdp, Placement};
-use crate::geometry::{PageAddress, Shape, UNIT, Unit};
+use crate::geometry::Shape;
 use crate::image::{FREE, Image};
 use crate::lun::Promise;
-use crate::scheduler::When;
 use crate::stats::{Stats, WearSpread};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
-use weir_units::Nanos;
 use weir_units::rng::{SplitMix64, mix};
-
-/// Where the next page of one kind goes in one plane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WritePoint {
-    pub(crate) next: u32,
-    pub(crate) end: u32,
-    pub(crate) block: u32,
-}
-
-/// No block is open.
-pub(crate) const SHUT: WritePoint = WritePoint { next: 0, end: 0, block: NONE };
-
-impl WritePoint {
-    /// Nothing is left to write to.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.next == self.end
-    }
-}
-
-/// The write points of a plane: the host's streams from 0 on, then these.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Kinds {
-    /// What collection moves.
-    pub(crate) gc: u32,
-    /// Pages of the map itself.
-    pub(crate) map: u32,
-    /// The host's data on its way through pseudo-SLC blocks.
-    pub(crate) slc: u32,
-    /// How many there are. Behind `slc`: what collection moves of each persistently isolated handle, or of each stream but
-    /// stream 0 where it keeps them apart.
-    pub(crate) count: u32,
-}
-
-impl Kinds {
-    /// The stream whose data a write point takes, where collection keeps streams apart; 0 for all else.
-    pub(crate) fn stream(&self, kind: u32) -> u32 {
-        match kind {
-            host if host < self.gc => host,
-            moved if moved > self.slc && moved < self.count => moved - self.slc,
-            _ => 0,
-        }
-    }
-
-    /// The write point for what collection moves of a stream.
-    pub(crate) fn moved(&self, stream: u32) -> u32 {
-        if stream == 0 { self.gc } else { self.slc + stream }
-    }
-}
 
 /// The pages of a block that lie on the lowest level.
 fn lowest(shape: &Shape) -> Vec<u16> {
@@ -128,7 +80,7 @@ pub struct PageFtl {
     pub(crate) seed: u64,
     factory_bad: u32,
     /// Whole dies are written, or the mapping is hybrid.
-    unusual: bool,
+    pub(super) unusual: bool,
     pub(crate) rng: SplitMix64,
     pub(crate) cache: Option<MapCache>,
     pub(crate) hybrid: Option<Hybrid>,
@@ -332,207 +284,6 @@ impl PageFtl {
         self.usable[plane as usize].saturating_sub(held) * self.shape().units_per_block()
     }
 
-    /// Writes these units to pages of their own kind; when the last is programmed. `None` where there is no room left,
-    /// which the configuration's check rules out.
-    #[inline]
-    pub(crate) fn write(&mut self, from: When, silicon: &mut Array, kind: u32, lpns: &[u32]) -> Option<When> {
-        if self.unusual {
-            return self.write_hybrid(from, silicon, lpns).or_else(|| self.write_dies(from, silicon, kind, lpns));
-        }
-        let (mut done, now) = (from, silicon.present_of(from));
-        for page in lpns.chunks(self.map.shape.units_per_page() as usize) {
-            let (plane, at) = self.next_point(now, silicon, kind, page[0])?;
-            let place = self.place_page(plane, at, page);
-            let end = self.program(from, silicon, kind, place, page.len() as u32);
-            self.flights.land(page.len(), end);
-            done = silicon.later_of(done, end);
-        }
-        Some(done)
-    }
-
-    /// The same with all planes of a die at once, where their write points stand at the same page.
-    fn write_dies(&mut self, from: When, silicon: &mut Array, kind: u32, lpns: &[u32]) -> Option<When> {
-        let page_units = self.map.shape.units_per_page();
-        let planes = self.map.shape.planes_per_die();
-        let (mut done, now) = (from, silicon.present_of(from));
-        let mut rest = lpns;
-        while !rest.is_empty() {
-            let (first, _) = self.next_point(now, silicon, kind, rest[0])?;
-            let mut die: [Option<PageAddress>; 8] = [None; 8];
-            let mut used = 0;
-            let before = rest.len();
-            let end = (first / planes + 1) * planes;
-            for plane in (first..end).take(die.len()) {
-                let at = self.point_index(plane, kind);
-                if self.mode == GcMode::Preemptive && plane > first && !rest.is_empty() {
-                    self.pace(now, silicon, plane);
-                }
-                if rest.is_empty() || (self.points[at].is_empty() && !self.open(now, silicon, plane, kind)) {
-                    break;
-                }
-                let (page, more) = rest.split_at(rest.len().min(page_units as usize));
-                die[used] = Some(self.place_page(plane, at, page));
-                used += 1;
-                rest = more;
-            }
-            let end = self.program_die(from, silicon, &die[..used], before - rest.len());
-            self.flights.land(before - rest.len(), end);
-            done = silicon.later_of(done, end);
-        }
-        Some(done)
-    }
-
-    fn program_die(&mut self, from: When, silicon: &mut Array, die: &[Option<PageAddress>], units: usize) -> When {
-        let page_units = self.map.shape.units_per_page();
-        self.stats.page_programs += die.len() as u64;
-        self.stats.padding += die.len() as u64 * u64::from(page_units) - units as u64;
-        let places = || die.iter().flatten();
-        let Some(first) = places().next() else { return from };
-        let together = places().all(|p| p.page == first.page) && units as u32 % die.len() as u32 == 0;
-        if together && die.len() > 1 {
-            let bytes = units as u32 / die.len() as u32 * UNIT;
-            self.programmed = first.plane;
-            return silicon.program_planes_at(from, *first, die.len() as u32, bytes, self.promise);
-        }
-        let bytes = (units as u32).min(page_units) * UNIT;
-        self.programmed = first.plane;
-        places().fold(from, |done, p| {
-            let end = silicon.program_at(from, *p, bytes, Promise::Told);
-            silicon.later_of(done, end)
-        })
-    }
-
-    #[inline]
-    fn program(&mut self, from: When, silicon: &mut Array, kind: u32, place: PageAddress, units: u32) -> When {
-        if kind == self.kinds.map {
-            self.stats.map_programs += 1;
-            return silicon.program_at(from, place, units * UNIT, Promise::Told);
-        }
-        self.stats.page_programs += 1;
-        self.stats.padding += u64::from(self.map.shape.units_per_page() - units);
-        self.programmed = place.plane;
-        silicon.program_at(from, place, units * UNIT, self.promise)
-    }
-
-    /// Binds the units of one page to the point's next one.
-    #[inline]
-    fn place_page(&mut self, plane: u32, at: usize, page: &[u32]) -> PageAddress {
-        let WritePoint { next, block, .. } = self.points[at];
-        self.map.note_block(block);
-        for (unit, &lpn) in (next..).zip(page) {
-            let old = self.map.bind(lpn, unit);
-            self.flights.take_off(lpn, unit, old, self.map.clock);
-            if self.streams.are_kept() && old != NONE {
-                self.streams.died(self.map.shape.block_of(Unit(old)).0);
-            }
-        }
-        self.fill_page(at, page.len() as u32);
-        self.map.done();
-        let shape = &self.map.shape;
-        let page = shape.page_of(next - block * shape.units_per_block());
-        let place = PageAddress { plane, block: block - shape.block_index(plane, 0), page };
-        if self.slc_blocks == 0 { place } else { self.spread(place) }
-    }
-
-    /// The plane whose turn it is for a page that begins with `lpn`, and its write point, with room for a page.
-    #[inline]
-    fn next_point(&mut self, now: Nanos, silicon: &mut Array, kind: u32, lpn: u32) -> Option<(u32, usize)> {
-        let plane = match &mut self.striping {
-            None => self.route.next(),
-            Some(striping) => striping.next(lpn),
-        };
-        if self.mode == GcMode::Preemptive {
-            self.settle(now, silicon, plane);
-            self.pace(now, silicon, plane);
-        }
-        if self.slc_blocks > 0 && kind < self.kinds.gc {
-            if let Some(at) = self.slc_point(now, silicon, plane) {
-                return Some((plane, at));
-            }
-        }
-        let at = self.point_index(plane, kind);
-        if !self.points[at].is_empty() {
-            return Some((plane, at));
-        }
-        if self.striping.is_some() {
-            return self.find_striped_point(now, silicon, plane, kind, lpn);
-        }
-        self.find_point(now, silicon, plane, kind)
-    }
-
-    /// The same where the plane has no open block of that kind: it, or the first after it that has room.
-    #[cold]
-    fn find_point(&mut self, now: Nanos, silicon: &mut Array, plane: u32, kind: u32) -> Option<(u32, usize)> {
-        let (own, planes) = (self.route.planes(), self.map.shape.planes());
-        let first = plane;
-        for look_again in [false, true] {
-            // The route's own planes before all others.
-            for plane in (first..own.end).chain(own.start..first).chain(own.end..planes).chain(0..own.start) {
-                let found = self.try_plane(now, silicon, plane, kind, look_again);
-                if found.is_some() {
-                    return found;
-                }
-            }
-        }
-        None
-    }
-
-    /// The same where the address says the planes. Others take the page only where blocks have failed, or where the drive was written with
-    /// other settings.
-    #[cold]
-    fn find_striped_point(
-        &mut self,
-        now: Nanos,
-        silicon: &mut Array,
-        plane: u32,
-        kind: u32,
-        lpn: u32,
-    ) -> Option<(u32, usize)> {
-        for look_again in [false, true] {
-            let (mut candidate, mut tried) = (Some(plane), 0);
-            while let Some(plane) = candidate {
-                let found = self.try_plane(now, silicon, plane, kind, look_again);
-                if found.is_some() {
-                    return found;
-                }
-                candidate = self.striping.as_ref().and_then(|striping| striping.candidate(lpn, tried));
-                tried += 1;
-            }
-        }
-        None
-    }
-
-    /// The plane's write point of that kind if it has room or can be given some; a plane that was full is not asked again so soon, unless
-    /// `look_again`.
-    fn try_plane(
-        &mut self,
-        now: Nanos,
-        silicon: &mut Array,
-        plane: u32,
-        kind: u32,
-        look_again: bool,
-    ) -> Option<(u32, usize)> {
-        let at = self.point_index(plane, kind);
-        let known = !look_again && self.full_until[plane as usize] > self.map.clock;
-        (!self.points[at].is_empty() || (!known && self.open(now, silicon, plane, kind))).then_some((plane, at))
-    }
-
-    /// Opens a block for the host's or the map's data, with collection before where free blocks are few. False where the
-    /// plane holds all that it can.
-    fn open(&mut self, now: Nanos, silicon: &mut Array, plane: u32, kind: u32) -> bool {
-        let collects = self.free.count(plane) <= self.start;
-        if !self.make_room(now, silicon, plane) {
-            // Until some blocks' worth has been written elsewhere nothing changes here.
-            self.full_until[plane as usize] = self.map.clock + u64::from(self.map.shape.pages_per_block());
-            return false;
-        }
-        self.open_free(plane, kind);
-        if collects {
-            self.begin_at_phase(plane, kind);
-        }
-        true
-    }
-
     /// Opens a free block. There must be one.
     pub(crate) fn open_free(&mut self, plane: u32, kind: u32) {
         self.open_for(plane, kind, false);
@@ -585,11 +336,55 @@ impl PageFtl {
         WearSpread { min: if count == 0 { 0 } else { min }, mean, max }
     }
 
-    /// More work for the books of the map cache, after `found` units in the scratch list have moved.
-    pub(crate) fn map_follows(&mut self, found: usize) -> Work {
-        match &mut self.cache {
-            None => Work::default(),
-            Some(cache) => cache.moved(&self.scratch[..found], &mut self.stats),
+    /// `n` units of one page from the point's next one have been placed: the rest of the page stays empty.
+    #[inline]
+    pub(crate) fn fill_page(&mut self, at: usize, n: u32) {
+        let WritePoint { next, block, .. } = self.points[at];
+        let page_units = self.map.shape.units_per_page();
+        for empty in next + n..next + page_units {
+            self.map.p2l[empty as usize] = self.map.logical();
         }
+        self.map.stamp_pages(next, 1);
+        self.filled(at, block, n, page_units);
+    }
+
+    /// That many units have been written at the point, `valid` of them with contents.
+    #[inline]
+    pub(crate) fn filled(&mut self, at: usize, block: u32, valid: u32, units: u32) {
+        self.map.count(block, valid, units);
+        self.points[at].next += units;
+        if self.points[at].is_empty() {
+            self.close(at);
+        }
+    }
+
+    /// Erases a block and puts it back where it came from, unless it fails.
+    pub(crate) fn erase(&mut self, plane: u32, block: u32) {
+        self.map.erase(block);
+        self.stats.erases += 1;
+        let slc = self.is_slc(block);
+        let failed = self.life.fails(block, self.map.erases[block as usize], &mut self.rng);
+        if failed && self.can_spare(plane, slc) {
+            self.bad[block as usize] = true;
+            self.map.retire(block);
+            self.stats.grown_bad += 1;
+            self.usable[plane as usize] -= u32::from(!slc);
+            return;
+        }
+        // The last ones have to serve on, so that what was acknowledged finds its place; new writes are refused.
+        self.worn_out |= failed && !slc;
+        let list = if slc { &mut self.slc_free } else { &mut self.free };
+        list.put(plane, block);
+    }
+
+    /// Whether the drive can do without one block more of this plane.
+    fn can_spare(&self, plane: u32, slc: bool) -> bool {
+        if slc {
+            return self.slc_free.count(plane) > 0;
+        }
+        let room: u64 = (0..self.shape().planes()).map(|p| u64::from(self.room(p))).sum();
+        let block = u64::from(self.shape().units_per_block());
+        let here = u64::from(self.room(plane));
+        self.free.count(plane) > 0 && here >= block && room >= u64::from(self.map.logical()) + block
     }
 }

@@ -1,83 +1,13 @@
 //! What a step has changed of the map, so that a process that dies in the middle of one leaves a map that goes on.
 //!
-//! ```text
-//!  step      a page of the host's is programmed | a block's contents move | a unit is trimmed
-//!  words     0 state   1 entries   2 victim + 1   3 trimmed unit + 1   4.. entries, oldest first
-//!  entry     1 | unit (31 bits) | word of l2p (32)      what l2p said of a logical unit
-//!            0 | block (31) | valid (16) | written (16)  what was counted of a block
-//! ```
 //! An entry is written before what it tells of is changed, and all of them count for nothing once the step is over: one store. A block
 //! whose contents move stays as it is until it is erased, which is another step, so one word stands for all of its units: those that
 //! name a unit that is not written go back to where the block has them.
 
-use super::map::{HELD, Map, NONE, TAG};
-use crate::cells::Cells;
+use super::encoding::{HELD, NONE, TAG};
+use super::map::Map;
+use super::undo::{ATTEMPTS, BROKEN, ENTRIES, FIRST, OF_UNIT, SOUND, STATE, TRIMMED, VICTIM, split};
 use crate::geometry::Unit;
-use alloc::vec;
-use core::sync::atomic::{Ordering, compiler_fence};
-
-/// Places of the words.
-const STATE: usize = 0;
-const ENTRIES: usize = 1;
-const VICTIM: usize = 2;
-const TRIMMED: usize = 3;
-const FIRST: usize = 4;
-
-/// The map has never been whole, or is being made anew.
-const BROKEN: u64 = 0;
-/// It is whole, but for the step under way. More than that: so many processes more have begun to go on from it, and none has got there.
-const SOUND: u64 = 1;
-/// As many of them are not believed any more.
-const ATTEMPTS: u64 = 4;
-
-/// Told from an entry of a block by its top bit.
-const OF_UNIT: u64 = 1 << 63;
-/// Entries of a step beyond those of a page's units: the victim's, and its targets'.
-const FURTHER: u32 = 12;
-
-/// Which unit or block an entry is of, and its other half.
-const fn split(entry: u64) -> (u32, u32) {
-    ((entry >> 32 & !(OF_UNIT >> 32)) as u32, entry as u32)
-}
-
-/// The words that such a drive needs.
-pub(crate) const fn words(page_units: u32) -> u32 {
-    FIRST as u32 + 2 * page_units + FURTHER
-}
-
-/// See the [module](self). Without words nothing is noted.
-#[derive(Clone, Debug)]
-pub(crate) struct Undo {
-    words: Cells<u64>,
-}
-
-impl Undo {
-    pub(crate) fn new(words: Cells<u64>) -> Undo {
-        Undo { words }
-    }
-
-    pub(crate) fn own(words: u32) -> Undo {
-        Undo::new(Cells::Own(vec![0; words as usize]))
-    }
-
-    #[inline(always)]
-    fn is_on(&self) -> bool {
-        !self.words.is_empty()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn words(&self) -> &[u64] {
-        &self.words
-    }
-
-    fn set(&mut self, at: usize, word: u64) {
-        if self.is_on() {
-            compiler_fence(Ordering::SeqCst);
-            self.words[at] = word;
-            compiler_fence(Ordering::SeqCst);
-        }
-    }
-}
 
 impl Map {
     fn note(&mut self, entry: u64) {

@@ -4,10 +4,11 @@
 //! In such a block only the pages of the lowest level are used, as the page map names them; they program and read in
 //! the times of that level. Folding moves what is still valid to the collection point and erases the block.
 
-use super::gc::GcMode;
-use super::map::HELD;
-use super::page::{PageFtl, WritePoint};
+use super::encoding::HELD;
+use super::page::PageFtl;
+use super::write_point::WritePoint;
 use crate::array::Array;
+use crate::config::GcMode;
 use crate::geometry::{PageAddress, Unit};
 use weir_units::Nanos;
 

@@ -8,7 +8,7 @@
 //! the one whose emptiest block has the smallest λ (1 - e) / e². For uniform writes to each stream this is the split of the spare
 //! flash that minimises write amplification.
 
-use super::map::HELD;
+use super::encoding::HELD;
 use super::write_routing::Separation;
 use crate::geometry::Shape;
 use alloc::boxed::Box;

@@ -1,6 +1,6 @@
 //! Which block is collected next. One trait, five policies; `docs/guides/flash-policies.md` shows how to write a sixth.
 
-use super::map::HELD;
+use super::encoding::HELD;
 use crate::name::names;
 use alloc::boxed::Box;
 use core::fmt;

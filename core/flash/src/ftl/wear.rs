@@ -1,6 +1,6 @@
 //! Wear levelling: which free block is written next (dynamic), and when data that never changes must move (static).
 
-use super::map::HELD;
+use super::encoding::HELD;
 use super::victim::PlaneView;
 use crate::name::names;
 use alloc::boxed::Box;
