@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a server may take to start.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SERVER_START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A folder of this run's own, removed with it.
 pub struct Scratch(PathBuf);
@@ -76,7 +76,7 @@ impl Server {
             if let Some(status) = self.child.try_wait()? {
                 return Err(failed(what, format!("the server ended ({status}) before it was ready")));
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > SERVER_START_TIMEOUT {
                 return Err(failed(what, "the server is not ready after 20 s"));
             }
             std::thread::sleep(Duration::from_millis(5));

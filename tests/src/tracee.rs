@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::harness::Context;
 
 /// How long one that does not stop is waited for: it sleeps in the kernel.
-const PATIENCE: Duration = Duration::from_millis(500);
+const THREAD_STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long one that was killed is.
 const END: Duration = Duration::from_secs(20);
 
@@ -57,19 +57,19 @@ impl Tracee {
     /// Stops it again.
     pub fn interrupt(&self) -> Result<Next, String> {
         ptrace::interrupt(self.thread).context(|| format!("stop thread {}", self.thread))?;
-        self.next(PATIENCE)
+        self.next(THREAD_STOP_TIMEOUT)
     }
 
     /// One instruction.
     pub fn step(&self) -> Result<Next, String> {
         ptrace::step(self.thread, None).context(|| format!("step thread {}", self.thread))?;
-        self.next(PATIENCE)
+        self.next(THREAD_STOP_TIMEOUT)
     }
 
     /// As many as it takes until it enters a system call, or leaves one.
     pub fn call(&self) -> Result<Next, String> {
         ptrace::syscall(self.thread, None).context(|| format!("continue thread {}", self.thread))?;
-        self.next(PATIENCE)
+        self.next(THREAD_STOP_TIMEOUT)
     }
 
     /// As many as it takes until it stores to the place that is watched, if that is within `limit`.
@@ -107,7 +107,7 @@ impl Tracee {
         kill_process(self.worker, Signal::KILL).context(|| "kill the worker".into())?;
         // Its keeper hears of its end only after whoever traces it.
         let begun = Instant::now();
-        while self.next(PATIENCE)? != Next::Ended {
+        while self.next(THREAD_STOP_TIMEOUT)? != Next::Ended {
             if begun.elapsed() > END {
                 return Err(format!("thread {} does not end", self.thread));
             }

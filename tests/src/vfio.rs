@@ -20,7 +20,7 @@ const MEMORY: u64 = 64 << 20;
 /// A memory page.
 pub const PAGE: u64 = 4096;
 /// How long a controller may take for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Region indices of vfio.
 const BAR0: u32 = 0;
 const CONFIG: u32 = 7;
@@ -263,7 +263,7 @@ impl Drive {
             if (csts & 1 == 1) == want {
                 return Ok(());
             }
-            ensure(begin.elapsed() < PATIENCE, || format!("CSTS.RDY does not become {want}"))?;
+            ensure(begin.elapsed() < CONTROLLER_TIMEOUT, || format!("CSTS.RDY does not become {want}"))?;
         }
     }
 
@@ -324,7 +324,7 @@ impl Drive {
     pub fn admin(&mut self, command: Command) -> Result<Completion, String> {
         self.submit_admin(0x77, command)?;
         loop {
-            let done = self.admin_completion(PATIENCE)?;
+            let done = self.admin_completion(CONTROLLER_TIMEOUT)?;
             let done = done.ok_or_else(|| format!("admin command {:#04x} does not complete", command[0] & 0xff))?;
             match done.cid {
                 0x77 => return Ok(done),
@@ -389,7 +389,7 @@ impl Drive {
     pub fn io(&mut self, queue: &mut Queue, command: Command) -> Result<u16, String> {
         queue.submit(self, 0x55, command)?;
         self.ring(queue)?;
-        let done = self.await_completion(queue, PATIENCE)?.ok_or("an I/O command does not complete")?;
+        let done = self.await_completion(queue, CONTROLLER_TIMEOUT)?.ok_or("an I/O command does not complete")?;
         ensure(done.cid == 0x55, || format!("completion of command {:#x}", done.cid))?;
         Ok(done.status)
     }

@@ -1,7 +1,7 @@
 //! What happens to the node, and what its client has seen of it when that is over.
 
 use super::What;
-use super::front::{self, Front, PATIENCE};
+use super::front::{self, Front, NODE_RETURN_TIMEOUT};
 use super::processes::{Way, ask, workers};
 use crate::servers::Node;
 use crate::{BenchError, Setup, failed};
@@ -51,7 +51,7 @@ fn gap(front: &Front, since: u64) -> Result<(u64, u64), BenchError> {
             return Ok((ended, gap));
         }
         // An event that nobody notices is none to wait for.
-        if begun.elapsed() > PATIENCE || front.has_ended() {
+        if begun.elapsed() > NODE_RETURN_TIMEOUT || front.has_ended() {
             return Err(failed("weir up", "nothing was completed any more"));
         }
     }
@@ -77,7 +77,7 @@ fn crash(node: &Node, front: &Front) -> Result<Seen, BenchError> {
     seen.gap.store(0, Relaxed);
     let killed = now().0;
     kill_process(pid, Signal::KILL)?;
-    let limit = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let limit = Timespec { tv_sec: NODE_RETURN_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
     poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&limit))?;
     let gone = now().0;
     let (ended, gap) = gap(front, killed)?;
@@ -106,7 +106,7 @@ fn upgrade(node: &Node, front: &Front) -> Result<Seen, BenchError> {
     // Asking would be in its way: a new worker there is a sign.
     let next = || workers(keeper).into_iter().find(|pid| !others.contains(pid));
     let mut known = 0;
-    while known < 2 && begun.elapsed() < PATIENCE {
+    while known < 2 && begun.elapsed() < NODE_RETURN_TIMEOUT {
         std::thread::sleep(Duration::from_millis(1));
         let Some(next) = next().map(i32::unsigned_abs) else { continue };
         let more = if known == 0 { Way::of(next, str::is_empty) } else { Way::of(next, shards) };
@@ -118,7 +118,7 @@ fn upgrade(node: &Node, front: &Front) -> Result<Seen, BenchError> {
         match ask(&node.api, "GET", "/v1/upgrade", "") {
             Ok(status) if status["state"] == "upgraded" => break status,
             Ok(status) if status["reason"].is_string() => return Err(failed("the upgrade", &status["reason"])),
-            _ if begun.elapsed() < PATIENCE => {}
+            _ if begun.elapsed() < NODE_RETURN_TIMEOUT => {}
             Ok(status) => return Err(failed("the upgrade", format!("it does not end: {status}"))),
             Err(e) => return Err(e),
         }

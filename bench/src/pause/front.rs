@@ -20,7 +20,7 @@ const SIZE: u32 = 4096;
 /// A gap that somebody looks at, ns.
 pub(super) const GAP: u64 = 50_000;
 /// How long a node that is away is waited for.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const NODE_RETURN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two attempts to connect to it.
 const AGAIN: Duration = Duration::from_micros(100);
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:b0f5a6c2-6c3e-4f0f-9a71-2b1f6c1d0c11";
@@ -110,7 +110,7 @@ impl Front {
                     let first = || nvme_tcp::open("127.0.0.1", port, &options, SIZE)?.pop().ok_or_else(none);
                     let mut pair = first()?;
                     if !case.begins_anew() {
-                        pair.reconnect_for(PATIENCE);
+                        pair.reconnect_for(NODE_RETURN_TIMEOUT);
                     }
                     let _ = ready.send(());
                     let again = || persist(first);
@@ -139,12 +139,12 @@ impl Front {
     }
 }
 
-/// Tries until it succeeds, or [`PATIENCE`] is over.
+/// Tries until it succeeds, or [`NODE_RETURN_TIMEOUT`] is over.
 fn persist<T>(one: impl Fn() -> Result<T, BenchError>) -> Result<T, BenchError> {
     let begun = Instant::now();
     loop {
         match one() {
-            Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(AGAIN),
+            Err(_) if begun.elapsed() < NODE_RETURN_TIMEOUT => std::thread::sleep(AGAIN),
             result => return result,
         }
     }

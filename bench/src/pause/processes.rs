@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_sys::sched::RunDelay;
 
 /// How long the API may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const API_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The keeper's children that live: the worker that serves comes first.
 pub(super) fn workers(keeper: u32) -> Vec<i32> {
@@ -84,7 +84,7 @@ impl Way {
 /// Nobody answers, or says no.
 pub(super) fn ask(api: &Path, method: &str, path: &str, body: &str) -> Result<serde_json::Value, BenchError> {
     let mut stream = UnixStream::connect(api).map_err(|e| failed(api.display(), e))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(API_ANSWER_TIMEOUT))?;
     let length = body.len();
     write!(
         stream,

@@ -1,6 +1,6 @@
 //! What happens to the keeper, and what it wants done.
 
-use super::{Notice, PATIENCE, PROBATION};
+use super::{Notice, PROBATION, UPGRADE_STEP_TIMEOUT};
 use weir_units::Nanos;
 
 /// A worker, by the order in which they were started, from 1.
@@ -25,9 +25,9 @@ pub enum End {
     Status(u8),
     /// SIGKILL, which no program sends itself: an operator, or the kernel that was short of memory.
     Killed,
-    /// It was not prepared within [`START_PATIENCE`](super::START_PATIENCE), and the keeper has killed it.
+    /// It was not prepared within [`PREPARE_TIMEOUT`](super::PREPARE_TIMEOUT), and the keeper has killed it.
     Hung,
-    /// It did not answer within [`GO_PATIENCE`](super::GO_PATIENCE) when it was told to go, and the keeper has killed it.
+    /// It did not answer within [`GO_ANSWER_TIMEOUT`](super::GO_ANSWER_TIMEOUT) when it was told to go, and the keeper has killed it.
     Deaf,
     /// Any other signal.
     Crashed,
@@ -76,14 +76,14 @@ pub enum Fit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// How long the new program may take to prepare, and to be ready.
-    pub patience: Nanos,
+    pub step_timeout: Nanos,
     /// A new program that dies within this time after it was ready is replaced by the one before it.
     pub probation: Nanos,
 }
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { patience: PATIENCE, probation: PROBATION }
+        Self { step_timeout: UPGRADE_STEP_TIMEOUT, probation: PROBATION }
     }
 }
 

@@ -28,13 +28,13 @@
 //! What is proposed by an upgrade is *warm* before the one that serves is asked to leave: it has mapped what is held.
 //! A keeper [at rest](Keeper::is_at_rest) can go on as another program: all that it knows is [`saved`].
 //!
-//! A worker that dies is replaced at once, and one that does not prepare within [`START_PATIENCE`] counts as dead. One that is told
-//! to go says so within [`GO_PATIENCE`], or it is killed: somebody has stopped it while it waited. After that it has all the time it
+//! A worker that dies is replaced at once, and one that does not prepare within [`PREPARE_TIMEOUT`] counts as dead. One that is told
+//! to go says so within [`GO_ANSWER_TIMEOUT`], or it is killed: somebody has stopped it while it waited. After that it has all the time it
 //! needs, outside of an upgrade: opening what it is to serve may take long, and looks like hanging.
 //! Deaths that follow each other quickly are spaced out, and after [`MOST_DEATHS`] nothing is started any more: what is held
 //! stays held until somebody looks.
 //!
-//! May depend on `weir-session` (its messages), `weir-spec` and `weir-units` only: no clock, no process, no socket.
+//! May depend on `weir-codec`, `weir-session` (its messages), `weir-spec` and `weir-units` only: no clock, no process, no socket.
 
 extern crate alloc;
 
@@ -151,19 +151,19 @@ impl Keeper {
 
     /// When [`Event::Tick`] is due.
     pub fn deadline(&self) -> Option<Nanos> {
-        let patience = match self.upgrade {
-            Some(Upgrade::Proposed(_)) => self.spare.map(|w| w.since.saturating_add(self.terms.patience)),
+        let upgrade = match self.upgrade {
+            Some(Upgrade::Proposed(_)) => self.spare.map(|w| w.since.saturating_add(self.terms.step_timeout)),
             // Not before it is told to go: until then the one before it finishes what is in flight.
             Some(Upgrade::Committed(..)) => {
-                self.active.filter(Worker::takes_over).map(|w| w.since.saturating_add(self.terms.patience))
+                self.active.filter(Worker::takes_over).map(|w| w.since.saturating_add(self.terms.step_timeout))
             }
             Some(Upgrade::Probation(_, _, until)) => Some(until),
             None => None,
         };
-        let leaving = self.leaving.map(|(_, since)| since.saturating_add(PATIENCE));
-        let starts = self.starting().map(|w| w.since.saturating_add(START_PATIENCE)).min();
-        let answers = self.called().map(|w| w.since.saturating_add(GO_PATIENCE));
-        [self.next, self.spare_at, patience, leaving, starts, answers].into_iter().flatten().min()
+        let leaving = self.leaving.map(|(_, since)| since.saturating_add(UPGRADE_STEP_TIMEOUT));
+        let starts = self.starting().map(|w| w.since.saturating_add(PREPARE_TIMEOUT)).min();
+        let answers = self.called().map(|w| w.since.saturating_add(GO_ANSWER_TIMEOUT));
+        [self.next, self.spare_at, upgrade, leaving, starts, answers].into_iter().flatten().min()
     }
 
     /// Those that prepare; an upgrade's own has its terms.
@@ -470,22 +470,24 @@ impl Keeper {
         if self.spare_at.take_if(|at| *at <= now).is_some() && self.active.is_some_and(|w| w.phase == Phase::Ready) {
             self.spare_up(now, out);
         }
-        if let Some((id, since)) = self.leaving.as_mut().filter(|(_, since)| since.saturating_add(PATIENCE) <= now) {
+        if let Some((id, since)) =
+            self.leaving.as_mut().filter(|(_, since)| since.saturating_add(UPGRADE_STEP_TIMEOUT) <= now)
+        {
             *since = now;
             out.push(Effect::Kill(*id));
         }
-        let hung = self.starting().find(|w| w.since.saturating_add(START_PATIENCE) <= now);
+        let hung = self.starting().find(|w| w.since.saturating_add(PREPARE_TIMEOUT) <= now);
         if let Some(w) = hung {
             self.give_up(now, w.id, out);
         }
-        if let Some(mut w) = self.called().filter(|w| w.since.saturating_add(GO_PATIENCE) <= now) {
+        if let Some(mut w) = self.called().filter(|w| w.since.saturating_add(GO_ANSWER_TIMEOUT) <= now) {
             // It may hear it at this very moment, so its end is waited for.
             self.advance(Upgrade::Committed(w.id, Pace::Late));
             w.enter(Phase::Deaf, now);
             self.active = Some(w);
             out.push(Effect::Kill(w.id));
         }
-        let late = |w: &Worker| w.since.saturating_add(self.terms.patience) <= now;
+        let late = |w: &Worker| w.since.saturating_add(self.terms.step_timeout) <= now;
         match self.upgrade {
             Some(Upgrade::Proposed(id)) if self.spare.is_some_and(|w| w.id == id && late(&w)) => {
                 self.refuse(now, id, Refused::Hung, out);

@@ -238,7 +238,7 @@ fn a_standby_takes_over_at_once_and_the_next_one_is_started() {
     assert_eq!((world.alive, keeper.deadline()), (BTreeSet::from([2]), Some(after(&events, 20))), "clients first");
     events.push((after(&events, 20), Event::Tick));
     let (keeper, world) = replay(true, &events);
-    let prepares = after(&events, START_PATIENCE.get() / 1_000_000);
+    let prepares = after(&events, PREPARE_TIMEOUT.get() / 1_000_000);
     assert_eq!((world.alive, keeper.deadline()), (BTreeSet::from([2, 3]), Some(prepares)));
 }
 
@@ -255,7 +255,10 @@ fn a_worker_that_does_not_prepare_counts_as_dead() {
             events.push((after(&events, 100), Event::Died(WorkerId(1), End::Crashed)));
         }
         let (keeper, world) = replay(standby, &events);
-        assert_eq!((world.gone, keeper.deadline()), ((!dies).then_some(1), Some(begun.saturating_add(START_PATIENCE))));
+        assert_eq!(
+            (world.gone, keeper.deadline()),
+            ((!dies).then_some(1), Some(begun.saturating_add(PREPARE_TIMEOUT)))
+        );
         events.push((keeper.deadline().unwrap(), Event::Tick));
         let (keeper, world) = replay(standby, &events);
         assert_eq!((world.killed.contains(&2), world.alive.contains(&3)), (true, dies), "its end is not waited for");
@@ -274,10 +277,10 @@ fn a_worker_that_does_not_prepare_counts_as_dead() {
 
 #[test]
 fn a_node_whose_workers_do_not_prepare_ends_or_waits_for_somebody() {
-    let mut first = vec![(Nanos(0), Event::Begin), (START_PATIENCE, Event::Tick)];
+    let mut first = vec![(Nanos(0), Event::Begin), (PREPARE_TIMEOUT, Event::Tick)];
     assert_eq!(replay(false, &first).1.exited, Some(1), "it never served");
     first.truncate(1);
-    first.extend([(Nanos(1), Event::Stop), (START_PATIENCE, Event::Tick)]);
+    first.extend([(Nanos(1), Event::Stop), (PREPARE_TIMEOUT, Event::Tick)]);
     assert_eq!(replay(false, &first).1.exited, Some(1), "it does not hear that it is to end");
     let mut events = serving(false);
     events.push((after(&events, 100), Event::Died(WorkerId(1), End::Crashed)));
@@ -363,7 +366,7 @@ fn threads_that_are_dead_are_enough_and_their_process_is_buried_later() {
         events.push((still, Event::Still(WorkerId(1))));
         let (keeper, world) = replay(standby, &events);
         assert_eq!((world.gone, world.killed.contains(&1)), (standby.then_some(2), true));
-        let answers = still.saturating_add(if standby { GO_PATIENCE } else { START_PATIENCE });
+        let answers = still.saturating_add(if standby { GO_ANSWER_TIMEOUT } else { PREPARE_TIMEOUT });
         assert_eq!((world.alive.len(), keeper.deadline()), (2, Some(answers)));
         if !standby {
             events.push((still, Event::Prepared(WorkerId(2), Fit::Both)));
@@ -534,14 +537,14 @@ fn a_new_program_that_fails_leaves_the_old_one_serving() {
 #[test]
 fn a_new_program_goes_as_soon_as_the_old_one_has_left() {
     let mut events = serving(false);
-    let terms = Terms { patience: Nanos::from_secs(1), probation: Nanos(0) };
+    let terms = Terms { step_timeout: Nanos::from_secs(1), probation: Nanos(0) };
     events.push((after(&events, 1), Event::Upgrade(terms)));
     events.push((after(&events, 1), Event::Prepared(WorkerId(2), Fit::Both)));
     events.push((after(&events, 0), Event::Warm(WorkerId(2))));
     events.push((after(&events, 1), Event::Left(WorkerId(1))));
     let (keeper, world) = replay(false, &events);
     assert_eq!((world.gone, world.alive.len()), (Some(2), 2), "both processes are there, one serves");
-    assert_eq!(keeper.deadline(), Some(after(&events, 1000)), "its own patience");
+    assert_eq!(keeper.deadline(), Some(after(&events, 1000)), "its own timeout");
     events.push((after(&events, 1), Event::Ready(WorkerId(2))));
     let (keeper, world) = replay(false, &events);
     assert_eq!((world.upgraded, keeper.deadline()), (1, None), "no probation was asked for");
@@ -591,7 +594,7 @@ fn one_that_does_not_leave_is_killed_and_followed() {
     events.push((after(&events, 1), Event::Prepared(WorkerId(2), Fit::Both)));
     events.push((after(&events, 0), Event::Warm(WorkerId(2))));
     let (keeper, _) = replay(false, &events);
-    assert_eq!(keeper.deadline(), Some(after(&events, PATIENCE.get() / 1_000_000)));
+    assert_eq!(keeper.deadline(), Some(after(&events, UPGRADE_STEP_TIMEOUT.get() / 1_000_000)));
     events.push((keeper.deadline().unwrap(), Event::Tick));
     assert_eq!(replay(false, &events).1.killed, BTreeSet::from([1]));
     events.push((after(&events, 1), Event::Died(WorkerId(1), End::Killed)));
@@ -608,7 +611,7 @@ fn a_worker_that_does_not_answer_when_it_is_to_go_is_killed_and_followed() {
             events.push((after(&events, 1), Event::Prepared(WorkerId(2), Fit::Both)));
         }
         let (keeper, world) = replay(standby, &events);
-        let due = after(&events, GO_PATIENCE.get() / 1_000_000);
+        let due = after(&events, GO_ANSWER_TIMEOUT.get() / 1_000_000);
         assert_eq!((world.gone, keeper.deadline()), (Some(2), Some(due)));
         // One that answers has all the time that it needs.
         let mut answers = events.clone();
@@ -643,7 +646,7 @@ fn nobody_is_asked_to_leave_before_the_new_program_has_mapped_what_is_held() {
     assert_eq!(replay(false, &events).1.leaving, Some(1));
     // It is stopped later: the old program comes back.
     events.push((after(&events, 1), Event::Left(WorkerId(1))));
-    events.push((after(&events, GO_PATIENCE.get() / 1_000_000), Event::Tick));
+    events.push((after(&events, GO_ANSWER_TIMEOUT.get() / 1_000_000), Event::Tick));
     assert_eq!(replay(false, &events).1.killed, BTreeSet::from([2]));
     events.push((after(&events, 1), Event::Died(WorkerId(2), End::Killed)));
     let (_, world) = replay(false, &events);

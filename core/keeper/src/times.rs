@@ -9,11 +9,11 @@ pub const SETTLED: Nanos = Nanos::from_secs(10);
 /// A new program that dies within this time after it has taken over is replaced by the one before it.
 pub const PROBATION: Nanos = Nanos::from_secs(10);
 /// How long a program that is proposed may take to prepare, and to be ready, and the one before it to leave.
-pub const PATIENCE: Nanos = Nanos::from_secs(10);
+pub const UPGRADE_STEP_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// How long a worker may take to prepare where no upgrade says otherwise. It opens nothing and touches nothing before it goes.
-pub const START_PATIENCE: Nanos = Nanos::from_secs(60);
+pub const PREPARE_TIMEOUT: Nanos = Nanos::from_secs(60);
 /// How long a worker that waits may take to answer when it is told to go. Its clients wait, and it does nothing before it answers.
-pub const GO_PATIENCE: Nanos = Nanos::from_secs(5);
+pub const GO_ANSWER_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// Deaths in a row that are followed by the next worker at once.
 pub const AT_ONCE: u32 = 2;
 /// The pause before the third worker in a row; it doubles with every further death.

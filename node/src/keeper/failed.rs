@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 /// How long a client may take for all it says and hears: the keeper has nobody else for its signals.
-const PATIENCE: Duration = Duration::from_millis(200);
+const API_CLIENT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The listeners of the API among what is held.
 pub(super) fn listeners(held: &BTreeMap<String, Vec<OwnedFd>>) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
@@ -39,7 +39,7 @@ pub(super) fn answer(name: &str, listener: BorrowedFd, why: &str) -> io::Result<
 /// Descriptors may be short: the client stays in the queue, and would be asked for again at once.
 fn accepted<T>(result: io::Result<T>) -> io::Result<T> {
     if result.as_ref().is_err_and(|e| e.kind() != io::ErrorKind::WouldBlock) {
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(API_CLIENT_TIMEOUT);
     }
     result
 }
@@ -63,9 +63,9 @@ impl Client for TcpStream {
     }
 }
 
-/// Hears the request's head, and says no; all of it within [`PATIENCE`].
+/// Hears the request's head, and says no; all of it within [`API_CLIENT_TIMEOUT`].
 fn refuse(client: &mut impl Client, why: &str) -> io::Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + API_CLIENT_TIMEOUT;
     let left = || match end.saturating_duration_since(Instant::now()) {
         Duration::ZERO => Err(io::Error::from(io::ErrorKind::TimedOut)),
         left => Ok(left),
@@ -129,13 +129,13 @@ mod tests {
         struct Trickle;
         impl Client for Trickle {
             fn within(&self, left: Duration) -> io::Result<()> {
-                assert!(!left.is_zero() && left <= PATIENCE, "{left:?}");
+                assert!(!left.is_zero() && left <= API_CLIENT_TIMEOUT, "{left:?}");
                 Ok(())
             }
         }
         impl Read for Trickle {
             fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-                std::thread::sleep(PATIENCE / 20);
+                std::thread::sleep(API_CLIENT_TIMEOUT / 20);
                 into[0] = b'x';
                 Ok(1)
             }

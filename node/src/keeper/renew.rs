@@ -33,7 +33,7 @@ use weir_sys::systemd::{self, Notifier};
 use weir_units::Nanos;
 
 /// How long the node may take to come to rest, and the program to answer.
-const PATIENCE: Nanos = Nanos::from_secs(10);
+const EXEC_STEP_TIMEOUT: Nanos = Nanos::from_secs(10);
 
 /// So often it is looked whether the last thing is out of the way.
 const AGAIN: Nanos = Nanos::from_millis(20);
@@ -52,7 +52,7 @@ pub(super) enum Renewal {
 
 impl Renewal {
     pub(super) fn wanted(now: Nanos) -> Self {
-        Renewal::Wanted(now.saturating_add(PATIENCE))
+        Renewal::Wanted(now.saturating_add(EXEC_STEP_TIMEOUT))
     }
 
     /// When it is given up.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use weir_keeper::{End, GO_PATIENCE, Layouts, START_PATIENCE};
+use weir_keeper::{End, GO_ANSWER_TIMEOUT, Layouts, PREPARE_TIMEOUT};
 use weir_sys::keeper_channel::Channel;
 use weir_sys::robust_futex::DeathWatch;
 use weir_sys::sched;
@@ -108,8 +108,8 @@ pub(super) fn how(end: End) -> String {
         End::Clean => "ended".into(),
         End::Status(status) => format!("ended with status {status}"),
         End::Killed => "was killed (SIGKILL: by somebody, or because memory is short)".into(),
-        End::Hung => format!("had not read its configuration after {START_PATIENCE} and was killed"),
-        End::Deaf => format!("did not answer within {GO_PATIENCE} when it was to take over, and was killed"),
+        End::Hung => format!("had not read its configuration after {PREPARE_TIMEOUT} and was killed"),
+        End::Deaf => format!("did not answer within {GO_ANSWER_TIMEOUT} when it was to take over, and was killed"),
         End::Crashed => "crashed".into(),
     }
 }

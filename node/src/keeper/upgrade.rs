@@ -178,7 +178,7 @@ impl Progress {
 pub(super) fn terms(start: &UpgradeStart) -> Terms {
     let usual = Terms::default();
     Terms {
-        patience: start.within_ns.map_or(usual.patience, Nanos),
+        step_timeout: start.within_ns.map_or(usual.step_timeout, Nanos),
         probation: start.probation_ns.map_or(usual.probation, Nanos),
     }
 }

@@ -27,7 +27,7 @@ use weir_pool::{CHUNK, PoolAnswer, PoolError, PoolRequest, Uuid, VolumeId};
 use weir_units::Bytes;
 
 /// How long a volume that shrinks, or is not exported any more, waits for commands on their way.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Where a pool is.
 #[derive(Clone, Debug)]
 struct PoolPlace {
@@ -429,11 +429,11 @@ impl Volumes {
         self.call(pool, |s, number| s.drives.pool(number).fault().cloned())
     }
 
-    /// Waits until something is so on a shard, and not longer than [`PATIENCE`]; whether it is.
+    /// Waits until something is so on a shard, and not longer than [`DRAIN_TIMEOUT`]; whether it is.
     fn until(&self, shard: u32, is: impl Fn(&mut Shard) -> bool + Copy + Send + 'static) -> Result<bool, Refusal> {
         let begun = Instant::now();
         while !self.at(shard, is)? {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > DRAIN_TIMEOUT {
                 return Ok(false);
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -22,7 +22,7 @@ use weir_journal::CrashPoint;
 use crate::tracee::{Next, Place, Tracee};
 
 /// How long a step is waited for; a drive that is never idle, say, does not come there.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CRASH_POINT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a worker may take to be stopped.
 const STOPS: Duration = Duration::from_secs(10);
 /// Instructions that lie between two stores of the journal at the most.
@@ -79,7 +79,7 @@ impl<J: Journal> Hunt<J> {
         approach: impl FnOnce(&mut Self, CrashPoint) -> Result<bool, String>,
     ) -> Result<Aimed<J::Found>, String> {
         let (tracee, next) = Tracee::stop(worker)?;
-        let mut hunt = Self { tracee, journal, aim, stops: 1, end: Instant::now() + PATIENCE };
+        let mut hunt = Self { tracee, journal, aim, stops: 1, end: Instant::now() + CRASH_POINT_TIMEOUT };
         let stopped = hunt.stopped(next);
         let hit = stopped.and_then(|()| aim.step.map_or(Ok(true), |step| approach(&mut hunt, step)));
         let left = (0..queues).map(|queue| hunt.journal.found(queue)).collect::<Result<Vec<_>, _>>();
