@@ -14,7 +14,7 @@
 //!
 //! Where a drive has no arbitration that tells its clients apart, [`host_arbiter`] stands before their queue pairs.
 //!
-//! May depend on `weir-spec`, `weir-units`, `weir-arbiter` and `weir-session` (its `Memory` port) only: no clock, no thread, no
+//! May depend on `weir-spec`, `weir-units`, `weir-arbiter` and `weir-session` (its `Memory` port, and PDUs that arrive) only: no clock, no thread, no
 //! socket.
 //!
 //! Left out: interrupts (every caller polls), metadata, fused commands, more than one namespace a queue pair.

@@ -167,7 +167,7 @@ impl<D: Digest> HostConnection<D> {
             running: false,
             commands: alloc::vec![idle; depth],
             outstanding: 0,
-            rx: Rx::new(),
+            rx: Rx::default(),
             framing: Framing::PLAIN,
             maxh2cdata: 0,
             headers: Vec::with_capacity(depth * 128),

@@ -2,61 +2,21 @@
 
 use super::connection::{Buffers, ConnectionFailure, DataTransfer, FinishedCommand, HostConnection};
 use alloc::vec::Vec;
+use weir_session::nvme_tcp::pdu::{PduPhase, PduProgress, header_len, header_of};
 use weir_spec::nvme::tcp::{
-    Body, C2hData, CapsuleResp, CommonHeader, DIGEST_LEN, Digest, Fatal, Fes, Framing, HEADER_MAX, Header, IcResp,
-    MAXH2CDATA_MIN, PDA_MAX, PduType, R2t, dgst, flags, hlen, offset,
+    Body, C2hData, CapsuleResp, CommonHeader, Digest, Fatal, Fes, Framing, HEADER_MAX, Header, IcResp, MAXH2CDATA_MIN,
+    PDA_MAX, PduType, R2t, dgst, flags, offset,
 };
 use weir_spec::nvme::{Cqe, Status};
 use zerocopy::little_endian::U16;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Header,
-    Padding,
-    Data,
-    Digest,
-}
-
 /// The place in the stream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Rx {
-    phase: Phase,
-    head: [u8; HEADER_MAX + DIGEST_LEN],
-    have: usize,
-    body: Body,
+    pdu: PduProgress,
     cid: u16,
     at: u32,
     success: bool,
-    crc: u32,
-}
-
-impl Rx {
-    pub(super) fn new() -> Self {
-        Self {
-            phase: Phase::Header,
-            head: [0; HEADER_MAX + DIGEST_LEN],
-            have: 0,
-            body: Body::default(),
-            cid: 0,
-            at: 0,
-            success: false,
-            crc: 0,
-        }
-    }
-
-    fn settle(&mut self) {
-        if self.phase == Phase::Padding && self.body.padding == 0 {
-            self.phase = Phase::Data;
-        }
-        if self.phase == Phase::Data && self.body.data == 0 && self.body.digest {
-            self.phase = Phase::Digest;
-            self.have = 0;
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        self.phase == Phase::Data && self.body.data == 0 && !self.body.digest
-    }
 }
 
 impl<D: Digest> HostConnection<D> {
@@ -66,7 +26,7 @@ impl<D: Digest> HostConnection<D> {
             match self.step(bytes, buffers, out) {
                 Ok(used) => bytes = bytes.get(used..).unwrap_or_default(),
                 Err(fatal) => {
-                    let header = self.rx.head;
+                    let header = self.rx.pdu.head;
                     let len = usize::from(header[2]).min(HEADER_MAX);
                     self.fail(fatal, header.get(..len).unwrap_or_default());
                 }
@@ -79,27 +39,21 @@ impl<D: Digest> HostConnection<D> {
     pub fn direct(&self) -> Option<(u16, core::ops::Range<usize>)> {
         const WORTHWHILE: u32 = 8 << 10;
         let rx = &self.rx;
-        (rx.phase == Phase::Data && rx.body.data >= WORTHWHILE && self.failure.is_none())
-            .then(|| (rx.cid, rx.at as usize..rx.at as usize + rx.body.data as usize))
+        (rx.pdu.phase == PduPhase::Data && rx.pdu.body.data >= WORTHWHILE && self.failure.is_none())
+            .then(|| (rx.cid, rx.at as usize..rx.at as usize + rx.pdu.body.data as usize))
     }
 
     /// `n` bytes were received into [`direct`](Self::direct)'s range.
     pub fn filled<B: Buffers>(&mut self, n: usize, buffers: &mut B, out: &mut Vec<FinishedCommand>) {
-        let n = n.min(self.rx.body.data as usize);
-        if self.framing.data_digest {
-            let at = self.rx.at as usize;
-            self.rx.crc = D::append(self.rx.crc, buffers.buffer(self.rx.cid).get(at..at + n).unwrap_or_default());
-        }
-        self.advance(n);
-        self.rx.settle();
-        if self.rx.is_done() {
+        let n = n.min(self.rx.pdu.body.data as usize);
+        let (cid, at) = (self.rx.cid, self.rx.at as usize);
+        let has_digest = self.framing.data_digest;
+        self.rx.pdu.data_arrived::<D>(n, has_digest, || buffers.buffer(cid).get(at..at + n).unwrap_or_default());
+        self.rx.at += n as u32;
+        self.rx.pdu.settle();
+        if self.rx.pdu.is_done() {
             self.finish(out);
         }
-    }
-
-    fn advance(&mut self, n: usize) {
-        self.rx.at += n as u32;
-        self.rx.body.data -= n as u32;
     }
 
     fn step<B: Buffers>(
@@ -108,56 +62,33 @@ impl<D: Digest> HostConnection<D> {
         buffers: &mut B,
         out: &mut Vec<FinishedCommand>,
     ) -> Result<usize, Fatal> {
-        let used = match self.rx.phase {
-            Phase::Header => return self.header(bytes, buffers, out),
-            Phase::Padding => {
-                let n = bytes.len().min(self.rx.body.padding as usize);
-                self.rx.body.padding -= n as u32;
-                n
-            }
-            Phase::Data => {
-                let n = bytes.len().min(self.rx.body.data as usize);
+        let used = match self.rx.pdu.phase {
+            PduPhase::Header => return self.header(bytes, buffers, out),
+            PduPhase::Padding => self.rx.pdu.skip_padding(bytes),
+            PduPhase::Data => {
+                let n = bytes.len().min(self.rx.pdu.body.data as usize);
                 let (part, at) = (bytes.get(..n).unwrap_or_default(), self.rx.at as usize);
                 if let Some(to) = buffers.buffer(self.rx.cid).get_mut(at..at + n) {
                     to.copy_from_slice(part);
                 }
-                if self.framing.data_digest {
-                    self.rx.crc = D::append(self.rx.crc, part);
-                }
-                self.advance(n);
+                self.rx.pdu.data_arrived::<D>(n, self.framing.data_digest, || part);
+                self.rx.at += n as u32;
                 n
             }
-            Phase::Digest => self.digest(bytes),
+            PduPhase::Digest => self.digest(bytes),
         };
-        self.rx.settle();
-        if self.rx.is_done() {
+        self.rx.pdu.settle();
+        if self.rx.pdu.is_done() {
             self.finish(out);
         }
         Ok(used)
     }
 
     fn digest(&mut self, bytes: &[u8]) -> usize {
-        let n = self.gather(bytes, DIGEST_LEN);
-        if self.rx.have == DIGEST_LEN {
-            self.rx.have = 0;
-            self.rx.body.digest = false;
-            self.rx.phase = Phase::Data;
-            let got = self.rx.head.first_chunk().map_or(0, |c| u32::from_le_bytes(*c));
-            if let Some(c) = self.commands.get_mut(usize::from(self.rx.cid)) {
-                c.damaged |= got != self.rx.crc;
-            }
+        let (n, right) = self.rx.pdu.digest(bytes);
+        if let Some(c) = self.commands.get_mut(usize::from(self.rx.cid)) {
+            c.damaged |= right == Some(false);
         }
-        n
-    }
-
-    /// Appends to the gathered bytes, up to `need` of them.
-    fn gather(&mut self, bytes: &[u8], need: usize) -> usize {
-        let have = self.rx.have;
-        let n = bytes.len().min(need.saturating_sub(have));
-        if let (Some(to), Some(from)) = (self.rx.head.get_mut(have..have + n), bytes.get(..n)) {
-            to.copy_from_slice(from);
-        }
-        self.rx.have += n;
         n
     }
 
@@ -168,15 +99,15 @@ impl<D: Digest> HostConnection<D> {
         out: &mut Vec<FinishedCommand>,
     ) -> Result<usize, Fatal> {
         const COMMON: usize = size_of::<CommonHeader>();
-        let mut used = self.gather(bytes, COMMON);
-        if self.rx.have < COMMON {
+        let mut used = self.rx.pdu.gather(bytes, COMMON);
+        if self.rx.pdu.have < COMMON {
             return Ok(used);
         }
-        let ch = CommonHeader::peek(&self.rx.head).unwrap_or_default();
+        let ch = CommonHeader::peek(&self.rx.pdu.head).unwrap_or_default();
         let need = self.expect(&ch)?;
-        used += self.gather(bytes.get(used..).unwrap_or_default(), need);
-        if self.rx.have == need {
-            let head = self.rx.head;
+        used += self.rx.pdu.gather(bytes.get(used..).unwrap_or_default(), need);
+        if self.rx.pdu.have == need {
+            let head = self.rx.pdu.head;
             self.begin(head.get(..need).unwrap_or_default(), &ch, buffers, out)?;
         }
         Ok(used)
@@ -184,18 +115,11 @@ impl<D: Digest> HostConnection<D> {
 
     fn expect(&self, ch: &CommonHeader) -> Result<usize, Fatal> {
         let kind = ch.pdu_type();
-        let Some(expected) = hlen(kind) else { return Err(Fatal::field(offset::TYPE)) };
         let lawful = match self.running {
             false => matches!(kind, PduType::IC_RESP | PduType::C2H_TERM_REQ),
             true => matches!(kind, PduType::CAPSULE_RESP | PduType::C2H_DATA | PduType::R2T | PduType::C2H_TERM_REQ),
         };
-        if !lawful {
-            return Err(Fatal::new(Fes::PDU_SEQUENCE_ERROR, offset::TYPE));
-        }
-        if ch.hlen != expected {
-            return Err(Fatal::field(offset::HLEN));
-        }
-        Ok(Framing { pda: self.settings.hpda, ..self.framing }.header_len(kind, ch.hlen))
+        header_len(Framing { pda: self.settings.hpda, ..self.framing }, ch, lawful)
     }
 
     fn begin<B: Buffers>(
@@ -205,13 +129,7 @@ impl<D: Digest> HostConnection<D> {
         buffers: &mut B,
         out: &mut Vec<FinishedCommand>,
     ) -> Result<(), Fatal> {
-        let (header, digest) = bytes.split_at(usize::from(ch.hlen).min(bytes.len()));
-        if let Some(d) = digest.first_chunk() {
-            let got = u32::from_le_bytes(*d);
-            if got != D::append(0, header) {
-                return Err(Fatal::new(Fes::HEADER_DIGEST_ERROR, got));
-            }
-        }
+        let header = header_of::<D>(bytes, ch)?;
         let body = Framing { pda: self.settings.hpda, ..self.framing }.split(ch)?;
         self.rx.success = false;
         match Header::decode(header)? {
@@ -225,9 +143,8 @@ impl<D: Digest> HostConnection<D> {
             }
             _ => return Err(Fatal::field(offset::TYPE)),
         }
-        (self.rx.body, self.rx.have, self.rx.crc, self.rx.phase) = (body, 0, 0, Phase::Padding);
-        self.rx.settle();
-        if self.rx.is_done() {
+        self.rx.pdu.begin(body);
+        if self.rx.pdu.is_done() {
             self.finish(out);
         }
         Ok(())
@@ -313,8 +230,7 @@ impl<D: Digest> HostConnection<D> {
 
     /// The PDU in work has arrived whole.
     fn finish(&mut self, out: &mut Vec<FinishedCommand>) {
-        self.rx.phase = Phase::Header;
-        self.rx.have = 0;
+        self.rx.pdu.finish();
         if core::mem::take(&mut self.rx.success) {
             let mut cqe = Cqe { cid: U16::new(self.rx.cid), ..Cqe::default() };
             cqe.set_status(Status::SUCCESS);

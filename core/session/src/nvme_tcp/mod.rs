@@ -21,6 +21,7 @@
 
 mod budget;
 mod config;
+pub mod pdu;
 mod request;
 mod rx;
 mod saved;

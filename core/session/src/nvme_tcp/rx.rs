@@ -1,37 +1,25 @@
 //! What arrives: bytes cut anywhere become PDUs, PDUs become commands and their data.
 
+use super::pdu::{PduPhase, PduProgress, header_len, header_of};
 use super::request::Stage;
 use super::{Budget, Closed, Connection, ConnectionState, direction};
 use weir_spec::nvme::opcode::Transfer;
 use weir_spec::nvme::tcp::{
-    Body, CapsuleCmd, CommonHeader, DIGEST_LEN, Digest, Fatal, Fes, Framing, H2cData, HEADER_MAX, Header, PduType,
-    TermReq, flags, hlen, offset,
+    Body, CapsuleCmd, CommonHeader, Digest, Fatal, Fes, Framing, H2cData, HEADER_MAX, Header, PduType, TermReq, flags,
+    offset,
 };
 use weir_spec::nvme::{Status, entry::SglDescriptor};
 use weir_units::Nanos;
-
-/// What the next byte belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Header,
-    Padding,
-    Data,
-    Digest,
-}
 
 /// The place in the stream.
 #[derive(Clone, Debug)]
 pub(super) struct Rx {
     pub(super) framing: Framing,
-    pub(super) phase: Phase,
-    pub(super) head: [u8; HEADER_MAX + DIGEST_LEN],
-    pub(super) have: usize,
-    pub(super) body: Body,
+    pub(super) pdu: PduProgress,
     /// The command that the PDU's data belongs to.
     pub(super) tag: u16,
     /// The PDU in work is H2CData.
     pub(super) h2c: bool,
-    pub(super) crc: u32,
 }
 
 /// What came of a step.
@@ -44,31 +32,7 @@ enum Step {
 
 impl Rx {
     pub(super) fn new() -> Self {
-        Self {
-            framing: Framing::PLAIN,
-            phase: Phase::Header,
-            head: [0; HEADER_MAX + DIGEST_LEN],
-            have: 0,
-            body: Body::default(),
-            tag: 0,
-            h2c: false,
-            crc: 0,
-        }
-    }
-
-    /// Skips phases that have nothing to wait for.
-    fn settle(&mut self) {
-        if self.phase == Phase::Padding && self.body.padding == 0 {
-            self.phase = Phase::Data;
-        }
-        if self.phase == Phase::Data && self.body.data == 0 && self.body.digest {
-            self.phase = Phase::Digest;
-            self.have = 0;
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        self.phase == Phase::Data && self.body.data == 0 && !self.body.digest
+        Self { framing: Framing::PLAIN, pdu: PduProgress::default(), tag: 0, h2c: false }
     }
 }
 
@@ -99,13 +63,13 @@ impl<D: Digest> Connection<D> {
             match self.step(rest, budget) {
                 Ok(Step::Used(n)) => rest = rest.get(n..).unwrap_or_default(),
                 Ok(Step::Stalled) => {
-                    let have = core::mem::take(&mut self.rx.have);
-                    self.stash.extend_from_slice(self.rx.head.get(..have).unwrap_or_default());
+                    let have = core::mem::take(&mut self.rx.pdu.have);
+                    self.stash.extend_from_slice(self.rx.pdu.head.get(..have).unwrap_or_default());
                     self.stash.extend_from_slice(rest);
                     return;
                 }
                 Err((fatal, len)) => {
-                    let header = self.rx.head;
+                    let header = self.rx.pdu.head;
                     self.terminate(now, fatal, header.get(..len).unwrap_or_default());
                     return;
                 }
@@ -114,18 +78,14 @@ impl<D: Digest> Connection<D> {
     }
 
     fn step(&mut self, bytes: &[u8], budget: &mut Budget) -> Result<Step, (Fatal, usize)> {
-        let used = match self.rx.phase {
-            Phase::Header => return self.header(bytes, budget),
-            Phase::Padding => {
-                let n = bytes.len().min(self.rx.body.padding as usize);
-                self.rx.body.padding -= n as u32;
-                n
-            }
-            Phase::Data => self.fill(bytes),
-            Phase::Digest => self.digest(bytes),
+        let used = match self.rx.pdu.phase {
+            PduPhase::Header => return self.header(bytes, budget),
+            PduPhase::Padding => self.rx.pdu.skip_padding(bytes),
+            PduPhase::Data => self.fill(bytes),
+            PduPhase::Digest => self.digest(bytes),
         };
-        self.rx.settle();
-        if self.rx.is_done() {
+        self.rx.pdu.settle();
+        if self.rx.pdu.is_done() {
             self.finish(budget);
         }
         Ok(Step::Used(used))
@@ -135,8 +95,8 @@ impl<D: Digest> Connection<D> {
     /// [`filled`](Self::filled).
     pub fn direct(&mut self) -> Option<&mut [u8]> {
         const WORTHWHILE: u32 = 16 << 10;
-        let (left, running) = (self.rx.body.data, self.state == ConnectionState::Running);
-        if self.rx.phase != Phase::Data || left < WORTHWHILE || !running || !self.stash.is_empty() {
+        let (left, running) = (self.rx.pdu.body.data, self.state == ConnectionState::Running);
+        if self.rx.pdu.phase != PduPhase::Data || left < WORTHWHILE || !running || !self.stash.is_empty() {
             return None;
         }
         let r = self.table.get_mut(self.rx.tag)?;
@@ -146,22 +106,20 @@ impl<D: Digest> Connection<D> {
 
     /// `n` bytes were received into [`direct`](Self::direct)'s buffer.
     pub fn filled(&mut self, n: usize, budget: &mut Budget) {
-        let n = n.min(self.rx.body.data as usize);
+        let n = n.min(self.rx.pdu.body.data as usize);
         let Some(r) = self.table.get_mut(self.rx.tag) else { return };
         let from = r.received as usize;
-        if self.rx.framing.data_digest {
-            self.rx.crc = D::append(self.rx.crc, r.buffer().get(from..from + n).unwrap_or_default());
-        }
+        let has_digest = self.rx.framing.data_digest;
+        self.rx.pdu.data_arrived::<D>(n, has_digest, || r.buffer().get(from..from + n).unwrap_or_default());
         r.received += n as u32;
-        self.rx.body.data -= n as u32;
-        self.rx.settle();
-        if self.rx.is_done() {
+        self.rx.pdu.settle();
+        if self.rx.pdu.is_done() {
             self.finish(budget);
         }
     }
 
     fn fill(&mut self, bytes: &[u8]) -> usize {
-        let n = bytes.len().min(self.rx.body.data as usize);
+        let n = bytes.len().min(self.rx.pdu.body.data as usize);
         let part = bytes.get(..n).unwrap_or_default();
         if let Some(r) = self.table.get_mut(self.rx.tag) {
             let from = r.received as usize;
@@ -170,30 +128,16 @@ impl<D: Digest> Connection<D> {
             }
             r.received += n as u32;
         }
-        if self.rx.framing.data_digest {
-            self.rx.crc = D::append(self.rx.crc, part);
-        }
-        self.rx.body.data -= n as u32;
+        self.rx.pdu.data_arrived::<D>(n, self.rx.framing.data_digest, || part);
         n
     }
 
     fn digest(&mut self, bytes: &[u8]) -> usize {
-        let n = bytes.len().min(DIGEST_LEN - self.rx.have);
-        let have = self.rx.have;
-        if let (Some(to), Some(from)) = (self.rx.head.get_mut(have..have + n), bytes.get(..n)) {
-            to.copy_from_slice(from);
-        }
-        self.rx.have += n;
-        if self.rx.have == DIGEST_LEN {
-            self.rx.have = 0;
-            self.rx.body.digest = false;
-            self.rx.phase = Phase::Data;
-            let got = self.rx.head.first_chunk().map_or(0, |c| u32::from_le_bytes(*c));
-            if got != self.rx.crc {
-                // Only this command fails; the host may send it again (NVMe/TCP 1.0, 3.3.1.1).
-                if let Some(r) = self.table.get_mut(self.rx.tag) {
-                    r.error = Some(Status::TRANSIENT_TRANSPORT_ERROR);
-                }
+        let (n, right) = self.rx.pdu.digest(bytes);
+        if right == Some(false) {
+            // Only this command fails; the host may send it again (NVMe/TCP 1.0, 3.3.1.1).
+            if let Some(r) = self.table.get_mut(self.rx.tag) {
+                r.error = Some(Status::TRANSIENT_TRANSPORT_ERROR);
             }
         }
         n
@@ -201,7 +145,7 @@ impl<D: Digest> Connection<D> {
 
     /// Header bytes: gathers them where they were cut, then acts on the whole.
     fn header(&mut self, bytes: &[u8], budget: &mut Budget) -> Result<Step, (Fatal, usize)> {
-        if self.rx.have == 0 {
+        if self.rx.pdu.have == 0 {
             if let Some(ch) = CommonHeader::peek(bytes) {
                 let need = self.expect(&ch).map_err(|f| (f, self.keep(bytes, 8)))?;
                 if let Some(whole) = bytes.get(..need) {
@@ -219,7 +163,7 @@ impl<D: Digest> Connection<D> {
     /// Keeps a copy of a header in error for the termination request.
     fn keep(&mut self, bytes: &[u8], len: usize) -> usize {
         let len = len.min(bytes.len()).min(HEADER_MAX);
-        if let (Some(to), Some(from)) = (self.rx.head.get_mut(..len), bytes.get(..len)) {
+        if let (Some(to), Some(from)) = (self.rx.pdu.head.get_mut(..len), bytes.get(..len)) {
             to.copy_from_slice(from);
         }
         len
@@ -227,30 +171,26 @@ impl<D: Digest> Connection<D> {
 
     fn gather(&mut self, bytes: &[u8], budget: &mut Budget) -> Result<Step, (Fatal, usize)> {
         let mut need = size_of::<CommonHeader>();
-        let have = self.rx.have;
+        let have = self.rx.pdu.have;
         if have >= need {
-            let ch = CommonHeader::peek(&self.rx.head).unwrap_or_default();
+            let ch = CommonHeader::peek(&self.rx.pdu.head).unwrap_or_default();
             need = self.expect(&ch).map_err(|f| (f, have))?;
         }
-        let n = bytes.len().min(need - have);
-        if let (Some(to), Some(from)) = (self.rx.head.get_mut(have..have + n), bytes.get(..n)) {
-            to.copy_from_slice(from);
-        }
-        self.rx.have += n;
-        if self.rx.have < need {
+        let n = self.rx.pdu.gather(bytes, need);
+        if self.rx.pdu.have < need {
             return Ok(Step::Used(n));
         }
-        let ch = CommonHeader::peek(&self.rx.head).unwrap_or_default();
+        let ch = CommonHeader::peek(&self.rx.pdu.head).unwrap_or_default();
         let whole = self.expect(&ch).map_err(|f| (f, need))?;
-        if self.rx.have < whole {
+        if self.rx.pdu.have < whole {
             return Ok(Step::Used(n));
         }
-        let head = self.rx.head;
+        let head = self.rx.pdu.head;
         match self.begin(head.get(..whole).unwrap_or_default(), &ch, budget) {
             Ok(true) => Ok(Step::Used(n)),
             Ok(false) => {
                 // The bytes of this call go to the stash with the rest of the call's.
-                self.rx.have -= n;
+                self.rx.pdu.have -= n;
                 Ok(Step::Stalled)
             }
             Err(f) => Err((f, usize::from(ch.hlen))),
@@ -260,29 +200,16 @@ impl<D: Digest> Connection<D> {
     /// How long the header is, digest included; or why this PDU cannot be.
     pub(super) fn expect(&self, ch: &CommonHeader) -> Result<usize, Fatal> {
         let kind = ch.pdu_type();
-        let Some(expected) = hlen(kind) else { return Err(Fatal::field(offset::TYPE)) };
         let lawful = match self.state {
             ConnectionState::AwaitsIcReq => matches!(kind, PduType::IC_REQ | PduType::H2C_TERM_REQ),
             _ => matches!(kind, PduType::CAPSULE_CMD | PduType::H2C_DATA | PduType::H2C_TERM_REQ),
         };
-        if !lawful {
-            return Err(Fatal::new(Fes::PDU_SEQUENCE_ERROR, offset::TYPE));
-        }
-        if ch.hlen != expected {
-            return Err(Fatal::field(offset::HLEN));
-        }
-        Ok(self.rx.framing.header_len(kind, ch.hlen))
+        header_len(self.rx.framing, ch, lawful)
     }
 
     /// A whole header. False: not now.
     fn begin(&mut self, bytes: &[u8], ch: &CommonHeader, budget: &mut Budget) -> Result<bool, Fatal> {
-        let (header, digest) = bytes.split_at(usize::from(ch.hlen).min(bytes.len()));
-        if let Some(d) = digest.first_chunk() {
-            let got = u32::from_le_bytes(*d);
-            if got != D::append(0, header) {
-                return Err(Fatal::new(Fes::HEADER_DIGEST_ERROR, got));
-            }
-        }
+        let header = header_of::<D>(bytes, ch)?;
         let body = self.rx.framing.split(ch)?;
         match Header::decode(header)? {
             Header::CapsuleCmd(pdu) => {
@@ -296,7 +223,7 @@ impl<D: Digest> Connection<D> {
                     return Err(Fatal::field(offset::PLEN));
                 }
                 self.initialize(&pdu)?;
-                self.rx.have = 0;
+                self.rx.pdu.have = 0;
                 return Ok(true);
             }
             Header::H2cTermReq(pdu) => {
@@ -305,9 +232,8 @@ impl<D: Digest> Connection<D> {
             }
             _ => return Err(Fatal::field(offset::TYPE)),
         }
-        (self.rx.body, self.rx.have, self.rx.crc, self.rx.phase) = (body, 0, 0, Phase::Padding);
-        self.rx.settle();
-        if self.rx.is_done() {
+        self.rx.pdu.begin(body);
+        if self.rx.pdu.is_done() {
             self.finish(budget);
         }
         Ok(true)
@@ -384,8 +310,7 @@ impl<D: Digest> Connection<D> {
 
     /// The PDU in work has arrived whole.
     fn finish(&mut self, budget: &mut Budget) {
-        self.rx.phase = Phase::Header;
-        self.rx.have = 0;
+        self.rx.pdu.finish();
         let tag = self.rx.tag;
         if !self.rx.h2c {
             self.dispatch(tag, budget);

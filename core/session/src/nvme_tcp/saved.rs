@@ -8,8 +8,9 @@
 //! connection lives. Commands that are with the drive stay with it: whoever restores the connection restores those as well, or
 //! [hands them back](Connection::hand_back) before. Nothing in the bytes is trusted.
 
+use super::pdu::PduPhase;
 use super::request::{Stage, Table, TcpRequest};
-use super::rx::{Phase, Rx};
+use super::rx::Rx;
 use super::tx::Tx;
 use super::{Budget, Connection, ConnectionSettings, ConnectionState, DEPTH_MAX, MAX_TRANSFER, direction};
 use alloc::collections::VecDeque;
@@ -46,7 +47,7 @@ pub(super) struct Head {
 }
 
 numbered! {
-    Phase: u8 { Header = 0, Padding = 1, Data = 2, Digest = 3 }
+    PduPhase: u8 { Header = 0, Padding = 1, Data = 2, Digest = 3 }
     Stage: u8 {
         Free = 0,
         InCapsule = 1,
@@ -62,7 +63,7 @@ numbered! {
 fields! { pub(super) Head: put_head, get_head, head_rows {
     [
         is_running, connected, sq_flow_control, rx.framing.header_digest, rx.framing.data_digest, tx.header_digest, tx.data_digest,
-        settings.header_digest, settings.data_digest, settings.c2h_success, rx.body.digest, rx.h2c
+        settings.header_digest, settings.data_digest, settings.c2h_success, rx.pdu.body.digest, rx.h2c
     ] as Flags<u32>: "capsules flow, it is a queue, SQ flow control, header and data digests of what arrives, of what leaves, which of them may be granted, SUCCESS may be sent, a data digest follows in the PDU in work, that PDU is H2CData",
     settings.maxh2cdata: "MAXH2CDATA, as the host was told",
     settings.in_capsule: "the most in-capsule data, bytes",
@@ -82,15 +83,15 @@ fields! { pub(super) Head: put_head, get_head, head_rows {
     awaits_tx: "commands whose answer waits for room",
     first as Unless<u16, 0xffff>: "the first command of a pair whose second has not come",
     rx.tag: "the command of the PDU in work",
-    rx.have as Count<u16>: "bytes of its header or digest that are here",
-    rx.body.padding: "padding of it that is to come, bytes",
-    rx.body.data: "data of it that is to come, bytes",
-    rx.crc: "CRC32C of its data so far",
-    rx.phase: "what the next byte belongs to",
+    rx.pdu.have as Count<u16>: "bytes of its header or digest that are here",
+    rx.pdu.body.padding: "padding of it that is to come, bytes",
+    rx.pdu.body.data: "data of it that is to come, bytes",
+    rx.pdu.crc: "CRC32C of its data so far",
+    rx.pdu.phase: "what the next byte belongs to",
     rx.framing.pda: "alignment of data that arrives",
     tx.pda: "alignment of data that leaves",
     settings.cpda: "the largest alignment that is asked for",
-    rx.head as Padded<136>: "those bytes of a header or digest",
+    rx.pdu.head as Padded<136>: "those bytes of a header or digest",
 } }
 
 fields! { pub(super) TcpRequest: put_request, get_request, request_rows {
@@ -127,8 +128,8 @@ impl<D: Digest> Connection<D> {
     pub fn is_at_rest(&self) -> bool {
         let rx = &self.rx;
         self.is_running()
-            && rx.phase == Phase::Header
-            && rx.have == 0
+            && rx.pdu.phase == PduPhase::Header
+            && rx.pdu.have == 0
             && self.stash.is_empty()
             && self.tx.ready().is_empty()
             && self.tx.unsent().is_some()
@@ -237,8 +238,8 @@ impl<D: Digest> Connection<D> {
             && (1..=DEPTH_MAX).contains(&depth)
             && rx.framing.pda <= PDA_MAX
             && tx.pda <= PDA_MAX
-            && rx.have <= HEADER_MAX + DIGEST_LEN
-            && (rx.phase != Phase::Digest || rx.have < DIGEST_LEN);
+            && rx.pdu.have <= HEADER_MAX + DIGEST_LEN
+            && (rx.pdu.phase != PduPhase::Digest || rx.pdu.have < DIGEST_LEN);
         if !sane {
             return Err(Damaged);
         }
@@ -308,17 +309,17 @@ impl<D: Digest> Connection<D> {
         });
         // The PDU in work is a command's that waits for just that.
         let expected = if self.rx.h2c { Stage::Transferring } else { Stage::InCapsule };
-        let filling = self.rx.phase == Phase::Header
+        let filling = self.rx.pdu.phase == PduPhase::Header
             || self.table.get(self.rx.tag).is_some_and(|r| {
-                let end = u64::from(r.received) + u64::from(self.rx.body.data);
+                let end = u64::from(r.received) + u64::from(self.rx.pdu.body.data);
                 r.stage == expected && end <= u64::from(r.length)
             });
         // A header that has arrived whole is acted on at once.
-        let gathering = self.rx.phase != Phase::Header
-            || self.rx.have < size_of::<CommonHeader>()
-            || CommonHeader::peek(&self.rx.head)
-                .is_some_and(|ch| self.expect(&ch).map_or(true, |whole| self.rx.have < whole));
-        let capsules = count(Stage::InCapsule) == usize::from(self.rx.phase != Phase::Header && !self.rx.h2c);
+        let gathering = self.rx.pdu.phase != PduPhase::Header
+            || self.rx.pdu.have < size_of::<CommonHeader>()
+            || CommonHeader::peek(&self.rx.pdu.head)
+                .is_some_and(|ch| self.expect(&ch).map_or(true, |whole| self.rx.pdu.have < whole));
+        let capsules = count(Stage::InCapsule) == usize::from(self.rx.pdu.phase != PduPhase::Header && !self.rx.h2c);
         let most = self.settings.tx_limit as usize + self.settings.max_transfer as usize;
         let held_by = |r: &TcpRequest| r.stage == Stage::Transferring && self.connected && r.large.is_none();
         listed(&self.ready, Stage::Ready)

@@ -135,9 +135,9 @@ fn a_header_is_never_longer_than_it_says() {
     target.receive(Nanos(5), &rest, &mut budget);
     let bytes = target.save(Nanos(5)).unwrap();
     let whole = size_of::<CapsuleCmd>() + DIGEST_LEN;
-    assert_eq!(head_of(&bytes).rx.have, 48);
+    assert_eq!(head_of(&bytes).rx.pdu.have, 48);
     for have in 0..=HEADER_MAX + DIGEST_LEN + 1 {
-        let forged = forged(&bytes, |head| head.rx.have = have);
+        let forged = forged(&bytes, |head| head.rx.pdu.have = have);
         match Target::restore(Nanos(5), &forged, &mut Budget::new(1 << 20)) {
             Ok(mut restored) => {
                 assert!(have < whole, "{have}");
