@@ -326,14 +326,7 @@ impl Subsystem {
             return self.start_slow(now, &{ starting }, host);
         }
         let Starting { queue, ref command, ref plan, data, arrived, .. } = starting;
-        let (mut offset, mut len, mut ranges) = (plan.offset, plan.len, NONE);
-        if plan.op == Op::Deallocate && !command.is(flag::RANGE) {
-            match self.gather(queue, command, &data, host) {
-                Ok(Some((work, first))) => (ranges, (offset, len)) = (work, first),
-                Ok(None) => return self.finish(queue, command.cid, command.tag, Status::SUCCESS, 0, host),
-                Err(status) => return self.refuse(queue, command, status, host),
-            }
-        }
+        let Some((ranges, (offset, len))) = self.first_piece(queue, (command, plan), &data, host) else { return };
         let owner = self.sq(queue).owner;
         let (id, slot) = self.slots.occupy(plan.transfer);
         slot.assign(queue, command, ranges, SlotState::Issued);
@@ -349,6 +342,26 @@ impl Subsystem {
             let due = self.complete_command_at(now, &{ starting }, Operation { op, offset, len, fua, placement: 0 });
             self.delay(id, io(), due);
         }
+    }
+
+    /// The first piece of the medium that a command is about, and where the others are listed. `None`: there is none, and it is answered.
+    #[inline(always)]
+    pub(crate) fn first_piece<H: Host>(
+        &mut self,
+        queue: u32,
+        (command, plan): (&Command, &CommandPlan),
+        data: &DataPointer,
+        host: &mut H,
+    ) -> Option<Gathered> {
+        if plan.op != Op::Deallocate || command.is(flag::RANGE) {
+            return Some((NONE, (plan.offset, plan.len)));
+        }
+        match self.gather(queue, command, data, host) {
+            Ok(Some(gathered)) => return Some(gathered),
+            Ok(None) => self.finish(queue, command.cid, command.tag, Status::SUCCESS, 0, host),
+            Err(status) => self.refuse(queue, command, status, host),
+        }
+        None
     }
 
     /// Reads and checks the ranges of a dataset management command; all of them before the first is touched.

@@ -133,14 +133,7 @@ impl Subsystem {
                 Err(status) => self.refuse(queue, command, status, host),
             };
         }
-        let (mut offset, mut len, mut ranges) = (plan.offset, plan.len, NONE);
-        if plan.op == Op::Deallocate && !command.is(flag::RANGE) {
-            match self.gather(queue, command, &data, host) {
-                Ok(Some((work, first))) => (ranges, (offset, len)) = (work, first),
-                Ok(None) => return self.finish(queue, command.cid, command.tag, Status::SUCCESS, 0, host),
-                Err(status) => return self.refuse(queue, command, status, host),
-            }
-        }
+        let Some((ranges, (offset, len))) = self.first_piece(queue, (command, plan), &data, host) else { return };
         let owner = self.sq(queue).owner;
         let id = self.occupy_for(starting);
         self.slots.slots[id as usize].ranges = ranges;
