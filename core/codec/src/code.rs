@@ -248,6 +248,23 @@ impl<N: Code + TryFrom<usize> + Into<u64>, T, C: Coder<T>> Coder<Vec<T>> for Cou
     }
 }
 
+/// Text whose length in bytes is an `N`.
+impl<N: Code + TryFrom<usize> + Into<u64>> Coder<String> for Counted<N> {
+    fn put(text: &String, to: &mut Writer) {
+        // A longer one is cut off, as a list is.
+        let cut = text.len().min(most::<N>());
+        <Count<N> as Coder<usize>>::put(&cut, to);
+        to.many(&text.as_bytes()[..cut]);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<String, Damaged> {
+        let len = <Count<N> as Coder<usize>>::get(from)?;
+        core::str::from_utf8(from.take(len)?).map(Into::into).map_err(|_| Damaged)
+    }
+    fn kind() -> String {
+        format!("length {}, text", N::kind())
+    }
+}
+
 fn most<N>() -> usize {
     match size_of::<N>() {
         1 => u8::MAX.into(),
@@ -346,13 +363,13 @@ standards!(Sqe Cqe MemoryRegion VringAddress);
 
 impl Code for String {
     fn put(&self, to: &mut Writer) {
-        to.bytes(self.as_bytes());
+        Counted::<u32>::put(self, to);
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Damaged> {
-        core::str::from_utf8(from.bytes()?).map(Into::into).map_err(|_| Damaged)
+        Counted::<u32>::get(from)
     }
     fn kind() -> String {
-        "length u32, text".into()
+        <Counted<u32> as Coder<String>>::kind()
     }
 }
 

@@ -8,6 +8,7 @@
 use crate::record::Record;
 use crate::volume::Uuid;
 use alloc::vec::Vec;
+use weir_codec::Writer;
 
 /// Bytes of a block of metadata, written whole or not at all as far as a checksum can tell.
 pub const BLOCK: usize = 4096;
@@ -53,9 +54,9 @@ pub(crate) struct Address {
 
 /// The payload of an entry, in that layout.
 pub(crate) fn payload(records: &[Record], layout: u32) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    records.iter().for_each(|record| record.encode(&mut bytes, layout));
-    bytes
+    let mut to = Writer::default();
+    records.iter().for_each(|record| record.put(&mut to, layout));
+    to.done()
 }
 
 /// Blocks that an entry of so many bytes takes.

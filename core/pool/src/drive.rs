@@ -97,7 +97,7 @@ pub(crate) fn scan(bytes: &[u8], copy: u8, all: bool, crc: Crc32c) -> Scan {
             Entry::Version(version) if found.is_none() => return Scan::Version(version),
             _ => return found.map_or(Scan::Broken, Scan::Whole),
         };
-        let Ok(records) = Record::decode_all(&entry.payload, entry.layout) else {
+        let Ok(records) = Record::get_all(&entry.payload, entry.layout) else {
             return found.map_or(Scan::Broken, Scan::Whole);
         };
         match &mut found {

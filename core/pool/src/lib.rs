@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 //! Drives -> volumes: a pool divides its drives into chunks of 1 MiB, hands them out by a buddy system, and writes on each drive
 //! which of that drive's chunks are whose. After Spool (USENIX ATC 2020), section 3, "Storage pool": a pool is found again from its
-//! drives alone. Depends on nothing.
+//! drives alone. Depends on `weir-codec` only.
 //!
 //! ```text
 //!  PoolRequest ─► Pool::apply ─► PoolEffect::{Read, Write, Flush, Unmap} ─► the caller does it ─► PoolEvent::Done ─► … ─► PoolEffect::Finished

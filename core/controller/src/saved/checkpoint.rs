@@ -146,7 +146,7 @@ impl Subsystem {
             to.put(&(sq.qid, sq.made));
         }
         let kept = ctrl.kept.iter().filter(|kept| self.is_kept(ctrl, kept.sqe.cid.get()));
-        Counted::<u16>::put(&kept.copied().collect(), &mut to);
+        Counted::<u16>::put(&kept.copied().collect::<Vec<_>>(), &mut to);
         to.done()
     }
 

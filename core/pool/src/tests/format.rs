@@ -3,7 +3,7 @@
 use crate::block::{Address, LAYOUT, OLDEST, decode, encode, payload, place};
 use crate::extent::{ChunkRun, Extent};
 use crate::model::{crc32c, uuid};
-use crate::record::{EntryHeader, Home, Known, LogEnd, Member, Phase, Record};
+use crate::record::{EntryHeader, Home, Known, LogEnd, Member, Phase, Record, identity_rows, volume_rows};
 use crate::volume::VolumeId;
 use crate::{BLOCK, STRIPE, Uuid};
 use alloc::vec;
@@ -68,11 +68,27 @@ fn hex(bytes: &[u8]) -> alloc::string::String {
 }
 
 #[test]
+fn fields_are_lines_of_the_formats_page() {
+    let page = include_str!("../../../../docs/reference/formats.md");
+    let states = [
+        ("EntryHeader", identity_rows()),
+        ("Member", Member::rows()),
+        ("Known", Known::rows()),
+        ("LogEnd", LogEnd::rows()),
+        ("ChunkRun", ChunkRun::rows()),
+        ("Extent", Extent::rows()),
+        ("Home", volume_rows()),
+    ];
+    let missing = weir_codec::undocumented(page, states);
+    assert!(missing.is_empty(), "formats.md has other lines than these:\n{missing}");
+}
+
+#[test]
 fn golden_bytes() {
     let golden = |records: Vec<Record>, layout: u32, golden: &str, head: &str| {
         let bytes = payload(&records, layout);
         assert_eq!(hex(&bytes), golden);
-        assert_eq!(Record::decode_all(&bytes, layout), Ok(records));
+        assert_eq!(Record::get_all(&bytes, layout), Ok(records));
         let at = Address { drive: Uuid([0x33; 16]), layout, generation: 9, entry: 0, block: 16, copy: 1 };
         let block = encode(&at, &bytes, crc32c);
         assert_eq!(block.len(), BLOCK);
@@ -95,7 +111,7 @@ fn the_oldest_layout_has_none_of_the_later_records() {
     assert_eq!(hex(&payload(&records()[5..], OLDEST)), "");
     for record in &records()[5..] {
         let bytes = payload(core::slice::from_ref(record), LAYOUT);
-        assert!(Record::decode_all(&bytes, OLDEST).is_err(), "{record:?}");
+        assert!(Record::get_all(&bytes, OLDEST).is_err(), "{record:?}");
     }
 }
 
@@ -247,8 +263,8 @@ proptest! {
     /// Whatever is found is taken apart or refused.
     #[test]
     fn any_bytes_are_taken_apart(bytes in proptest::collection::vec(any::<u8>(), 0..300), layout in OLDEST..=LAYOUT) {
-        if let Ok(records) = Record::decode_all(&bytes, layout) {
-            prop_assert_eq!(Record::decode_all(&payload(&records, layout), layout), Ok(records));
+        if let Ok(records) = Record::get_all(&bytes, layout) {
+            prop_assert_eq!(Record::get_all(&payload(&records, layout), layout), Ok(records));
         }
     }
 
@@ -257,10 +273,10 @@ proptest! {
         let all = if layout == OLDEST { oldest() } else { records() };
         let mut bytes = payload(&all, layout);
         bytes[at] = to;
-        if let Ok(found) = Record::decode_all(&bytes, layout) {
+        if let Ok(found) = Record::get_all(&bytes, layout) {
             prop_assert!(payload(&found, layout).len() <= bytes.len());
         }
-        let cut = Record::decode_all(&payload(&all, layout)[..at], layout);
+        let cut = Record::get_all(&payload(&all, layout)[..at], layout);
         prop_assert!(cut.map_or(true, |r| r.len() < all.len()));
     }
 }
