@@ -134,5 +134,5 @@ pub use weir_units::rng::SplitMix64;
 pub use wire::{Packet, Wire};
 pub use zns::{
     Placed, Selection, Stripe, StripeError, Zone, ZoneAction, ZoneConfig, ZoneConfigError, ZoneError, ZoneState,
-    ZonedBuffer, ZonedConfig, ZonedError, ZonedFlash, Zones, Zrwa, model as zones_model,
+    ZonedBuffer, ZonedConfig, ZonedError, ZonedFlash, Zones, Zrwa,
 };

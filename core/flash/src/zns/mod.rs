@@ -10,7 +10,8 @@
 mod config;
 mod drive;
 mod manage;
-pub mod model;
+#[cfg(test)]
+mod model;
 mod power_loss;
 #[cfg(test)]
 mod power_loss_tests;
