@@ -7,9 +7,17 @@
 //! that store's affair. A commit there is done, conflicts, or is [unknown](CommitOutcome::Unknown); the machines of this crate take
 //! each of the three.
 //!
+//! ```text
+//!   a client ─NameRequest─► Tree ─KvRequest─► the caller ─Kv─► MemoryKv | an embedded database | etcd
+//!                             └─PeerMessage─► another service's Tree
+//! ```
+//! [`Tree`] answers for names and inodes. [`keys`] and [`records`] say how everything lies in the key-value store.
+//!
 //! May depend on `weir-codec` (how values are written) and `weir-units` only.
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod class;
 mod error;
@@ -26,6 +34,7 @@ mod name;
 pub mod placement;
 pub mod records;
 pub mod space;
+mod tree;
 
 pub use class::{CLASS_NAME_MAX, ClassId, ClassName};
 pub use error::{PathError, StoreError};
@@ -35,3 +44,9 @@ pub use inode::{Content, Inode, InodeKind, UnixNanos};
 pub use kv::{Commit, CommitOutcome, Expect, Kv, KvKey, KvWrite, Revision, Versioned};
 pub use location::{LOCATION_MAX, Location};
 pub use name::{EntryName, NAME_BYTES_MAX};
+pub use records::Changed;
+pub use tree::{
+    ATTRIBUTE_BYTES_MAX, ChangeKey, EntryPath, InodePath, LIST_MAX, ListEntry, NameAnswer, NameChange, NameQuery,
+    NameReply, NameRequest, NewInode, PeerMessage, RequestToken, SetAttributes, TARGET_BYTES_MAX, Tree, TreeEffect,
+    TreeEvent, TreeSettings, begin_session, make_store,
+};

@@ -98,6 +98,11 @@ impl FaultyKv {
         self.requests.push((sender, token, request));
     }
 
+    /// Puts an answer back whose receiver does not take it yet.
+    pub fn deliver_again(&mut self, sender: u32, token: KvToken, answer: KvAnswer) {
+        self.answers.push((sender, token, answer));
+    }
+
     /// Requests, answers and late commits on their way.
     pub fn pending(&self) -> usize {
         self.requests.len() + self.answers.len() + self.late.len()
