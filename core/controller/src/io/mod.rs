@@ -326,7 +326,7 @@ impl Subsystem {
             return self.start_slow(now, &{ starting }, host);
         }
         let Starting { queue, ref command, ref plan, data, arrived, .. } = starting;
-        let Some((ranges, (offset, len))) = self.first_piece(queue, (command, plan), &data, host) else { return };
+        let Some((ranges, (offset, len))) = self.first_piece((queue, command, plan), &data, host) else { return };
         let owner = self.sq(queue).owner;
         let (id, slot) = self.slots.occupy(plan.transfer);
         slot.assign(queue, command, ranges, SlotState::Issued);
@@ -348,8 +348,7 @@ impl Subsystem {
     #[inline(always)]
     pub(crate) fn first_piece<H: Host>(
         &mut self,
-        queue: u32,
-        (command, plan): (&Command, &CommandPlan),
+        (queue, command, plan): (u32, &Command, &CommandPlan),
         data: &DataPointer,
         host: &mut H,
     ) -> Option<Gathered> {

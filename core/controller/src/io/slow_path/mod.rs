@@ -133,7 +133,7 @@ impl Subsystem {
                 Err(status) => self.refuse(queue, command, status, host),
             };
         }
-        let Some((ranges, (offset, len))) = self.first_piece(queue, (command, plan), &data, host) else { return };
+        let Some((ranges, (offset, len))) = self.first_piece((queue, command, plan), &data, host) else { return };
         let owner = self.sq(queue).owner;
         let id = self.occupy_for(starting);
         self.slots.slots[id as usize].ranges = ranges;
