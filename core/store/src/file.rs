@@ -13,13 +13,48 @@
 //!
 //! **Checksums** are CRC32C of each 64 KiB of a block, seeded with the inode, the block's number and its generation: under a map that
 //! is out of date bytes are an error, never those of another file. A read that covers such a unit verifies it.
+//!
+//! ```text
+//!   FileEvent ─► FileIo::apply ─► FileEffect::{Fetch, Grant, Unsettle, MarkOut, Publish} ─► the file's owner
+//!                              ─► FileEffect::{Read, Write, FlushDrive, Abort} ─► drives ─► FileEvent::Done
+//!                              ─► FileEffect::Answer: the memory is the caller's again
+//! ```
+//! [`FileIo`] is an open file of one client. Pieces in one block go on in the order in which they came, reads beside each other; those in
+//! different blocks in any order. The machine names memory ([`FileBuffer`]) and the caller moves the bytes; what answers at once is a
+//! port ([`FileMemory`]).
+//!
+//! **Writes** go to all copies and are acknowledged when all that are left have it. A copy that has failed is marked out by a commit that
+//! is answered before; if all fail, the write fails and none is marked. Before the first write over published bytes of a block it is marked
+//! as unsettled, so that nobody trusts its checksums. A write behind the end of a block that was cut takes a new block, and copies.
+//!
+//! **A flush** publishes: zeroes in the gaps of new blocks, checksums, a flush of every namespace, then size and blocks in one commit. Others
+//! see a size only then. A write or flush that has failed in a way that leaves copies or the commit unknown ends all further writes
+//! of this open file, with the first cause: recovery settles the blocks.
+//!
+//! **Leases and deadlines**: nothing begins after the lease has ended, and nothing that a drive has done counts after it. What is late is
+//! aborted, and answered when no drive has its memory any more.
+//!
+//! What is not here: truncate (a change of the map alone but for the rest of its last block), inline files (tree), prefetch of maps,
+//! buffered streams, and repair of a copy.
 
 mod blocks;
 mod checksum;
+mod event;
+mod flush;
+mod io;
+mod local;
+mod piece;
 mod split;
 mod written;
 
+#[cfg(test)]
+mod tests;
+
 pub use blocks::{ChunkMap, MapLookup};
 pub use checksum::{BlockSeed, Crc32cUpdate};
+pub use event::{
+    DriveFailure, DriveTicket, FileBuffer, FileEffect, FileError, FileEvent, FileMemory, FileOpId, NewBlock,
+};
+pub use io::{FileIo, FileSetup};
 pub use split::{BlockPiece, PartAction, SectorPart, SectorSize, pieces, read_parts, write_parts};
 pub use written::WrittenRanges;

@@ -43,6 +43,16 @@ pub(crate) enum Mutant {
     EndedBeforeFenced,
     /// Members: sessions that are being fenced do not hold the horizon back.
     HorizonWithoutFencing,
+    /// File: a write is acknowledged before the copies that have failed are marked out.
+    AcknowledgeBeforeMark,
+    /// File: published bytes are written over before their block is marked as unsettled.
+    WriteBeforeUnsettle,
+    /// File: the lease is looked at before a command is sent, and not when it is done.
+    LeaseCheckedBeforeOnly,
+    /// File: size and map are published before the drives are flushed.
+    NoFlushBeforePublish,
+    /// File: what was never written in a new block is what the block had before.
+    GapsNotFilled,
 }
 
 /// At most one planted fault; outside of this crate's tests always none, and its size is zero.

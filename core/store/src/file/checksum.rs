@@ -19,12 +19,17 @@ pub struct BlockSeed {
 }
 
 impl BlockSeed {
-    /// The checksum of a unit of the block, counted from 0: at most [`CHECKSUM_BYTES`] bytes.
-    pub fn checksum(&self, unit: u32, bytes: &[u8], crc: Crc32cUpdate) -> u32 {
+    /// What the checksum of a unit of the block, counted from 0, begins with: it goes on with the unit's bytes.
+    pub fn start(&self, unit: u32, crc: Crc32cUpdate) -> u32 {
         let words = [self.inode.0, self.block, self.generation.0, unit.into()];
         let mut seed = [0; 32];
         seed.chunks_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
-        crc(crc(0, &seed), bytes)
+        crc(0, &seed)
+    }
+
+    /// The checksum of a unit of the block: at most [`CHECKSUM_BYTES`] bytes.
+    pub fn checksum(&self, unit: u32, bytes: &[u8], crc: Crc32cUpdate) -> u32 {
+        crc(self.start(unit, crc), bytes)
     }
 
     /// The checksums of all units of a block.

@@ -1,0 +1,361 @@
+//! A flush: what was written becomes what others read.
+//!
+//! In this order, each when the one before is over: writes that came before it; zeroes in the gaps of new blocks; checksums of units that
+//! were not written as a whole, from what a drive has; a flush of every namespace that was written; the commit. Writes that come behind it wait.
+
+use super::event::{DriveTicket, FileBuffer, FileEffect, FileError, FileMemory, FileOpId};
+use super::io::{DriveTarget, FileIo, FileOp, OpKind};
+use super::local::length;
+use crate::mutant::Mutant;
+use crate::records::{BlockRecord, CHECKSUM_BYTES};
+use crate::space::cut_tail;
+use crate::{Extent, NamespaceId};
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use weir_units::Nanos;
+
+/// How far a flush is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FlushPhase {
+    /// Writes that came before it are under way.
+    Waiting,
+    Gaps,
+    Sums,
+    Drives,
+    /// The commit is under way.
+    Publish,
+}
+
+/// What is done at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FlushStep {
+    /// Zeroes of a block.
+    Zero(u64, u32, u32),
+    /// The checksum of a unit of a block.
+    Sum(u64, u32),
+    Drive(NamespaceId),
+}
+
+/// See [the module](self).
+#[derive(Clone, Debug)]
+pub(super) struct Flush {
+    op: FileOpId,
+    /// The last block is cut to what it holds.
+    cut: bool,
+    /// Pieces of later numbers wait for it.
+    pub barrier: u64,
+    phase: FlushPhase,
+    steps: VecDeque<FlushStep>,
+    /// The size, and the blocks with the length of each.
+    size: u64,
+    blocks: Vec<(u64, u32)>,
+    /// Commands under way, and the copies that have failed, a bit each.
+    inflight: usize,
+    failed: u32,
+    own: Option<u64>,
+}
+
+impl FileIo {
+    pub(super) fn begin_flush(
+        &mut self,
+        now: Nanos,
+        id: FileOpId,
+        cut: bool,
+        deadline: Nanos,
+        effects: &mut Vec<FileEffect>,
+    ) {
+        let over = (now >= self.setup.lease).then_some(FileError::LeaseOver);
+        if let Some(error) = self.poison.or(over) {
+            return effects.push(FileEffect::Answer(id, Err(error)));
+        }
+        let (kind, end) = (OpKind::Flush, self.size());
+        self.ops.insert(id, FileOp { kind, deadline, left: 1, bytes: 0, end, error: None });
+        let (barrier, phase, steps, blocks) = (self.next_number(), FlushPhase::Waiting, VecDeque::new(), Vec::new());
+        let flush = Flush { op: id, cut, barrier, phase, steps, size: 0, blocks, inflight: 0, failed: 0, own: None };
+        self.flushes.push_back(flush);
+    }
+
+    pub(super) fn go_on_flushing(&mut self, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
+        while let Some(flush) = self.flushes.front() {
+            if flush.inflight > 0 {
+                return;
+            }
+            if let Some(error) = self.poison.or_else(|| self.ops.get(&flush.op).and_then(|op| op.error)) {
+                self.end_flush(Err(error), memory, effects);
+                continue;
+            }
+            if let Some(step) = flush.steps.front().copied() {
+                self.send_step(step, memory, effects);
+                return;
+            }
+            if flush.phase == FlushPhase::Publish || !self.next_phase(memory, effects) {
+                return;
+            }
+        }
+    }
+
+    /// The next phase's steps; `false` if it has to wait.
+    fn next_phase(&mut self, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) -> bool {
+        let Some(flush) = self.flushes.front() else { return false };
+        let (phase, steps) = match flush.phase {
+            FlushPhase::Waiting => {
+                if self.pieces.iter().any(|(number, piece)| piece.is_write && *number < flush.barrier) {
+                    return false;
+                }
+                let (cut, size) = (flush.cut, self.size());
+                let blocks = self.blocks_to_publish(size, cut);
+                if blocks.is_empty() && size == self.setup.size {
+                    self.end_flush(Ok(()), memory, effects);
+                    return true;
+                }
+                let steps = self.gaps(&blocks);
+                if let Some(flush) = self.flushes.front_mut() {
+                    (flush.size, flush.blocks) = (size, blocks);
+                }
+                (FlushPhase::Gaps, steps)
+            }
+            FlushPhase::Gaps => (FlushPhase::Sums, self.unknown_sums(&flush.blocks)),
+            FlushPhase::Sums if self.planted.is(Mutant::NoFlushBeforePublish) => (FlushPhase::Drives, VecDeque::new()),
+            FlushPhase::Sums => {
+                let copies = flush.blocks.iter().filter_map(|(block, _)| self.local.get(block));
+                let copies = copies.flat_map(|local| &local.record.copies);
+                let namespaces: BTreeSet<NamespaceId> = copies.map(|extent| extent.namespace).collect();
+                (FlushPhase::Drives, namespaces.into_iter().map(FlushStep::Drive).collect())
+            }
+            FlushPhase::Drives | FlushPhase::Publish => {
+                let known = |(block, length): &(u64, u32)| Some((*block, self.local.get(block)?.to_publish(*length)?));
+                let records: Option<Vec<(u64, BlockRecord)>> = flush.blocks.iter().map(known).collect();
+                let size = flush.size;
+                match records {
+                    Some(records) => effects.push(FileEffect::Publish(size, records)),
+                    None => self.poison = Some(FileError::BadMap),
+                }
+                (FlushPhase::Publish, VecDeque::new())
+            }
+        };
+        if let Some(flush) = self.flushes.front_mut() {
+            (flush.phase, flush.steps) = (phase, steps);
+        }
+        phase != FlushPhase::Publish || self.poison.is_some()
+    }
+
+    /// Blocks that are to be published, and how many bytes of each.
+    fn blocks_to_publish(&self, size: u64, cut: bool) -> Vec<(u64, u32)> {
+        let whole = u64::from(self.setup.block);
+        let wanted = self.local.iter().filter(|(_, local)| local.source.is_none()).filter_map(|(block, local)| {
+            let used = size.saturating_sub(block.saturating_mul(whole)).min(whole);
+            let new = if cut { cut_tail(whole, used) } else { whole };
+            let length = if local.is_new { new as u32 } else { length(&local.record) };
+            (used > 0).then_some((*block, length))
+        });
+        wanted.collect()
+    }
+
+    fn gaps(&self, blocks: &[(u64, u32)]) -> VecDeque<FlushStep> {
+        let mut steps = VecDeque::new();
+        if self.planted.is(Mutant::GapsNotFilled) {
+            return steps;
+        }
+        for (block, len) in blocks {
+            let Some(local) = self.local.get(block).filter(|local| local.is_new) else { continue };
+            for (from, to) in local.written.gaps(*len) {
+                let starts = (from..to).step_by(CHECKSUM_BYTES as usize);
+                steps.extend(starts.map(|at| FlushStep::Zero(*block, at, (at + CHECKSUM_BYTES).min(to))));
+            }
+        }
+        steps
+    }
+
+    fn unknown_sums(&self, blocks: &[(u64, u32)]) -> VecDeque<FlushStep> {
+        let mut steps = VecDeque::new();
+        for (block, len) in blocks {
+            let Some(local) = self.local.get(block) else { continue };
+            let is_known = |unit: u32| {
+                let is_whole = (unit + 1) * CHECKSUM_BYTES <= *len || !local.is_new;
+                let has_sum = local.sums.contains_key(&unit) || local.record.checksums.get(unit as usize).is_some();
+                is_whole && has_sum && !local.dirty.contains(&unit)
+            };
+            let unknown = (0..len.div_ceil(CHECKSUM_BYTES)).filter(|unit| !is_known(*unit));
+            steps.extend(unknown.map(|unit| FlushStep::Sum(*block, unit)));
+        }
+        steps
+    }
+
+    fn send_step(&mut self, step: FlushStep, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
+        let block = match step {
+            FlushStep::Zero(block, ..) | FlushStep::Sum(block, _) => block,
+            FlushStep::Drive(namespace) => {
+                let ticket = self.flush_ticket(0);
+                return effects.push(FileEffect::FlushDrive(ticket, namespace));
+            }
+        };
+        let Some(copies) = self.local.get(&block).map(|local| local.record.copies.clone()) else { return };
+        let own = match self.flushes.front().and_then(|flush| flush.own) {
+            Some(own) => own,
+            None => {
+                let own = self.next_number();
+                memory.reserve(own, CHECKSUM_BYTES);
+                own
+            }
+        };
+        let failed = self.flushes.front_mut().map_or(0, |flush| {
+            flush.own = Some(own);
+            flush.failed
+        });
+        let at = |copy: &Extent, from: u32, to: u32| Extent {
+            namespace: copy.namespace,
+            offset: (copy.offset.get() + u64::from(from)).into(),
+            length: u64::from(to - from).into(),
+        };
+        match step {
+            FlushStep::Zero(_, from, to) => {
+                memory.zero(FileBuffer::Own(own, 0), to - from);
+                for (index, copy) in copies.iter().enumerate() {
+                    let ticket = self.flush_ticket(index);
+                    effects.push(FileEffect::Write(ticket, at(copy, from, to), FileBuffer::Own(own, 0)));
+                }
+            }
+            FlushStep::Sum(_, unit) => {
+                let Some(index) = (0..copies.len()).find(|copy| failed & 1 << copy == 0) else {
+                    self.poison.get_or_insert(FileError::Unreadable(block));
+                    return self.go_on_flushing(memory, effects);
+                };
+                let (from, to) = self.unit_of(block, unit);
+                let ticket = self.flush_ticket(index);
+                effects.push(FileEffect::Read(ticket, at(&copies[index], from, to), FileBuffer::Own(own, 0)));
+            }
+            FlushStep::Drive(_) => {}
+        }
+    }
+
+    fn unit_of(&self, block: u64, unit: u32) -> (u32, u32) {
+        let blocks = self.flushes.front().map(|flush| &flush.blocks[..]).unwrap_or_default();
+        let len = blocks.iter().find(|(b, _)| *b == block).map_or(0, |(_, len)| *len);
+        (unit * CHECKSUM_BYTES, ((unit + 1) * CHECKSUM_BYTES).min(len))
+    }
+
+    fn flush_ticket(&mut self, copy: usize) -> DriveTicket {
+        if let Some(flush) = self.flushes.front_mut() {
+            flush.inflight += 1;
+        }
+        self.ticket(DriveTarget::Flush(copy))
+    }
+
+    /// A command of the flush is over.
+    pub(super) fn flush_done(
+        &mut self,
+        copy: usize,
+        is_done: bool,
+        lease_is_over: bool,
+        memory: &mut impl FileMemory,
+        effects: &mut Vec<FileEffect>,
+    ) {
+        let Some(flush) = self.flushes.front_mut() else { return };
+        flush.inflight -= 1;
+        if !is_done {
+            flush.failed |= 1 << copy;
+        }
+        let op = flush.op;
+        if lease_is_over {
+            self.set_error(op, FileError::LeaseOver);
+        }
+        let Some(flush) = self.flushes.front_mut().filter(|flush| flush.inflight == 0) else { return };
+        let Some(step) = flush.steps.front().copied() else { return };
+        let failed = flush.failed;
+        match step {
+            FlushStep::Zero(block, from, to) => {
+                let is_written = self.drop_copies(block, |index, _| failed & 1 << index == 0);
+                // Not before: a read meanwhile takes them for what was never written.
+                if let Some(local) = self.local.get_mut(&block).filter(|_| is_written) {
+                    local.begin_write(from, to);
+                    local.end_write(from, to);
+                }
+            }
+            FlushStep::Sum(..) if failed & 1 << copy != 0 => return self.go_on_flushing(memory, effects),
+            FlushStep::Sum(block, unit) => self.sum(block, unit, memory),
+            FlushStep::Drive(namespace) if failed != 0 => {
+                let blocks = self.flushes.front().map(|flush| flush.blocks.clone()).unwrap_or_default();
+                for (block, _) in blocks {
+                    let _ = self.drop_copies(block, |_, extent| extent.namespace != namespace);
+                }
+            }
+            FlushStep::Drive(_) => {}
+        }
+        if let Some(flush) = self.flushes.front_mut() {
+            flush.steps.pop_front();
+            flush.failed = 0;
+        }
+    }
+
+    /// Copies that lack something are not published; a block that has no other cannot be: `false`.
+    fn drop_copies(&mut self, block: u64, keep: impl Fn(usize, &Extent) -> bool) -> bool {
+        let Some(local) = self.local.get_mut(&block) else { return false };
+        if !local.record.copies.iter().enumerate().any(|(index, extent)| keep(index, extent)) {
+            self.poison.get_or_insert(FileError::Unwritable(block));
+            return false;
+        }
+        local.keep_copies(keep);
+        true
+    }
+
+    fn sum(&mut self, block: u64, unit: u32, memory: &mut impl FileMemory) {
+        let (from, to) = self.unit_of(block, unit);
+        let own = self.flushes.front().and_then(|flush| flush.own);
+        let (Some(own), Some(local)) = (own, self.local.get(&block)) else { return };
+        let start = self.seed(block, &local.record).start(unit, self.setup.crc);
+        let sum = memory.checksum(start, FileBuffer::Own(own, 0), to - from);
+        if let Some(local) = self.local.get_mut(&block) {
+            local.settle(unit, sum);
+        }
+    }
+
+    pub(super) fn published(
+        &mut self,
+        result: Result<(), FileError>,
+        memory: &mut impl FileMemory,
+        effects: &mut Vec<FileEffect>,
+    ) {
+        let Some(flush) = self.flushes.front().filter(|flush| flush.phase == FlushPhase::Publish) else { return };
+        let (size, blocks) = (flush.size, flush.blocks.clone());
+        if let Err(error) = result {
+            return self.end_flush(Err(error), memory, effects);
+        }
+        self.setup.size = size;
+        for (block, len) in blocks {
+            self.marked.remove(&block);
+            let Some(record) = self.local.remove(&block).and_then(|local| local.to_publish(len)) else { continue };
+            // A chunk that is not held is fetched when it is needed.
+            let _ = self.map.set(block, record);
+        }
+        self.end_flush(Ok(()), memory, effects);
+    }
+
+    /// Answers the first flush. One that has failed leaves checksums and copies of which nobody knows what was published.
+    fn end_flush(
+        &mut self,
+        result: Result<(), FileError>,
+        memory: &mut impl FileMemory,
+        effects: &mut Vec<FileEffect>,
+    ) {
+        let Some(flush) = self.flushes.pop_front() else { return };
+        if let Some(own) = flush.own {
+            memory.release(own);
+        }
+        match result {
+            Err(error) if flush.phase != FlushPhase::Waiting => _ = self.poison.get_or_insert(error),
+            _ => {}
+        }
+        self.ops.remove(&flush.op);
+        effects.push(FileEffect::Answer(flush.op, result.map(|()| 0)));
+    }
+
+    /// The flush has taken too long.
+    pub(super) fn expire_flush(&mut self, id: FileOpId, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
+        let Some(flush) = self.flushes.front().filter(|flush| flush.op == id) else { return };
+        if flush.inflight == 0 {
+            return self.end_flush(Err(FileError::Deadline), memory, effects);
+        }
+        let tickets = self.drive.iter().filter(|(_, target)| matches!(target, DriveTarget::Flush(_)));
+        effects.extend(tickets.map(|(ticket, _)| FileEffect::Abort(*ticket)));
+    }
+}

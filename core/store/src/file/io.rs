@@ -1,0 +1,503 @@
+//! The machine: operations, their pieces, and what they wait for. See [the module](super).
+
+use super::blocks::{ChunkMap, MapLookup};
+use super::checksum::{BlockSeed, Crc32cUpdate};
+use super::event::{
+    DriveFailure, DriveTicket, FileBuffer, FileEffect, FileError, FileEvent, FileMemory, FileOpId, NewBlock,
+};
+use super::flush::Flush;
+use super::local::{LocalBlock, length};
+use super::piece::{Piece, PieceStage};
+use super::split::{SectorSize, pieces};
+use crate::mutant::{Mutant, Planted};
+use crate::records::BlockRecord;
+use crate::{Extent, InodeId, NamespaceId};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use weir_units::Nanos;
+
+/// An open file.
+#[derive(Clone, Debug)]
+pub struct FileSetup {
+    /// The file.
+    pub inode: InodeId,
+    /// Bytes of a block: a power of two from 64 KiB to 4 MiB.
+    pub block: u32,
+    /// Its size as it was published.
+    pub size: u64,
+    /// Sectors of namespaces; those that are not here have 4096 bytes.
+    pub sectors: BTreeMap<NamespaceId, SectorSize>,
+    /// CRC32C.
+    pub crc: Crc32cUpdate,
+    /// Until when the session's lease holds.
+    pub lease: Nanos,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpKind {
+    Read,
+    Write,
+    Flush,
+}
+
+/// An operation under way.
+#[derive(Clone, Debug)]
+pub(super) struct FileOp {
+    pub kind: OpKind,
+    pub deadline: Nanos,
+    /// Pieces that are not over.
+    pub left: usize,
+    pub bytes: u32,
+    /// The first byte of the file behind it.
+    pub end: u64,
+    pub error: Option<FileError>,
+}
+
+/// What a command to a drive is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum DriveTarget {
+    /// A piece, and the number of the copy.
+    Piece(u64, usize),
+    /// The flush, and the number of the copy.
+    Flush(usize),
+}
+
+/// An open file of one client. It is the only writer of the file, or writes nothing.
+#[derive(Clone, Debug)]
+pub struct FileIo {
+    pub(super) setup: FileSetup,
+    pub(super) map: ChunkMap,
+    pub(super) local: BTreeMap<u64, LocalBlock>,
+    pub(super) ops: BTreeMap<FileOpId, FileOp>,
+    pub(super) pieces: BTreeMap<u64, Piece>,
+    /// Pieces of each block, in the order in which they came.
+    queues: BTreeMap<u64, VecDeque<u64>>,
+    pub(super) last_number: u64,
+    pub(super) drive: BTreeMap<DriveTicket, DriveTarget>,
+    pub(super) fetching: BTreeSet<u32>,
+    pub(super) granting: BTreeSet<u64>,
+    /// Blocks that were granted, until a write takes them.
+    grants: BTreeMap<u64, NewBlock>,
+    pub(super) unsettling: BTreeSet<u64>,
+    /// Blocks that this writer has marked as unsettled.
+    pub(super) marked: BTreeSet<u64>,
+    /// The end of what was written and acknowledged.
+    pub(super) end: u64,
+    /// Why nothing is written any more.
+    pub(super) poison: Option<FileError>,
+    pub(super) flushes: VecDeque<Flush>,
+    pub(super) planted: Planted,
+}
+
+impl FileIo {
+    /// A file that was opened, and of whose map nothing is known.
+    pub fn new(setup: FileSetup) -> Self {
+        Self {
+            map: ChunkMap::new(setup.block),
+            end: setup.size,
+            setup,
+            local: BTreeMap::new(),
+            ops: BTreeMap::new(),
+            pieces: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            last_number: 0,
+            drive: BTreeMap::new(),
+            fetching: BTreeSet::new(),
+            granting: BTreeSet::new(),
+            grants: BTreeMap::new(),
+            unsettling: BTreeSet::new(),
+            marked: BTreeSet::new(),
+            poison: None,
+            flushes: VecDeque::new(),
+            planted: Planted::default(),
+        }
+    }
+
+    /// The size that others see.
+    pub fn published_size(&self) -> u64 {
+        self.setup.size
+    }
+
+    /// The size that this client sees: with what it has written.
+    pub fn size(&self) -> u64 {
+        self.end.max(self.setup.size)
+    }
+
+    /// The chunks of the map that are held.
+    pub fn map(&mut self) -> &mut ChunkMap {
+        &mut self.map
+    }
+
+    /// Operations under way.
+    pub fn pending(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// One event; adds what is to be done.
+    pub fn apply(&mut self, now: Nanos, event: FileEvent, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
+        match event {
+            FileEvent::Read(id, offset, len, deadline) => {
+                let len = u64::from(len).min(self.size().saturating_sub(offset)) as u32;
+                self.begin(now, id, OpKind::Read, (offset, len), deadline, effects);
+            }
+            FileEvent::Write(id, offset, len, deadline) => {
+                self.begin(now, id, OpKind::Write, (offset, len), deadline, effects);
+            }
+            FileEvent::Flush(id, cut, deadline) => self.begin_flush(now, id, cut, deadline, effects),
+            FileEvent::Chunk(number, result) => {
+                let result = result.map(|(chunk, epoch)| self.map.put(number, chunk, epoch));
+                self.fetched(number, result, memory, effects);
+            }
+            FileEvent::Granted(block, result) => self.granted(block, result, memory, effects),
+            FileEvent::Unsettled(block, result) => self.unsettled(block, result, memory, effects),
+            FileEvent::MarkedOut(block, result) => self.marked_out(block, result, memory, effects),
+            FileEvent::Published(result) => self.published(result, memory, effects),
+            FileEvent::Done(ticket, result) => self.done(now, ticket, result, memory, effects),
+            FileEvent::Lease(until) => self.setup.lease = self.setup.lease.max(until),
+            FileEvent::Tick => {}
+        }
+        self.expire(now, memory, effects);
+        self.go_on(memory, effects);
+    }
+
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    fn begin(
+        &mut self,
+        now: Nanos,
+        id: FileOpId,
+        kind: OpKind,
+        (offset, len): (u64, u32),
+        deadline: Nanos,
+        effects: &mut Vec<FileEffect>,
+    ) {
+        let writes = kind == OpKind::Write;
+        let error = match (offset.checked_add(len.into()), self.poison) {
+            (None, _) => Some(FileError::TooFar),
+            (_, Some(poison)) if writes => Some(poison),
+            _ if now >= self.setup.lease => Some(FileError::LeaseOver),
+            _ => None,
+        };
+        if let Some(error) = error {
+            return effects.push(FileEffect::Answer(id, Err(error)));
+        }
+        let cut: Vec<_> = pieces(offset, len.into(), self.setup.block).collect();
+        if cut.is_empty() {
+            return effects.push(FileEffect::Answer(id, Ok(0)));
+        }
+        let end = offset.saturating_add(len.into());
+        self.ops.insert(id, FileOp { kind, deadline, left: cut.len(), bytes: len, end, error: None });
+        for piece in cut {
+            let number = self.next_number();
+            self.queues.entry(piece.block).or_default().push_back(number);
+            self.pieces.insert(number, Piece::new(id, piece, writes));
+        }
+    }
+
+    /// A piece may begin: those before it in its block are over, or are reads as it is.
+    fn is_first(&self, number: u64, piece: &Piece) -> bool {
+        let Some(queue) = self.queues.get(&piece.piece.block) else { return false };
+        let mut before = queue.iter().take_while(|other| **other != number);
+        if piece.is_write {
+            let barrier = self.flushes.iter().any(|flush| flush.barrier < number);
+            return !barrier && before.next().is_none();
+        }
+        before.all(|other| self.pieces.get(other).is_some_and(|other| !other.is_write))
+    }
+
+    fn go_on(&mut self, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
+        loop {
+            let waiting = self.pieces.iter().filter(|(_, piece)| piece.stage == PieceStage::Waiting);
+            let first: Vec<u64> =
+                waiting.filter(|(number, piece)| self.is_first(**number, piece)).map(|(number, _)| *number).collect();
+            let before = (self.pieces.len(), self.flushes.len());
+            first.into_iter().for_each(|number| self.start(number, memory, effects));
+            self.go_on_flushing(memory, effects);
+            if (self.pieces.len(), self.flushes.len()) == before {
+                return;
+            }
+        }
+    }
+
+    /// Asks for what a piece lacks, or begins with its I/O.
+    fn start(&mut self, number: u64, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
+        let Some(piece) = self.pieces.get(&number) else { return };
+        let (block, end, is_write) = (piece.piece.block, piece.piece.end(), piece.is_write);
+        if let Some(error) = self.poison.filter(|_| is_write) {
+            return self.fail(number, error, memory, effects);
+        }
+        // A published block that was cut has no room behind its end, also if it is being written over.
+        let grows = self.local.get(&block).is_some_and(|local| !local.is_new && end > length(&local.record));
+        if is_write && grows && !self.take_grant(block, effects) {
+            return;
+        }
+        if !self.local.contains_key(&block) {
+            match self.map.find(block) {
+                MapLookup::TooFar => return self.fail(number, FileError::TooFar, memory, effects),
+                MapLookup::Unknown(chunk) => {
+                    if self.fetching.insert(chunk) {
+                        effects.push(FileEffect::Fetch(chunk));
+                    }
+                    return;
+                }
+                MapLookup::Block(record) if record.is_unsettled && !self.marked.contains(&block) => {
+                    return self.fail(number, FileError::Unsettled(block), memory, effects);
+                }
+                MapLookup::Block(record) if is_write && end <= length(record) => {
+                    let is_marked = self.marked.contains(&block);
+                    if !is_marked && self.unsettling.insert(block) {
+                        effects.push(FileEffect::Unsettle(block));
+                    }
+                    if !is_marked && !self.planted.is(Mutant::WriteBeforeUnsettle) {
+                        return;
+                    }
+                    self.local.insert(block, LocalBlock::published(record.clone()));
+                }
+                MapLookup::Block(_) | MapLookup::Hole if is_write => {
+                    if !self.take_grant(block, effects) {
+                        return;
+                    }
+                }
+                MapLookup::Block(record) => {
+                    let record = record.clone();
+                    if let Some(piece) = self.pieces.get_mut(&number) {
+                        piece.record = Some(record.clone());
+                    }
+                    return self.start_read(number, &record, memory, effects);
+                }
+                MapLookup::Hole => return self.read_hole(number, memory, effects),
+            }
+        }
+        if is_write {
+            return self.start_write(number, memory, effects);
+        }
+        // A block that is being replaced has its bytes in the old one until they are copied.
+        let record = self.local.get(&block).map(|local| local.source.as_ref().unwrap_or(&local.record).clone());
+        if let Some(record) = record {
+            self.start_read(number, &record, memory, effects);
+        }
+    }
+
+    /// A granted block takes the place of a shorter one, or of nothing. `false` if it has to be asked for.
+    fn take_grant(&mut self, block: u64, effects: &mut Vec<FileEffect>) -> bool {
+        let Some(new) = self.grants.remove(&block) else {
+            if self.granting.insert(block) {
+                effects.push(FileEffect::Grant(block));
+            }
+            return false;
+        };
+        let source = match (self.local.get(&block), self.map.find(block)) {
+            // Its checksums are not those of what has been written over.
+            (Some(local), _) => Some(BlockRecord { is_unsettled: true, ..local.record.clone() }),
+            (None, MapLookup::Block(record)) => Some(record.clone()),
+            (None, _) => None,
+        };
+        let record = BlockRecord { generation: new.generation, copies: new.copies, ..BlockRecord::default() };
+        self.local.insert(block, LocalBlock::granted(record, source));
+        true
+    }
+
+    fn waiting_on(&self, is_meant: impl Fn(&Piece) -> bool) -> Vec<u64> {
+        let waiting = self.pieces.iter().filter(|(_, piece)| piece.stage == PieceStage::Waiting && is_meant(piece));
+        waiting.map(|(number, _)| *number).collect()
+    }
+
+    fn fetched(
+        &mut self,
+        chunk: u32,
+        result: Result<bool, FileError>,
+        memory: &mut impl FileMemory,
+        effects: &mut Vec<FileEffect>,
+    ) {
+        self.fetching.remove(&chunk);
+        let error = match result {
+            Ok(true) => return,
+            Ok(false) => FileError::BadMap,
+            Err(error) => error,
+        };
+        for number in self.waiting_on(|piece| self.map.place(piece.piece.block).is_some_and(|(at, _)| at == chunk)) {
+            self.fail(number, error, memory, effects);
+        }
+    }
+
+    fn granted(
+        &mut self,
+        block: u64,
+        result: Result<NewBlock, FileError>,
+        memory: &mut impl FileMemory,
+        effects: &mut Vec<FileEffect>,
+    ) {
+        if !self.granting.remove(&block) {
+            return;
+        }
+        let is_whole = |extent: &Extent| extent.length.get() == u64::from(self.setup.block);
+        let error = match result {
+            // The write that asked for it may be over: the next one takes it.
+            Ok(new) if !new.copies.is_empty() && new.copies.iter().all(is_whole) => {
+                self.grants.insert(block, new);
+                return;
+            }
+            Ok(_) => FileError::BadMap,
+            Err(error) => error,
+        };
+        for number in self.waiting_on(|piece| piece.piece.block == block && piece.is_write) {
+            self.fail(number, error, memory, effects);
+        }
+    }
+
+    fn unsettled(
+        &mut self,
+        block: u64,
+        result: Result<(), FileError>,
+        memory: &mut impl FileMemory,
+        effects: &mut Vec<FileEffect>,
+    ) {
+        self.unsettling.remove(&block);
+        if let Err(error) = result {
+            for number in self.waiting_on(|piece| piece.piece.block == block && piece.is_write) {
+                self.fail(number, error, memory, effects);
+            }
+            return;
+        }
+        self.marked.insert(block);
+    }
+
+    fn done(
+        &mut self,
+        now: Nanos,
+        ticket: DriveTicket,
+        result: Result<(), DriveFailure>,
+        memory: &mut impl FileMemory,
+        effects: &mut Vec<FileEffect>,
+    ) {
+        // The lease has to hold when the completion is taken: before that it says nothing of whose bytes these are.
+        let is_over = now >= self.setup.lease && !self.planted.is(Mutant::LeaseCheckedBeforeOnly);
+        match self.drive.remove(&ticket) {
+            Some(DriveTarget::Piece(number, copy)) => {
+                let Some(piece) = self.pieces.get_mut(&number) else { return };
+                piece.inflight -= 1;
+                if result.is_err() {
+                    piece.failed |= 1 << copy;
+                }
+                let op = piece.op;
+                if is_over {
+                    self.set_error(op, FileError::LeaseOver);
+                }
+                self.piece_went_on(number, memory, effects);
+            }
+            Some(DriveTarget::Flush(copy)) => self.flush_done(copy, result.is_ok(), is_over, memory, effects),
+            None => {}
+        }
+    }
+
+    pub(super) fn set_error(&mut self, op: FileOpId, error: FileError) {
+        if let Some(op) = self.ops.get_mut(&op) {
+            op.error.get_or_insert(error);
+        }
+    }
+
+    /// Sends a command to a drive.
+    pub(super) fn ticket(&mut self, target: DriveTarget) -> DriveTicket {
+        let ticket = DriveTicket(self.next_number());
+        self.drive.insert(ticket, target);
+        ticket
+    }
+
+    pub(super) fn fail(
+        &mut self,
+        number: u64,
+        error: FileError,
+        memory: &mut impl FileMemory,
+        effects: &mut Vec<FileEffect>,
+    ) {
+        if let Some(piece) = self.pieces.get(&number) {
+            self.set_error(piece.op, error);
+        }
+        self.finish(number, memory, effects);
+    }
+
+    /// A piece is over, and its operation with the last one.
+    pub(super) fn finish(&mut self, number: u64, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
+        let Some(piece) = self.pieces.remove(&number) else { return };
+        if let Some(queue) = self.queues.get_mut(&piece.piece.block) {
+            queue.retain(|other| *other != number);
+            if queue.is_empty() {
+                self.queues.remove(&piece.piece.block);
+            }
+        }
+        if let Some(own) = piece.own {
+            memory.release(own);
+        }
+        let Some(op) = self.ops.get_mut(&piece.op) else { return };
+        op.left -= 1;
+        if op.left > 0 {
+            return;
+        }
+        if op.kind == OpKind::Write && op.error.is_none() {
+            self.end = self.end.max(op.end);
+        }
+        let result = op.error.map_or(Ok(op.bytes), Err);
+        self.ops.remove(&piece.op);
+        effects.push(FileEffect::Answer(piece.op, result));
+    }
+
+    /// Ends operations whose time is over: what waits at once, what a drive has when the drive is done.
+    fn expire(&mut self, now: Nanos, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
+        let late = self.ops.iter().filter(|(_, op)| op.deadline <= now && op.error.is_none());
+        let late: Vec<FileOpId> = late.map(|(id, _)| *id).collect();
+        for id in late {
+            self.set_error(id, FileError::Deadline);
+            if self.ops.get(&id).is_some_and(|op| op.kind == OpKind::Flush) {
+                self.expire_flush(id, memory, effects);
+                continue;
+            }
+            let numbers: Vec<u64> = self.pieces.iter().filter(|(_, p)| p.op == id).map(|(number, _)| *number).collect();
+            for number in numbers {
+                let Some(piece) = self.pieces.get(&number) else { continue };
+                if piece.has_written() {
+                    self.poison.get_or_insert(FileError::Deadline);
+                }
+                if piece.inflight == 0 {
+                    self.finish(number, memory, effects);
+                    continue;
+                }
+                let of_piece = |target: &DriveTarget| matches!(target, DriveTarget::Piece(n, _) if *n == number);
+                let tickets = self.drive.iter().filter(|(_, target)| of_piece(target));
+                effects.extend(tickets.map(|(ticket, _)| FileEffect::Abort(*ticket)));
+            }
+        }
+    }
+
+    pub(super) fn sector(&self, copies: &[Extent]) -> SectorSize {
+        let of = |extent: &Extent| self.setup.sectors.get(&extent.namespace).copied().unwrap_or(SectorSize::S4096);
+        copies.iter().map(of).max().unwrap_or(SectorSize::S4096)
+    }
+
+    pub(super) fn seed(&self, block: u64, record: &BlockRecord) -> BlockSeed {
+        BlockSeed { inode: self.setup.inode, block, generation: record.generation }
+    }
+
+    /// Panics unless every piece is queued once, and what waits for drives is counted.
+    pub fn check(&self) {
+        let queued: usize = self.queues.values().map(VecDeque::len).sum();
+        assert_eq!(queued, self.pieces.len(), "every piece is in the queue of its block");
+        for (number, piece) in &self.pieces {
+            let sent = self.drive.values().filter(|t| matches!(t, DriveTarget::Piece(n, _) if n == number)).count();
+            assert_eq!(sent, piece.inflight, "piece {number} waits for its commands");
+            assert!(self.ops.contains_key(&piece.op), "piece {number} has an operation");
+        }
+        for (id, op) in &self.ops {
+            let left = self.pieces.values().filter(|piece| piece.op == *id).count();
+            assert!(op.kind == OpKind::Flush || left == op.left, "{id:?} waits for its pieces");
+        }
+        assert!(self.local.values().all(|block| !block.record.copies.is_empty()), "a block has a copy");
+    }
+}
+
+/// Whether bytes in memory are the caller's.
+pub(super) fn caller(op: FileOpId, at: u64) -> FileBuffer {
+    FileBuffer::Caller(op, at)
+}

@@ -1,0 +1,88 @@
+//! A block that a writer has changed and not published yet.
+
+use super::written::WrittenRanges;
+use crate::Extent;
+use crate::records::{BlockRecord, CHECKSUM_BYTES};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// See [the module](self).
+#[derive(Clone, Debug)]
+pub(super) struct LocalBlock {
+    /// Its copies that have everything, and its checksums as they were published.
+    pub record: BlockRecord,
+    /// What of it counts.
+    pub written: WrittenRanges,
+    /// No map names it yet.
+    pub is_new: bool,
+    /// The shorter block that it replaces, until that is copied.
+    pub source: Option<BlockRecord>,
+    /// Units whose checksum is not known.
+    pub dirty: BTreeSet<u32>,
+    /// Checksums of units that were written as a whole.
+    pub sums: BTreeMap<u32, u32>,
+}
+
+impl LocalBlock {
+    /// A block that is published; its first bytes, up to its length, count.
+    pub fn published(record: BlockRecord) -> Self {
+        let written = WrittenRanges::up_to(length(&record));
+        // This writer has marked it before, and has let go of what it knew of it.
+        let units = if record.is_unsettled { length(&record).div_ceil(CHECKSUM_BYTES) } else { 0 };
+        let (dirty, sums) = ((0..units).collect(), BTreeMap::new());
+        Self { record, written, is_new: false, source: None, dirty, sums }
+    }
+
+    /// A block that was granted, instead of a shorter one or of nothing.
+    pub fn granted(record: BlockRecord, source: Option<BlockRecord>) -> Self {
+        let (written, dirty, sums) = (WrittenRanges::default(), BTreeSet::new(), BTreeMap::new());
+        Self { record, written, is_new: true, source, dirty, sums }
+    }
+
+    /// Bytes of it are about to be written: their checksums are not known. They do not count yet: a write that fails may leave what the
+    /// block had before.
+    pub fn begin_write(&mut self, start: u32, end: u32) {
+        for unit in start / CHECKSUM_BYTES..end.div_ceil(CHECKSUM_BYTES) {
+            self.dirty.insert(unit);
+            self.sums.remove(&unit);
+        }
+    }
+
+    /// Bytes of it were written.
+    pub fn end_write(&mut self, start: u32, end: u32) {
+        self.written.add(start, end);
+    }
+
+    /// A unit that was written as a whole has this checksum.
+    pub fn settle(&mut self, unit: u32, sum: u32) {
+        self.dirty.remove(&unit);
+        self.sums.insert(unit, sum);
+    }
+
+    /// Leaves the copies that `keep` says.
+    pub fn keep_copies(&mut self, keep: impl Fn(usize, &Extent) -> bool) {
+        let mut number = 0;
+        self.record.copies.retain(|extent| {
+            number += 1;
+            keep(number - 1, extent)
+        });
+    }
+
+    /// The record with its first `length` bytes and their checksums; nothing if one of them is not known.
+    pub fn to_publish(&self, length: u32) -> Option<BlockRecord> {
+        let units = 0..length.div_ceil(CHECKSUM_BYTES);
+        let known = |unit: u32| match self.dirty.contains(&unit) {
+            true => None,
+            false => self.sums.get(&unit).or_else(|| self.record.checksums.get(unit as usize)).copied(),
+        };
+        let checksums: Option<Vec<u32>> = units.map(known).collect();
+        let cut = |extent: &Extent| Extent { length: u64::from(length).into(), ..*extent };
+        let copies = self.record.copies.iter().map(cut).collect();
+        Some(BlockRecord { copies, checksums: checksums?, is_unsettled: false, ..self.record.clone() })
+    }
+}
+
+/// Bytes of a block, the same of all its copies; a block has 4 MiB at the most.
+pub(super) fn length(record: &BlockRecord) -> u32 {
+    record.copies.first().map_or(0, |extent| u32::try_from(extent.length.get()).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,698 @@
+//! A file on drives that fail, with everything in any order, against an array of bytes.
+
+use super::checksum::tests::crc32c;
+use super::{
+    BlockSeed, DriveFailure, DriveTicket, FileBuffer, FileEffect, FileError, FileEvent, FileIo, FileMemory, FileOpId,
+    FileSetup, NewBlock, SectorSize, pieces,
+};
+use crate::mutant::Mutant;
+use crate::records::{BlockRecord, MapChunk, blocks_per_chunk};
+use crate::space::Epoch;
+use crate::{Extent, Generation, InodeId, NamespaceId};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use weir_units::Nanos;
+use weir_units::rng::SplitMix64;
+
+extern crate std;
+
+const BLOCK: u32 = 128 << 10;
+const BLOCKS: u64 = 5;
+const NAMESPACES: u64 = 3;
+/// Blocks of a drive.
+const DRIVE: u64 = 14;
+const INODE: InodeId = InodeId(7);
+
+/// CRC32C eight bits at a time: the tests sum megabytes.
+fn crc(so_far: u32, bytes: &[u8]) -> u32 {
+    static TABLE: std::sync::OnceLock<Vec<u32>> = std::sync::OnceLock::new();
+    let table = TABLE.get_or_init(|| (0..=255u8).map(|byte| !crc32c(!0, &[byte])).collect());
+    let step = |crc: u32, byte: &u8| crc >> 8 ^ table[((crc ^ u32::from(*byte)) & 0xff) as usize];
+    !bytes.iter().fold(!so_far, step)
+}
+
+#[test]
+fn the_table_is_right() {
+    assert_eq!(crc(0, b"123456789"), 0xe306_9283);
+    assert_eq!(crc(crc(0, b"12"), b"3456789"), 0xe306_9283);
+}
+
+#[derive(Default)]
+struct Memory {
+    callers: BTreeMap<FileOpId, Vec<u8>>,
+    own: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Memory {
+    fn bytes(&mut self, at: FileBuffer, len: u32) -> &mut [u8] {
+        let (bytes, at) = match at {
+            FileBuffer::Caller(op, at) => (self.callers.get_mut(&op).expect("an operation's memory"), at as usize),
+            FileBuffer::Own(own, at) => (self.own.get_mut(&own).expect("reserved memory"), at as usize),
+        };
+        &mut bytes[at..at + len as usize]
+    }
+}
+
+impl FileMemory for Memory {
+    fn reserve(&mut self, number: u64, bytes: u32) {
+        assert!(self.own.insert(number, alloc::vec![0; bytes as usize]).is_none());
+    }
+    fn release(&mut self, number: u64) {
+        assert!(self.own.remove(&number).is_some());
+    }
+    fn copy(&mut self, from: FileBuffer, to: FileBuffer, len: u32) {
+        let bytes = self.bytes(from, len).to_vec();
+        self.bytes(to, len).copy_from_slice(&bytes);
+    }
+    fn zero(&mut self, at: FileBuffer, len: u32) {
+        self.bytes(at, len).fill(0);
+    }
+    fn checksum(&mut self, so_far: u32, at: FileBuffer, len: u32) -> u32 {
+        crc(so_far, self.bytes(at, len))
+    }
+}
+
+/// A drive with what is durable.
+struct Drive {
+    now: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<(usize, usize)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    reads: u64,
+    writes: u64,
+    flushes: u64,
+    replaced: u64,
+    marked_out: u64,
+    unsettled: u64,
+    lease_over: u64,
+    deadlines: u64,
+    unwritable: u64,
+    unreadable: u64,
+}
+
+struct Issued {
+    is_write: bool,
+    offset: u64,
+    expected: Vec<u8>,
+    /// At a flush: the bytes of the file then.
+    model: Vec<u8>,
+    /// Of a read or flush: bytes that a write which has failed may have changed.
+    doubt: Vec<bool>,
+}
+
+struct World {
+    random: SplitMix64,
+    now: u64,
+    lease: u64,
+    renews: bool,
+    fails: u32,
+    copies: usize,
+    file: FileIo,
+    memory: Memory,
+    drives: Vec<Drive>,
+    effects: Vec<FileEffect>,
+    issued: BTreeMap<FileOpId, Issued>,
+    model: Vec<u8>,
+    /// Bytes that a write which has failed may have changed.
+    unknown: Vec<bool>,
+    /// The end of acknowledged writes.
+    end: u64,
+    /// As the file's owner has it.
+    map: BTreeMap<u64, BlockRecord>,
+    size: u64,
+    next_block: [u64; NAMESPACES as usize],
+    /// Places of blocks of which a write has failed.
+    failed: BTreeSet<(NamespaceId, u64)>,
+    counter: u64,
+    totals: Totals,
+}
+
+fn sectors() -> BTreeMap<NamespaceId, SectorSize> {
+    BTreeMap::from([(NamespaceId(0), SectorSize::S512), (NamespaceId(2), SectorSize::S512)])
+}
+
+fn setup(size: u64, lease: u64) -> FileSetup {
+    FileSetup { inode: INODE, block: BLOCK, size, sectors: sectors(), crc, lease: Nanos(lease) }
+}
+
+impl World {
+    fn new(seed: u64, mutant: Option<Mutant>) -> World {
+        let mut random = SplitMix64::new(seed);
+        let garbage =
+            |n: u64| -> Vec<u8> { (0..DRIVE * u64::from(BLOCK)).map(|i| (i / 512 + n * 31) as u8 | 1).collect() };
+        let drives =
+            (0..NAMESPACES).map(|n| Drive { now: garbage(n), durable: garbage(n), pending: Vec::new() }).collect();
+        let (renews, fails) = (random.below(4) > 0, [0, 10_000, 60_000][random.below(3) as usize]);
+        let copies = 1 + random.below(3) as usize;
+        let mut file = FileIo::new(setup(0, 200));
+        file.planted = mutant.into();
+        let length = (BLOCKS * u64::from(BLOCK)) as usize;
+        World {
+            random,
+            now: 0,
+            lease: 200,
+            renews,
+            fails,
+            copies,
+            file,
+            memory: Memory::default(),
+            drives,
+            effects: Vec::new(),
+            issued: BTreeMap::new(),
+            model: alloc::vec![0; length],
+            unknown: alloc::vec![false; length],
+            end: 0,
+            map: BTreeMap::new(),
+            size: 0,
+            next_block: [0; NAMESPACES as usize],
+            failed: BTreeSet::new(),
+            counter: 0,
+            totals: Totals::default(),
+        }
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.random.below(n as u32).into()
+    }
+
+    fn run(mut self) -> Result<Totals, String> {
+        for _ in 0..250 {
+            self.now += 1;
+            if self.renews && self.now % 50 == 0 {
+                self.lease = self.now + 200;
+                self.apply(FileEvent::Lease(Nanos(self.lease)))?;
+            }
+            match self.below(10) {
+                0..3 if self.issued.len() < 5 => self.issue()?,
+                9 => self.apply(FileEvent::Tick)?,
+                _ => self.carry_out()?,
+            }
+        }
+        self.drain()?;
+        self.lease = u64::MAX;
+        self.fails = 0;
+        self.apply(FileEvent::Lease(Nanos(u64::MAX)))?;
+        let flushed = self.flush(true, u64::MAX);
+        self.apply(flushed)?;
+        self.drain()?;
+        self.read_as_another()?;
+        Ok(self.totals)
+    }
+
+    fn drain(&mut self) -> Result<(), String> {
+        for _ in 0..100_000 {
+            if self.effects.is_empty() && self.file.pending() == 0 {
+                return if self.memory.own.is_empty() { Ok(()) } else { Err("memory is not given back".into()) };
+            }
+            self.now += 1;
+            match self.effects.is_empty() {
+                true => self.apply(FileEvent::Tick)?,
+                false => self.carry_out()?,
+            }
+            if self.effects.is_empty() && self.file.pending() > 0 && self.now > 1_000_000 {
+                break;
+            }
+        }
+        Err(format!("{} operations are never answered", self.file.pending()))
+    }
+
+    fn issue(&mut self) -> Result<(), String> {
+        let far = BLOCKS * u64::from(BLOCK);
+        let len = match self.below(6) {
+            0 => 1 + self.below(150_000),
+            1 => 4096 * (1 + self.below(20)),
+            2 => u64::from(BLOCK),
+            _ => 1 + self.below(9_000),
+        };
+        let offset = match self.below(4) {
+            0 => self.below(BLOCKS) * u64::from(BLOCK),
+            1 => self.end.min(far - 1),
+            _ => self.below(far),
+        };
+        let len = len.min(far - offset);
+        let deadline = if self.below(60) == 0 { self.now + self.below(30) } else { self.now + 100_000 };
+        let id = FileOpId(self.counter + 1);
+        let event = match self.below(10) {
+            0..5 => {
+                self.counter += 1;
+                let fill = (self.counter * 7) as u8 | 1;
+                let data: Vec<u8> = (0..len).map(|i| fill.wrapping_add((i / 64) as u8)).collect();
+                let range = offset as usize..(offset + len) as usize;
+                self.model[range.clone()].copy_from_slice(&data);
+                self.unknown[range].fill(false);
+                self.memory.callers.insert(id, data.clone());
+                self.issued.insert(
+                    id,
+                    Issued { is_write: true, offset, expected: data, model: Vec::new(), doubt: Vec::new() },
+                );
+                FileEvent::Write(id, offset, len as u32, Nanos(deadline))
+            }
+            5..9 => {
+                self.counter += 1;
+                let will = len.min(self.file.size().saturating_sub(offset));
+                let expected = self.model[offset as usize..(offset + will) as usize].to_vec();
+                self.memory.callers.insert(id, alloc::vec![0xdd; len as usize]);
+                let doubt = self.unknown[offset as usize..(offset + will) as usize].to_vec();
+                self.issued.insert(id, Issued { is_write: false, offset, expected, model: Vec::new(), doubt });
+                FileEvent::Read(id, offset, len as u32, Nanos(deadline))
+            }
+            _ => {
+                let cut = self.below(2) == 0;
+                self.flush(cut, deadline)
+            }
+        };
+        self.apply(event)
+    }
+
+    fn flush(&mut self, cut: bool, deadline: u64) -> FileEvent {
+        self.counter += 1;
+        let id = FileOpId(self.counter);
+        let model = self.model.clone();
+        let doubt = self.unknown.clone();
+        self.issued.insert(id, Issued { is_write: false, offset: 0, expected: Vec::new(), model, doubt });
+        FileEvent::Flush(id, cut, Nanos(deadline))
+    }
+
+    fn apply(&mut self, event: FileEvent) -> Result<(), String> {
+        let mut effects = Vec::new();
+        self.file.apply(Nanos(self.now), event, &mut self.memory, &mut effects);
+        self.file.check();
+        for effect in effects {
+            match effect {
+                FileEffect::Answer(id, result) => self.answer(id, result)?,
+                FileEffect::Abort(ticket) => self.abort(ticket)?,
+                FileEffect::Write(ticket, extent, from) => {
+                    self.verify_write(&extent)?;
+                    self.effects.push(FileEffect::Write(ticket, extent, from));
+                }
+                effect => self.effects.push(effect),
+            }
+        }
+        Ok(())
+    }
+
+    /// A command that is aborted may have been carried out, or not, or in part.
+    fn abort(&mut self, ticket: DriveTicket) -> Result<(), String> {
+        let is = |effect: &FileEffect| match effect {
+            FileEffect::Read(t, ..) | FileEffect::Write(t, ..) | FileEffect::FlushDrive(t, _) => *t == ticket,
+            _ => false,
+        };
+        let Some(at) = self.effects.iter().position(is) else { return Ok(()) };
+        if self.below(3) == 0 {
+            return Ok(());
+        }
+        match self.effects.swap_remove(at) {
+            FileEffect::Write(_, extent, from) if self.below(2) == 0 => self.write(&extent, from),
+            _ => {}
+        }
+        // Answered later: not while the machine says so.
+        self.effects.push(FileEffect::Read(ticket, Extent::default(), FileBuffer::Own(0, 0)));
+        Ok(())
+    }
+
+    fn carry_out(&mut self) -> Result<(), String> {
+        if self.effects.is_empty() {
+            return Ok(());
+        }
+        let at = self.random.below(self.effects.len() as u32) as usize;
+        let fails = self.random.per_million(self.fails);
+        let done = if fails { Err(DriveFailure) } else { Ok(()) };
+        let event = match self.effects.swap_remove(at) {
+            FileEffect::Fetch(chunk) => {
+                let first = u64::from(chunk) * u64::from(blocks_per_chunk(BLOCK));
+                let blocks = self
+                    .map
+                    .iter()
+                    .map(|(block, record)| BlockRecord { index: (block - first) as u32, ..record.clone() });
+                FileEvent::Chunk(chunk, Ok((MapChunk { blocks: blocks.collect() }, Epoch(1))))
+            }
+            FileEffect::Grant(block) => FileEvent::Granted(block, self.grant()),
+            FileEffect::Unsettle(block) => {
+                self.map.get_mut(&block).ok_or("a block is marked that is not published")?.is_unsettled = true;
+                self.totals.unsettled += 1;
+                FileEvent::Unsettled(block, Ok(()))
+            }
+            FileEffect::MarkOut(block, copies) => {
+                self.map.get_mut(&block).ok_or("copies are marked out of a block that is not published")?.copies =
+                    copies;
+                self.totals.marked_out += 1;
+                FileEvent::MarkedOut(block, Ok(()))
+            }
+            FileEffect::Publish(size, blocks) => {
+                self.publish(size, blocks)?;
+                FileEvent::Published(Ok(()))
+            }
+            // One that was aborted.
+            FileEffect::Read(ticket, extent, _) if extent.length.get() == 0 => {
+                FileEvent::Done(ticket, Err(DriveFailure))
+            }
+            FileEffect::Read(ticket, extent, to) => {
+                let bytes = self.drive(&extent)?.now[range(&extent)].to_vec();
+                self.memory.bytes(to, bytes.len() as u32).copy_from_slice(&bytes);
+                FileEvent::Done(ticket, done)
+            }
+            FileEffect::Write(ticket, extent, from) => {
+                if fails {
+                    let half = Extent { length: (extent.length.get() / 2).into(), ..extent };
+                    self.write(&half, from);
+                    self.failed.insert((extent.namespace, extent.offset.get() / u64::from(BLOCK)));
+                } else {
+                    self.drive(&extent)?;
+                    self.write(&extent, from);
+                }
+                FileEvent::Done(ticket, done)
+            }
+            FileEffect::FlushDrive(ticket, namespace) => {
+                let drive = &mut self.drives[namespace.0 as usize];
+                for (from, to) in drive.pending.drain(..).collect::<Vec<_>>() {
+                    let bytes = drive.now[from..to].to_vec();
+                    drive.durable[from..to].copy_from_slice(&bytes);
+                }
+                FileEvent::Done(ticket, Ok(()))
+            }
+            FileEffect::Abort(_) | FileEffect::Answer(..) => return Ok(()),
+        };
+        self.apply(event)
+    }
+
+    /// The drive of an extent, which has to be whole sectors of it.
+    fn drive(&mut self, extent: &Extent) -> Result<&mut Drive, String> {
+        let sector = sectors().get(&extent.namespace).map_or(4096, |sector| u64::from(sector.bytes()));
+        if extent.offset.get() % sector != 0 || extent.length.get() % sector != 0 {
+            return Err(format!("{extent} is not whole sectors"));
+        }
+        Ok(&mut self.drives[extent.namespace.0 as usize])
+    }
+
+    fn write(&mut self, extent: &Extent, from: FileBuffer) {
+        let bytes = self.memory.bytes(from, extent.length.get() as u32).to_vec();
+        let drive = &mut self.drives[extent.namespace.0 as usize];
+        drive.now[range(extent)].copy_from_slice(&bytes);
+        drive.pending.push((range(extent).start, range(extent).end));
+    }
+
+    fn grant(&mut self) -> Result<NewBlock, FileError> {
+        let first = self.below(NAMESPACES) as usize;
+        let mut copies = Vec::new();
+        for i in 0..self.copies {
+            let n = (first + i) % NAMESPACES as usize;
+            if self.next_block[n] == DRIVE {
+                return Err(FileError::NoSpace);
+            }
+            let offset = self.next_block[n] * u64::from(BLOCK);
+            copies.push(Extent {
+                namespace: NamespaceId(n as u64),
+                offset: offset.into(),
+                length: u64::from(BLOCK).into(),
+            });
+            self.next_block[n] += 1;
+        }
+        self.counter += 1;
+        Ok(NewBlock { copies, generation: Generation(self.counter) })
+    }
+
+    /// Published bytes are not written over while readers trust their checksums.
+    fn verify_write(&mut self, extent: &Extent) -> Result<(), String> {
+        let place = |extent: &Extent| (extent.namespace, extent.offset.get() / u64::from(BLOCK));
+        let is_behind = |copy: &Extent| place(copy) == place(extent) && extent.end() > copy.end();
+        if self.map.values().any(|record| record.copies.iter().any(is_behind)) {
+            return Err(format!("{extent} is behind the end of a block"));
+        }
+        let over = self.map.iter().find(|(_, record)| record.copies.iter().any(|copy| copy.overlaps(extent)));
+        match over {
+            Some((block, record)) if !record.is_unsettled => {
+                Err(format!("block {block} is written over and is not marked"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn publish(&mut self, size: u64, blocks: Vec<(u64, BlockRecord)>) -> Result<(), String> {
+        let flush = self.issued.values().find(|issued| !issued.model.is_empty());
+        let flush = flush.map(|issued| (issued.model.clone(), issued.doubt.clone()));
+        if size != self.end.max(self.size) {
+            return Err(format!("the size is published as {size}, and {} was written", self.end));
+        }
+        self.size = size;
+        for (block, record) in blocks {
+            let old = self.map.insert(block, record.clone());
+            self.totals.replaced += u64::from(old.is_some_and(|old| old.copies[0].offset != record.copies[0].offset));
+        }
+        // What others read from now on, also after a power cut.
+        let map = self.map.clone();
+        for (block, record) in map.iter().filter(|(_, record)| !record.is_unsettled) {
+            self.verify_block(*block, record, flush.as_ref())?;
+        }
+        Ok(())
+    }
+
+    fn verify_block(
+        &self,
+        block: u64,
+        record: &BlockRecord,
+        model: Option<&(Vec<u8>, Vec<bool>)>,
+    ) -> Result<(), String> {
+        let seed = BlockSeed { inode: INODE, block, generation: record.generation };
+        for copy in &record.copies {
+            let bytes = &self.drives[copy.namespace.0 as usize].durable[range(copy)];
+            if seed.checksums(bytes, crc) != record.checksums {
+                return Err(format!("block {block} does not have its checksums at {copy}"));
+            }
+            let Some((model, doubt)) = model else { continue };
+            let first = (block * u64::from(BLOCK)) as usize;
+            let wrong = (0..bytes.len()).find(|i| bytes[*i] != model[first + i] && !doubt[first + i]);
+            if let Some(wrong) = wrong {
+                return Err(format!("byte {wrong} of block {block} is published as {:#x} at {copy}", bytes[wrong]));
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, id: FileOpId, result: Result<u32, FileError>) -> Result<(), String> {
+        // A write that has failed in one block may go on in another one, and is answered later.
+        let has_failed = |id: &FileOpId| self.file.ops.get(id).is_some_and(|op| op.error.is_some());
+        let failed = self.issued.iter().filter(|(id, issued)| issued.is_write && has_failed(id));
+        let failed: Vec<_> = failed.map(|(_, w)| w.offset as usize..w.offset as usize + w.expected.len()).collect();
+        failed.into_iter().for_each(|range| self.doubt(range));
+        let issued = self.issued.remove(&id).ok_or_else(|| format!("{id:?} is answered twice"))?;
+        let memory = self.memory.callers.remove(&id).unwrap_or_default();
+        match result {
+            Err(FileError::LeaseOver) => self.totals.lease_over += 1,
+            Err(FileError::Deadline) => self.totals.deadlines += 1,
+            Err(FileError::Unwritable(_)) => self.totals.unwritable += 1,
+            Err(FileError::Unreadable(_)) => self.totals.unreadable += 1,
+            Err(FileError::NoSpace) => {}
+            Err(other) => return Err(format!("an operation fails by {other:?}")),
+            Ok(_) if self.now >= self.lease && !issued.expected.is_empty() => {
+                return Err(format!("{id:?} is done after the lease has ended"));
+            }
+            Ok(_) => {}
+        }
+        let range = issued.offset as usize..issued.offset as usize + issued.expected.len();
+        match (issued.is_write, result) {
+            (true, Ok(_)) => {
+                self.totals.writes += 1;
+                self.end = self.end.max(range.end as u64);
+                self.verify_copies(issued.offset, issued.expected.len() as u64)?;
+            }
+            (true, Err(_)) => self.doubt(range),
+            (false, Ok(_)) if !issued.model.is_empty() => self.totals.flushes += 1,
+            (false, Ok(len)) => {
+                self.totals.reads += 1;
+                if len as usize != issued.expected.len() {
+                    return Err(format!("{len} bytes are read instead of {}", issued.expected.len()));
+                }
+                let wrong = (0..issued.expected.len()).find(|i| memory[*i] != issued.expected[*i] && !issued.doubt[*i]);
+                if let Some(wrong) = wrong {
+                    return Err(format!("byte {} is read as {:#x}", range.start + wrong, memory[wrong]));
+                }
+            }
+            (false, Err(_)) => {}
+        }
+        Ok(())
+    }
+
+    /// A write of these bytes has failed.
+    fn doubt(&mut self, range: core::ops::Range<usize>) {
+        self.unknown[range.clone()].fill(true);
+        for issued in self.issued.values_mut().filter(|issued| !issued.is_write) {
+            let start = issued.offset as usize;
+            let end = start + issued.doubt.len();
+            let (from, to) = (range.start.clamp(start, end), range.end.clamp(start, end));
+            issued.doubt[from - start..to - start].fill(true);
+        }
+    }
+
+    /// No reader is sent to a copy that lacks an acknowledged write.
+    fn verify_copies(&self, offset: u64, len: u64) -> Result<(), String> {
+        for piece in pieces(offset, len, BLOCK) {
+            let others = self.issued.values().filter(|other| other.is_write);
+            let touches = |other: &&Issued| {
+                pieces(other.offset, other.expected.len() as u64, BLOCK).any(|p| p.block == piece.block)
+            };
+            let Some(record) = self.map.get(&piece.block).filter(|_| others.clone().find(touches).is_none()) else {
+                continue;
+            };
+            let place = |copy: &Extent| (copy.namespace, copy.offset.get() / u64::from(BLOCK));
+            if let Some(copy) = record.copies.iter().find(|copy| self.failed.contains(&place(copy))) {
+                return Err(format!("a write of block {} is acknowledged, and {copy} lacks it", piece.block));
+            }
+        }
+        Ok(())
+    }
+
+    /// Another client, which knows nothing but the map and the size.
+    fn read_as_another(&mut self) -> Result<(), String> {
+        if self.map.values().any(|record| record.is_unsettled) || self.size == 0 {
+            return Ok(());
+        }
+        self.file = FileIo::new(setup(self.size, u64::MAX));
+        let id = FileOpId(u64::MAX);
+        let expected: Vec<u8> = self.model[..self.size as usize].to_vec();
+        // What was acknowledged and could not be published is not there.
+        let is_clean = self.totals.unwritable + self.totals.deadlines + self.totals.lease_over == 0;
+        if !is_clean {
+            self.unknown.fill(true);
+        }
+        self.memory.callers.insert(id, alloc::vec![0xdd; expected.len()]);
+        let len = expected.len() as u32;
+        let doubt = self.unknown[..expected.len()].to_vec();
+        self.issued.insert(id, Issued { is_write: false, offset: 0, expected, model: Vec::new(), doubt });
+        self.apply(FileEvent::Read(id, 0, len, Nanos(u64::MAX)))?;
+        self.drain()
+    }
+}
+
+fn range(extent: &Extent) -> core::ops::Range<usize> {
+    extent.offset.get() as usize..extent.end().unwrap().get() as usize
+}
+
+fn run(seed: u64, mutant: Option<Mutant>) -> Result<Totals, String> {
+    let run = std::panic::catch_unwind(|| World::new(seed, mutant).run());
+    run.unwrap_or_else(|_| Err("a panic".into()))
+}
+
+#[test]
+fn a_file_is_as_an_array_of_bytes() {
+    let mut all = [0; 10];
+    for seed in 0..300 {
+        let t = World::new(seed, None).run().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let counts = [
+            t.reads,
+            t.writes,
+            t.flushes,
+            t.replaced,
+            t.marked_out,
+            t.unsettled,
+            t.lease_over,
+            t.deadlines,
+            t.unwritable,
+            t.unreadable,
+        ];
+        all.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    std::println!(
+        "reads, writes, flushes, replaced, marked out, unsettled, lease over, deadlines, unwritable, unreadable: {all:?}"
+    );
+    assert!(all.iter().all(|count| *count > 20), "everything happens: {all:?}");
+}
+
+#[test]
+fn every_planted_fault_is_found() {
+    for mutant in [
+        Mutant::AcknowledgeBeforeMark,
+        Mutant::WriteBeforeUnsettle,
+        Mutant::LeaseCheckedBeforeOnly,
+        Mutant::NoFlushBeforePublish,
+        Mutant::GapsNotFilled,
+    ] {
+        let found = (0..2_000).find_map(|seed| run(seed, Some(mutant)).err().map(|why| (seed, why)));
+        std::println!("{mutant:?}: {found:?}");
+        assert!(found.is_some(), "{mutant:?} is not found in 2,000 runs");
+    }
+}
+
+/// A file with two copies of two blocks, published.
+fn with_two_copies() -> World {
+    let mut world = World::new(1, None);
+    (world.copies, world.fails, world.lease) = (2, 0, u64::MAX);
+    world.apply(FileEvent::Lease(Nanos(u64::MAX))).unwrap();
+    let (id, data) = (FileOpId(1), (0..200_000u32).map(|i| (i / 7) as u8).collect::<Vec<u8>>());
+    world.model[..data.len()].copy_from_slice(&data);
+    world.memory.callers.insert(id, data.clone());
+    let len = data.len() as u32;
+    world.issued.insert(id, Issued { is_write: true, offset: 0, expected: data, model: Vec::new(), doubt: Vec::new() });
+    world.counter = 1;
+    world.apply(FileEvent::Write(id, 0, len, Nanos(u64::MAX))).unwrap();
+    world.drain().unwrap();
+    let flush = world.flush(true, u64::MAX);
+    world.apply(flush).unwrap();
+    world.drain().unwrap();
+    world
+}
+
+#[test]
+fn a_copy_with_other_bytes_is_not_believed() {
+    let mut world = with_two_copies();
+    assert_eq!(
+        world.map[&1].copies[0].length.get(),
+        (200_000 - u64::from(BLOCK)).div_ceil(4096) * 4096,
+        "the tail is cut"
+    );
+    let copies = world.map[&1].copies.clone();
+    let spoil =
+        |world: &mut World, copy: &Extent| world.drives[copy.namespace.0 as usize].now[range(copy).start + 5] ^= 1;
+    spoil(&mut world, &copies[0]);
+    world.read_as_another().unwrap();
+    spoil(&mut world, &copies[1]);
+    let why = world.read_as_another().unwrap_err();
+    assert!(why.contains("Corrupt(1)"), "{why}");
+}
+
+/// A map that is out of date leads to another block's bytes: they are an error, also where they are the same bytes.
+#[test]
+fn an_older_map_reads_no_other_bytes() {
+    let mut world = with_two_copies();
+    for other in [InodeId(8), INODE] {
+        let generation = Generation(if other == INODE { 99 } else { world.map[&0].generation.0 });
+        let copies = world.map[&0].copies.clone();
+        let bytes = world.drives[copies[0].namespace.0 as usize].now[range(&copies[0])].to_vec();
+        let checksums = BlockSeed { inode: other, block: 0, generation }.checksums(&bytes, crc);
+        let mut reader = World::new(1, None);
+        (reader.drives, reader.map) = (core::mem::take(&mut world.drives), world.map.clone());
+        reader.map.get_mut(&0).unwrap().checksums = checksums;
+        (reader.size, reader.model, reader.fails) = (200_000, world.model.clone(), 0);
+        let why = reader.read_as_another().unwrap_err();
+        assert!(why.contains("Corrupt(0)"), "{why}");
+        world.drives = reader.drives;
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let mut world = World::new(1, None);
+    for (event, error) in [
+        (FileEvent::Write(FileOpId(1), u64::MAX, 1, Nanos(9)), FileError::TooFar),
+        (FileEvent::Write(FileOpId(1), 1 << 62, 1, Nanos(9)), FileError::TooFar),
+    ] {
+        let mut effects = Vec::new();
+        world.memory.callers.insert(FileOpId(1), alloc::vec![0]);
+        world.file.apply(Nanos(1), event, &mut world.memory, &mut effects);
+        assert_eq!(effects, [FileEffect::Answer(FileOpId(1), Err(error))]);
+    }
+    let mut effects = Vec::new();
+    world.file.apply(Nanos(1), FileEvent::Read(FileOpId(2), 5, 9, Nanos(9)), &mut world.memory, &mut effects);
+    world.file.apply(Nanos(1), FileEvent::Flush(FileOpId(3), true, Nanos(9)), &mut world.memory, &mut effects);
+    world.file.apply(Nanos(200), FileEvent::Write(FileOpId(4), 0, 9, Nanos(999)), &mut world.memory, &mut effects);
+    let answers = [(2, Ok(0)), (3, Ok(0)), (4, Err(FileError::LeaseOver))];
+    assert_eq!(
+        effects,
+        answers.map(|(id, result)| FileEffect::Answer(FileOpId(id), result)),
+        "behind the end there is nothing"
+    );
+}
