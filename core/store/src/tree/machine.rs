@@ -22,7 +22,7 @@ const SWEEP_EVERY: Nanos = Nanos::from_secs(60);
 
 /// Who waits for an answer of the key-value store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Waiter {
+pub(crate) enum Waiter {
     Lease,
     Task(TaskId, Purpose),
 }

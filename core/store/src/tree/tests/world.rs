@@ -5,6 +5,7 @@ use super::checker::Call;
 use super::state;
 use crate::kv::{FaultyKv, Kv, KvFaultCounts, KvFaults};
 use crate::records::SessionRecord;
+use crate::tree::machine::Waiter;
 use crate::tree::mutant::Mutant;
 use crate::tree::task::{CommitKind, Job};
 use crate::{
@@ -25,6 +26,9 @@ pub(super) const CLIENTS: usize = 5;
 const LEASE: Nanos = Nanos::from_millis(100);
 /// A client asks again after that.
 const TIMEOUT: Nanos = Nanos::from_millis(40);
+
+/// How it begins what is wrong if requests are not answered in the end.
+pub(super) const UNFINISHED: &str = "it does not come to an end";
 
 /// What a world is like.
 #[derive(Clone, Copy, Debug)]
@@ -198,7 +202,7 @@ impl World {
                 self.calm();
             }
             if steps > 400 * self.options.calls as u64 + 100_000 {
-                return Err(format!("it does not come to an end: {}", self.stuck()));
+                return Err(format!("{UNFINISHED}: {}", self.stuck()));
             }
         }
         self.settle()?;
@@ -271,9 +275,14 @@ impl World {
     /// A service stands still, goes on, or is killed.
     fn trouble(&mut self) {
         let at = self.below(SERVICES as u64) as usize;
-        // In every fourth world services stand still twice as often.
-        let most = if self.options.seed % 4 == 1 { 12 } else { 24 };
-        match self.below(most) {
+        let is_renewing = self.services[at].tree.pending.values().any(|waiter| *waiter == Waiter::Lease);
+        match self.below(24) {
+            // Some stand still just when they renew, and for long.
+            5..14 if self.sleeps() && is_renewing && !self.is_calm && !self.services.iter().any(|s| s.is_paused) => {
+                self.totals.pauses += 1;
+                self.services[at].is_paused = true;
+            }
+            2..4 if self.sleeps() => {}
             0 if !self.is_calm => {
                 self.totals.pauses += u64::from(!self.services[at].is_paused);
                 self.services[at].is_paused = true;
@@ -435,7 +444,7 @@ impl World {
     fn some_container(&mut self) -> InodeId {
         let containers: Vec<InodeId> =
             self.known.iter().filter(|(_, kind)| kind.is_container()).map(|(at, _)| at.inode).collect();
-        if self.below(3) == 0 && !self.moves() {
+        if (self.below(3) == 0 && !self.moves()) || self.sleeps() {
             InodeId::ROOT
         } else {
             containers[self.below(containers.len() as u64) as usize]
@@ -465,6 +474,11 @@ impl World {
     /// In every fourth world directories move all the time, and little else happens.
     fn moves(&self) -> bool {
         self.options.seed % 4 == 3
+    }
+
+    /// In every fourth world services stand still at bad moments, and all that happens is seen in the root.
+    fn sleeps(&self) -> bool {
+        self.options.seed % 4 == 1
     }
 
     fn invent_move(&mut self) -> NameChange {
