@@ -24,7 +24,7 @@
 //! may overdraw; the debt counts against the next rounds. Hence `pick` need not know what the head costs. Who has nothing
 //! left to serve loses its credit and keeps its debt until so many rounds have passed; who comes back in a round in
 //! which it has had its turn waits for the next. Any two backlogged peers are within a quantum and two of the largest
-//! commands of their ideal (`tests.rs` holds that). Weighted round robin is the same with every command costing one.
+//! commands of their ideal (`tests` holds that). Weighted round robin is the same with every command costing one.
 //!
 //! **Floors and ceilings** ([`Arbiter::set_limits`], `limits.rs`) are rates of a tenant, over all its classes, and need the
 //! `_at` calls. Who has reached its ceiling is out of the tree until it may go on. Who is behind its floor and has a head
@@ -46,10 +46,10 @@ extern crate alloc;
 
 mod check;
 mod classes;
-mod limited;
 mod limits;
 #[cfg(test)]
 mod model;
+mod pick_limited;
 mod ring;
 mod settings;
 #[cfg(test)]

@@ -66,7 +66,7 @@
 //! | `reservation`, `zns`, `vendor`, `tenant` | a state machine each | their commands; limits of tenants |
 //! | `controller` | `Controllers`: registers, features, queues of each | enable, reset, shutdown, doorbells, Connect |
 //! | `admin` | `AdminState` | a file for each admin command |
-//! | `maintenance`, `logs`, `power` | firmware, self-tests, long work; events, telemetry; SMART, temperature | long work, the temperature |
+//! | `maintenance`, `log_state`, `power` | firmware, self-tests, long work; events, telemetry; SMART, temperature | long work, the temperature |
 //! | `saved` | how bytes are written and read | state without power, for an upgrade, after a crash |
 //!
 //! **Classes.** A queue's class at the drive is its tenant's, unless the tenant's `class_from` lets somebody wish for a lower
@@ -84,15 +84,15 @@ mod admin;
 mod check;
 mod config;
 mod controller;
+mod data_pointer;
 mod error;
 mod event;
 mod host;
 mod io;
-mod logs;
+mod log_state;
 mod maintenance;
 mod namespace;
 mod operator;
-mod pointer;
 mod power;
 mod queues;
 mod reservation;
@@ -111,6 +111,7 @@ pub use config::{
 };
 pub use controller::fabrics::{ConnectError, ConnectRequest, Connected};
 pub use controller::memory_buffer::{CMB_BAR, MemoryBuffer};
+pub use data_pointer::{DESCRIPTORS_MAX, DataPiece, Direction, Walk};
 pub use error::ManagementError;
 pub use event::{BlockRequest, ControllerHandle, Effect, Effects, Event, Io, Op, SlotId, SqHandle};
 pub use host::{Data, DataPointer, Host, Owner, RingCompletion, Tag};
@@ -119,7 +120,6 @@ pub use maintenance::firmware::firmware_image;
 pub use namespace::access::{AnaScope, AnaState};
 pub use namespace::metadata::{Format, METADATA_SHIFT, Metadata};
 pub use namespace::ns_allocator::granule;
-pub use pointer::{DESCRIPTORS_MAX, DataPiece, Direction, Walk};
 pub use queues::shadow::{Shadow, ShadowPages};
 pub use saved::checkpoint::{QueuePosition, Resubmission, RingPlace, VERSION as CHECKPOINT_VERSION};
 pub use saved::fabrics::{VERSION as ASSOCIATION_VERSION, WithDrive};

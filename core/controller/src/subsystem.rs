@@ -11,7 +11,7 @@ use crate::io::slots::Slots;
 use crate::io::slow_path::state::SlowPath;
 use crate::io::starting::Starting;
 use crate::io::timing::OwnTiming;
-use crate::logs::{Discovery, Logs};
+use crate::log_state::{Discovery, Logs};
 use crate::maintenance::Maintenance;
 use crate::namespace::table::NamespaceTable;
 use crate::namespace::{Namespaces, why};

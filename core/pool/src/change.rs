@@ -28,6 +28,7 @@ impl Books {
         }
     }
 
+    /// Chunks that no volume has any more, once they are empty: they can be allocated again.
     pub fn free(&mut self, drive: u16, runs: &[ChunkRun]) {
         let drive = &mut self.drives[usize::from(drive)];
         drive.dirty.retain(|run| !runs.contains(run));
@@ -35,7 +36,7 @@ impl Books {
     }
 
     /// Chunks that were taken for a change that is not made.
-    pub fn give_back(&mut self, before: Option<&Volume>, after: Option<&Volume>) {
+    pub fn undo_taken(&mut self, before: Option<&Volume>, after: Option<&Volume>) {
         for (drive, part) in after.iter().flat_map(|v| &v.parts) {
             let old = before.and_then(|v| v.parts.get(drive)).map_or(0, |p| p.extents.len());
             let taken = part.extents.iter().skip(old).map(|e| e.run);

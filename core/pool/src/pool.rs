@@ -234,7 +234,7 @@ impl Pool {
         self.torn.extend(self.writes.take());
         self.books.drives.iter_mut().for_each(|d| d.reach = d.durable);
         if let Some((before, after)) = self.uncommitted.take() {
-            self.books.give_back(before.as_ref(), after.as_ref());
+            self.books.undo_taken(before.as_ref(), after.as_ref());
         }
         PoolEffect::Finished(Err(why))
     }
@@ -462,7 +462,7 @@ impl Pool {
             for (drive, place) in self.books.drives.iter_mut().zip(places) {
                 (drive.generation, drive.entry, drive.reach, drive.used) = place;
             }
-            self.books.give_back(before.as_ref(), after.as_ref());
+            self.books.undo_taken(before.as_ref(), after.as_ref());
             let position = self.books.drives[usize::from(full)].position;
             return Err(PoolError::Full(self.setup.drives[position].name.clone()));
         }

@@ -28,7 +28,7 @@
 //! What is not here: leases of services (tree), reservations at the targets (the node).
 
 mod client;
-mod lease;
+mod lease_timing;
 mod nodes;
 mod sessions;
 
@@ -36,7 +36,7 @@ mod sessions;
 mod tests;
 
 pub use client::{HolderEffect, HolderEvent, RenewalId, SessionHolder};
-pub use lease::LeaseTiming;
+pub use lease_timing::LeaseTiming;
 pub use nodes::{ContentLabel, NodeChange, NodeReport, NodeState, NodeTable};
 pub use sessions::{
     HoldRecord, SessionError, SessionRequest, SessionRequestId, Sessions, SessionsEffect, SessionsEvent,

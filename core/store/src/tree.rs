@@ -29,7 +29,6 @@
 
 mod advance;
 mod event;
-mod lease;
 mod machine;
 mod mutant;
 mod operation;
@@ -37,6 +36,7 @@ mod outcome;
 mod own;
 mod plan;
 mod plan_rename;
+mod service_lease;
 mod settings;
 mod setup;
 mod task;

@@ -3,14 +3,12 @@
 use super::Device;
 use super::backend::Backend;
 use super::error::OpenError;
-use super::inside::chunks_of;
 use super::open::open_backend;
 use super::regions::{Place, chunks};
 use super::shape::uuid_of;
 use weir_config::DeviceConfig;
-use weir_controller::{NamespaceConfig, OpenChannelSet, Subsystem, SubsystemConfig as MachineConfig, ZoneLoss};
+use weir_controller::{NamespaceConfig, OpenChannelSet, Subsystem, SubsystemConfig as MachineConfig};
 use weir_flash::OpenChannelConfig;
-use weir_spec::nvme::Status;
 use weir_sys::keeper_channel::Keep;
 use weir_units::{Bytes, Nanos};
 
@@ -39,15 +37,5 @@ impl Device {
         machine.set_early(!matches!(backend, Backend::Store(_)));
         machine.set_vendor(1, Box::new(set))?;
         Ok(Self::new(machine, backend, size, block_size).on(state))
-    }
-
-    /// The power is back: zones and chunks are what has survived, and bytes that have not are zeroes.
-    pub(super) fn regions_back(&mut self, now: Nanos, seed: u64) -> Result<u64, Status> {
-        let ZoneLoss { lost, mut gone } = self.machine.zones_power_on(now, seed);
-        if let Some(chunks) = chunks_of(&mut self.machine) {
-            gone.extend(chunks.power_on());
-        }
-        self.backend.zero(&gone)?;
-        Ok(lost)
     }
 }

@@ -10,7 +10,7 @@ use super::inside::{chunks_of, flash_of};
 use super::power_state::{Down, PowerCut, PowerReply};
 use super::{Device, Executor};
 use crate::power_cut_undo::{self, Undo};
-use weir_controller::{Event, Host, Io, Op, Owner};
+use weir_controller::{Event, Host, Io, Op, Owner, ZoneLoss};
 use weir_flash::{PowerLoss, UNIT};
 use weir_spec::nvme::Status;
 use weir_sys::media::Store;
@@ -119,6 +119,16 @@ impl Device {
             Backend::KernelIo(direct) => direct.sync().map_err(|_| Status::WRITE_FAULT),
             _ => Ok(()),
         }
+    }
+
+    /// The power is back: zones and chunks are what has survived, and bytes that have not are zeroes.
+    pub(super) fn regions_back(&mut self, now: Nanos, seed: u64) -> Result<u64, Status> {
+        let ZoneLoss { lost, mut gone } = self.machine.zones_power_on(now, seed);
+        if let Some(chunks) = chunks_of(&mut self.machine) {
+            gone.extend(chunks.power_on());
+        }
+        self.backend.zero(&gone)?;
+        Ok(lost)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A socket of vhost-user or vfio-user at the keeper: its listener, and one client at a time with what it has said.
 
 mod framing;
-mod handover;
+mod saved;
 
 use crate::held_names::{FRONTS, PLAIN_FRONTS, RELAYS};
 use crate::throttle::throttled;

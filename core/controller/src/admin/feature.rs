@@ -7,8 +7,8 @@
 use super::{Admin, AdminOutcome};
 use crate::config::SubsystemKind;
 use crate::controller::{Controller, Features, Transport};
+use crate::data_pointer::check_pointer;
 use crate::host::Host;
-use crate::pointer::check_pointer;
 use crate::power::{POWER_STATES, SENSORS, thermal};
 use crate::queues::queue::NONE;
 use crate::saved::section::Section;

@@ -1,8 +1,8 @@
 //! Firmware Image Download and Firmware Commit (base 2.0, 5.12 and 5.13).
 
 use crate::admin::{Admin, AdminOutcome};
+use crate::data_pointer::check_pointer;
 use crate::host::Host;
-use crate::pointer::check_pointer;
 use crate::saved::section::Section;
 use crate::subsystem::Subsystem;
 use weir_spec::nvme::Status;

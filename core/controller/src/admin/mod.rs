@@ -9,6 +9,7 @@ pub(crate) mod feature;
 pub(crate) mod firmware;
 mod format;
 mod identify;
+mod keep_alive;
 pub(crate) mod lba_status;
 pub(crate) mod lockdown;
 pub(crate) mod log;
@@ -25,9 +26,9 @@ pub(crate) mod telemetry;
 mod zoned;
 
 use crate::admin::exactly_once::CountedCommand;
-use crate::controller::{Shutdown, Transport, UNCLAIMED};
+use crate::controller::{Transport, UNCLAIMED};
+use crate::data_pointer::check_pointer;
 use crate::host::{DataPointer, Host, Owner, Tag};
-use crate::pointer::check_pointer;
 use crate::queues::command::data_pointer;
 use crate::queues::queue::{NONE, SqState};
 use crate::subsystem::Subsystem;
@@ -345,61 +346,6 @@ impl Subsystem {
                 let w = ctrl.aer.report(event);
                 self.finish(q, w.cid, w.tag, Status::SUCCESS, result, host);
             }
-        }
-    }
-
-    /// Keep Alive (base 2.0, 5.18).
-    fn keep_alive(&mut self, now: Nanos, c: u32) -> AdminOutcome {
-        if let Some(ctrl) = self.ctrl_mut(c) {
-            ctrl.keep_alive(now);
-        }
-        AdminOutcome::status(Status::SUCCESS)
-    }
-
-    /// Ends the controllers whose keep alive timer has expired: their I/O must not touch the media's new owner's data,
-    /// so nothing more of it is started or answered (base 2.0, 3.9.4).
-    pub(crate) fn expire(&mut self, now: Nanos) {
-        if self.admin.next_expiry > now {
-            return;
-        }
-        self.watch_temperature(now);
-        let mut next = self.maintenance.background.wake.min(self.power.next_look);
-        for c in 0..self.controllers.list.len() as u32 {
-            let Some(ctrl) = self.ctrl(c) else { continue };
-            if ctrl.expires <= now {
-                let q = ctrl.sq(0);
-                if !ctrl.serves() {
-                    self.leave(now, c);
-                } else {
-                    if q != NONE {
-                        self.log_error(q, 0xffff, Status::KEEP_ALIVE_EXPIRED, (0, 0));
-                    }
-                    self.fatal(c);
-                }
-            }
-            next = next.min(self.ctrl(c).map_or(Nanos::NEVER, |ctrl| ctrl.expires));
-        }
-        self.admin.next_expiry = next;
-    }
-
-    /// The host of a controller that is disabled or shut down has had its time: its connections are closed.
-    fn leave(&mut self, now: Nanos, c: u32) {
-        let Some(ctrl) = self.ctrl_mut(c) else { return };
-        if matches!(ctrl.shutdown, Shutdown::Draining | Shutdown::Flushing(_)) {
-            return ctrl.wait_for_host(now);
-        }
-        ctrl.expires = Nanos::NEVER;
-        let admin = ctrl.sq(0);
-        self.drop_io_queues(c);
-        if admin != NONE {
-            self.condemn(admin);
-        }
-    }
-
-    /// A controller's time was set: the drive wakes for it.
-    pub(crate) fn arm_expiry(&mut self, c: u32) {
-        if let Some(ctrl) = self.ctrl(c) {
-            self.admin.next_expiry = self.admin.next_expiry.min(ctrl.expires);
         }
     }
 

@@ -2,12 +2,12 @@
 
 use super::{Admin, AdminOutcome};
 use crate::controller::Transport;
+use crate::data_pointer::check_pointer;
 use crate::host::Host;
 use crate::namespace::attachment::NamespaceRecord;
 use crate::namespace::metadata::{Format, extended_formats, formats, lba_format};
 use crate::namespace::namespace_job::Task;
 use crate::namespace::{NSID_MAX, Namespace};
-use crate::pointer::check_pointer;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;

@@ -2,10 +2,10 @@
 
 use super::{Admin, AdminOutcome};
 use crate::config::SubsystemKind;
+use crate::data_pointer::check_pointer;
 use crate::host::Host;
 use crate::io::placement::{EVENTS, GROUP, Placement};
 use crate::operator::SPARE_THRESHOLD;
-use crate::pointer::check_pointer;
 use crate::subsystem::Subsystem;
 use alloc::vec::Vec;
 use weir_flash::{Flash, Isolation, UNIT};

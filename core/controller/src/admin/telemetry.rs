@@ -3,8 +3,8 @@
 //! Data area 1 has the drive and its tenants as text, a line a fact; area 2 adds the error logs of all controllers, as the error log
 //! page has them; area 3 adds controllers and queues as text. Each is padded with zeroes to whole blocks.
 
-use crate::logs::error_log::ERROR_ENTRIES;
-use crate::logs::telemetry::Caught;
+use crate::log_state::error_log::ERROR_ENTRIES;
+use crate::log_state::telemetry::Caught;
 use crate::subsystem::Subsystem;
 use alloc::string::String;
 use alloc::vec::Vec;

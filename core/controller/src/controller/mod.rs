@@ -5,7 +5,7 @@ use crate::admin::exactly_once::CountedCommand;
 use crate::config::ClassFrom;
 use crate::event::ControllerHandle;
 use crate::host::Owner;
-use crate::logs::error_log::ErrorLog;
+use crate::log_state::error_log::ErrorLog;
 use crate::namespace::access::AnaState;
 use crate::namespace::attachment::NamespaceSet;
 use crate::power::{SENSORS, thermal};

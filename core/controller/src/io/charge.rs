@@ -1,12 +1,12 @@
 //! What a command costs in arbitration, and what is known of one before it is charged.
 
 use crate::config::Cost;
+use crate::data_pointer::check_pointer;
 use crate::event::Op;
 use crate::host::{DataPointer, Host};
 use crate::io::plan;
 use crate::io::plan::CommandPlan;
 use crate::io::timing::Operation;
-use crate::pointer::check_pointer;
 use crate::queues::command::{Command, flag};
 use crate::subsystem::Subsystem;
 use weir_arbiter::LEAST_COST;

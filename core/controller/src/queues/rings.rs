@@ -3,10 +3,10 @@
 
 use crate::admin::lba_status::list_len;
 use crate::config::ClassFrom;
+use crate::data_pointer::Direction;
 use crate::event::ControllerHandle;
 use crate::host::{Data, DataPointer};
 use crate::io::plan::range_len;
-use crate::pointer::Direction;
 use crate::queues::command::data_pointer;
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;

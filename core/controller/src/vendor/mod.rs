@@ -13,9 +13,9 @@ mod open_channel;
 
 pub use open_channel::OpenChannelSet;
 
+use crate::data_pointer::check_pointer;
 use crate::event::Op;
 use crate::host::{DataPointer, Host, Owner};
-use crate::pointer::check_pointer;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::any::Any;

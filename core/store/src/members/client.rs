@@ -1,6 +1,6 @@
 //! The client's side of its session.
 
-use super::lease::LeaseTiming;
+use super::lease_timing::LeaseTiming;
 use crate::SessionId;
 use crate::mutant::{Mutant, Planted};
 use crate::space::Epoch;

@@ -1,6 +1,6 @@
 //! Storage nodes: whether one is there, has what it had, and takes new blocks.
 
-use super::lease::LeaseTiming;
+use super::lease_timing::LeaseTiming;
 use crate::NodeId;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -1,6 +1,6 @@
 //! The services' side of sessions: opened, renewed, ended, and how far all of them are.
 
-use super::lease::LeaseTiming;
+use super::lease_timing::LeaseTiming;
 use crate::SessionId;
 use crate::keys::{KeySpace, session_key};
 use crate::kv::{Commit, CommitOutcome, Expect, KvAnswer, KvKey, KvRequest, KvToken, KvWrite, RANGE_MAX, Versioned};

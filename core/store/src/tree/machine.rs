@@ -1,9 +1,9 @@
 //! The machine: events in, effects out.
 
 use super::event::{NameRequest, PeerMessage, RequestToken, TreeEffect, TreeEvent};
-use super::lease::{Lease, LeaseNews};
 use super::mutant::Mutation;
 use super::operation::NameAnswer;
+use super::service_lease::{Lease, LeaseNews};
 use super::settings::TreeSettings;
 use super::task::{Job, Purpose, Stage, Task, TaskId};
 use super::view::Container;

@@ -4,6 +4,7 @@
 //! (PRINFOW and the command's tags). Between namespaces it can also be inserted or stripped; their formats are the same otherwise.
 //! A copy that is no longer than an atomic write is atomic: nobody reads or writes its blocks meanwhile.
 
+use crate::data_pointer::check_pointer;
 use crate::event::Op;
 use crate::host::{DataPointer, Host};
 use crate::io::plan::{COPY_RANGES_MAX, copy_limits, plan_copy, range_len};
@@ -14,7 +15,6 @@ use crate::io::timing::Operation;
 use crate::io::work::{RemainingWork, WorkPiece, WorkStep};
 use crate::namespace::metadata::{Format, Metadata, Wish};
 use crate::namespace::{Namespace, why};
-use crate::pointer::check_pointer;
 use crate::queues::command::{Command, CommandWords, flag};
 use crate::reservation::state::Group;
 use crate::subsystem::Subsystem;

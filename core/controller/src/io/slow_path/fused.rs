@@ -7,6 +7,7 @@
 //! Nobody else writes the blocks in between ([`locks`](crate::io::slow_path::waits)). Whatever keeps one of the two from being carried out aborts
 //! the other with Command Aborted due to Failed Fused Command; one that is alone, with Missing Fused Command.
 
+use crate::data_pointer::check_pointer;
 use crate::event::Op;
 use crate::host::{DataPointer, Host, Tag};
 use crate::io::plan;
@@ -17,7 +18,6 @@ use crate::io::starting::Starting;
 use crate::io::work::{Partner, RemainingWork, WorkPiece, WorkStep};
 use crate::namespace::metadata::Metadata;
 use crate::namespace::{Namespace, why};
-use crate::pointer::check_pointer;
 use crate::queues::command::{Command, CommandWords, flag, of_ring, words_of};
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;

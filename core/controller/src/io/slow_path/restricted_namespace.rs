@@ -2,13 +2,13 @@
 //!
 //! `slow_path/mod.rs` decides which commands come here.
 
+use crate::data_pointer::check_pointer;
 use crate::event::{Io, Op, SlotId};
 use crate::host::{DataPointer, Host};
 use crate::io::starting::Starting;
 use crate::io::timing::Operation;
 use crate::namespace::metadata::{Format, Metadata, Wish};
 use crate::namespace::{Namespace, why};
-use crate::pointer::check_pointer;
 use crate::queues::command::{Command, CommandWords, MPTR_SGL, MPTR_WRONG, flag};
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;

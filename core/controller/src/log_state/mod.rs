@@ -1,8 +1,8 @@
 //! What log pages tell beyond the state of the drive: errors, events, and what was caught of it.
 
 use crate::config::DiscoveryRecord;
-use crate::logs::persistent_events::PersistentEvents;
-use crate::logs::telemetry::Telemetry;
+use crate::log_state::persistent_events::PersistentEvents;
+use crate::log_state::telemetry::Telemetry;
 use alloc::vec::Vec;
 use weir_units::Nanos;
 
