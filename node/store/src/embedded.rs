@@ -24,8 +24,9 @@ mod tests;
 pub use error::EmbeddedError;
 
 use log::{Log, LogFailure};
+use open::Stored;
 use overlay::{Change, Overlay, Table};
-use redb::Database;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -44,7 +45,7 @@ pub enum Durability {
 /// How long changes are in the log alone, at the most, before a checkpoint begins.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 
-/// Bytes of a log at which a checkpoint begins before its time.
+/// Bytes of a log at which a checkpoint begins before its time. At twice as many commits wait for it.
 const LOG_MAX: u64 = 64 << 20;
 
 /// See the [module](self). A drop makes a last checkpoint.
@@ -74,26 +75,30 @@ struct State {
     /// Of this store: a log with another one is not its.
     id: u64,
     durability: Durability,
-    database: Arc<Database>,
-    /// What redb had at the last checkpoint.
-    table: Table,
+    /// What redb had at the last checkpoint; `None` after a failure that a second attempt to open it has not helped.
+    stored: Option<Stored>,
     /// What came since, and is being written by a checkpoint; and the last revision in it.
     frozen: Arc<Overlay>,
     frozen_until: u64,
     /// What came since then.
     fresh: Overlay,
     log: Log,
+    /// The number of the next log.
+    next_log: u64,
     /// Logs whose commits the next checkpoint has.
     before: Vec<PathBuf>,
     revision: u64,
-    /// Checkpoints that have ended, well or not.
-    checkpoints: u64,
+    /// Checkpoints that have failed.
+    failures: u64,
     is_wanted: bool,
     closes: bool,
-    /// What failed last, and will be tried again.
-    trouble: Option<String>,
+    /// Why the last commit was refused, and why the last checkpoint failed: both are tried again.
+    refused: Option<String>,
+    unfinished: Option<String>,
     /// What failed for good.
     fault: Option<String>,
+    /// Held for life: one process at a time.
+    _lock: File,
 }
 
 impl EmbeddedKv {
@@ -113,6 +118,10 @@ impl EmbeddedKv {
     /// Makes commits in their order, each as if it were alone, with one write and, for [`Durability::Power`], one wait for the medium.
     pub fn commit_all(&mut self, commits: &[Commit]) -> Vec<CommitOutcome> {
         let mut state = self.shared.lock();
+        while state.is_behind() && state.fault.is_none() && state.unfinished.is_none() {
+            self.shared.changed.notify_all();
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
         let outcomes = state.commit_all(commits);
         if state.log.len() >= LOG_MAX {
             self.shared.changed.notify_all();
@@ -123,7 +132,7 @@ impl EmbeddedKv {
     /// What has failed last: nothing is answered since then, or it is tried again with the next commit or checkpoint. `None`: all is well.
     pub fn trouble(&self) -> Option<String> {
         let state = self.shared.lock();
-        state.fault.clone().or_else(|| state.trouble.clone())
+        [&state.fault, &state.refused, &state.unfinished].into_iter().flatten().next().cloned()
     }
 
     /// The revision of the last commit that changed anything.
@@ -137,19 +146,17 @@ impl EmbeddedKv {
     /// What has failed, for good or in this attempt.
     pub fn checkpoint(&mut self) -> Result<(), EmbeddedError> {
         let mut state = self.shared.lock();
-        let wanted = state.revision;
-        // One that is under way may lack the newest commits.
-        let enough = state.checkpoints + 2;
-        while state.fault.is_none() && state.checkpoints < enough && !state.has_durable(wanted) {
+        // One that is under way may be about to fail.
+        let enough = state.failures + 2;
+        while state.fault.is_none() && state.failures < enough && !state.is_settled() {
             state.is_wanted = true;
             self.shared.changed.notify_all();
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        if state.fault.is_none() && state.has_durable(wanted) {
-            return Ok(());
+        match state.fault.as_ref().or(state.unfinished.as_ref()) {
+            None => Ok(()),
+            Some(why) => Err(EmbeddedError::new(&state.path, why)),
         }
-        let why = state.fault.as_ref().or(state.trouble.as_ref());
-        Err(EmbeddedError::new(&state.path, why.map_or("the checkpoint failed", |why| why)))
     }
 }
 
@@ -174,8 +181,7 @@ impl Kv for EmbeddedKv {
     fn range(&mut self, from: &KvKey, until: &KvKey, most: usize) -> Result<Vec<(KvKey, Versioned)>, KvUnavailable> {
         let mut state = self.shared.lock();
         state.answers()?;
-        let found = overlay::range(&[&state.fresh, &state.frozen], &state.table, (from, until), most);
-        found.map_err(|e| state.fail("cannot be read", &e))
+        state.read(|state, table| overlay::range(&[&state.fresh, &state.frozen], table, (from, until), most))
     }
 
     fn commit(&mut self, commit: &Commit) -> CommitOutcome {
@@ -202,26 +208,53 @@ impl State {
         KvUnavailable
     }
 
-    /// The medium has all commits up to that one.
-    fn has_durable(&self, revision: u64) -> bool {
-        let first = if self.frozen.is_empty() { &self.fresh } else { &self.frozen };
-        first.values().map(|change| change.revision).min().is_none_or(|oldest| oldest > revision)
+    /// The database has all commits.
+    fn is_settled(&self) -> bool {
+        self.fresh.is_empty() && self.frozen.is_empty()
     }
 
-    /// Something has failed that is tried again.
-    fn note(&mut self, what: &str, why: &dyn std::fmt::Display) {
+    /// There is so much to be written that more would take too much memory.
+    fn is_behind(&self) -> bool {
+        self.log.len() >= 2 * LOG_MAX
+    }
+
+    /// What is said of something that failed and is tried again: once, while it is the same.
+    fn told(&self, before: Option<&String>, what: &str, why: &dyn std::fmt::Display) -> String {
         let why = format!("{}: {what}: {why}", self.path.display());
-        if self.trouble.as_ref() != Some(&why) {
+        if before != Some(&why) {
             tracing::error!("{why}; it is tried again");
         }
-        self.trouble = Some(why);
+        why
+    }
+
+    /// Reads the database. After a failed write it refuses everything until it was opened again.
+    fn read<T>(&mut self, read: impl Fn(&Self, &Table) -> Result<T, redb::StorageError>) -> Result<T, KvUnavailable> {
+        for attempt in 0..2 {
+            match self.stored.as_ref().map(|stored| read(self, &stored.table)) {
+                Some(Ok(found)) => return Ok(found),
+                Some(Err(_)) if attempt == 0 => self.reopen()?,
+                Some(Err(e)) => return Err(self.fail("cannot be read", &e)),
+                None => return Err(self.fail("cannot be read", &"it could not be opened again")),
+            }
+        }
+        Err(KvUnavailable)
+    }
+
+    /// Opens the database again, as it was at the last checkpoint.
+    fn reopen(&mut self) -> Result<(), KvUnavailable> {
+        self.stored = None;
+        match open::stored(&self.path) {
+            Ok(stored) => self.stored = Some(stored),
+            Err(e) => return Err(self.fail("cannot be opened again", &e)),
+        }
+        Ok(())
     }
 
     fn find(&mut self, key: &KvKey) -> Result<Option<Versioned>, KvUnavailable> {
         if let Some(change) = self.fresh.get(key).or_else(|| self.frozen.get(key)) {
             return Ok(change.versioned());
         }
-        overlay::stored(&self.table, key).map_err(|e| self.fail("cannot be read", &e))
+        self.read(|_, table| overlay::stored(table, key))
     }
 
     fn holds(&mut self, key: &KvKey, expect: &Expect) -> Result<bool, KvUnavailable> {
@@ -235,6 +268,10 @@ impl State {
 
     /// Before it is in the log nobody sees it: the lock is held until then.
     fn commit_all(&mut self, commits: &[Commit]) -> Vec<CommitOutcome> {
+        if self.is_behind() {
+            self.refused = Some(self.told(self.refused.as_ref(), "commits are refused", &"checkpoints fail"));
+            return vec![CommitOutcome::Unknown; commits.len()];
+        }
         let (before, mut batch) = (self.revision, Batch::default());
         let outcomes = commits.iter().map(|commit| self.apply(commit, &mut batch)).collect::<Vec<_>>();
         let is_written = self.fault.is_none() && (batch.records.is_empty() || self.write(&batch.records));
@@ -251,10 +288,12 @@ impl State {
     fn write(&mut self, records: &[u8]) -> bool {
         match self.log.append(records, self.durability) {
             Ok(()) => {
-                self.trouble.take_if(|_| self.frozen.is_empty());
+                self.refused = None;
                 return true;
             }
-            Err(LogFailure::NotWritten(e)) => self.note("commits are refused", &e),
+            Err(LogFailure::NotWritten(e)) => {
+                self.refused = Some(self.told(self.refused.as_ref(), "commits are refused", &e));
+            }
             Err(LogFailure::Uncertain(e)) => drop(self.fail("the log cannot be written", &e)),
         }
         false

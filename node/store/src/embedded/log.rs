@@ -63,8 +63,10 @@ pub(super) struct Contents {
 /// Why the bytes are no log.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum NoLog {
-    /// They end before its header does, or that was not written as a whole.
+    /// They end before its header does, or that was never written.
     Torn,
+    /// They are something else, or damaged.
+    Foreign,
     /// It is of a version that this program does not know.
     Version(u32),
 }
@@ -73,12 +75,22 @@ impl Log {
     /// A new one. With [`Durability::Power`] the medium has it when this returns.
     pub fn create(path: &Path, header: Header) -> io::Result<Self> {
         let mut file = OpenOptions::new().create_new(true).append(true).open(path)?;
-        file.write_all(&header.to_bytes())?;
-        if header.durability == Durability::Power {
-            file.sync_all()?;
-            sync_folder(path)?;
+        let mut begin = || {
+            file.write_all(&header.to_bytes())?;
+            if header.durability == Durability::Power {
+                file.sync_all()?;
+                sync_folder(path)?;
+            }
+            Ok(())
+        };
+        match begin() {
+            Ok(()) => Ok(Self { file, path: path.into(), len: HEADER as u64 }),
+            Err(e) => {
+                // Nothing was written behind its beginning: the next attempt makes it anew.
+                let _ = std::fs::remove_file(path);
+                Err(e)
+            }
         }
-        Ok(Self { file, path: path.into(), len: HEADER as u64 })
     }
 
     pub fn path(&self) -> &Path {
@@ -137,7 +149,8 @@ impl Header {
                 Ok(Self { id, after, durability })
             }
             (true, Some(version), _) => Err(NoLog::Version(version)),
-            _ => Err(NoLog::Torn),
+            _ if bytes[..HEADER].iter().all(|byte| *byte == 0) => Err(NoLog::Torn),
+            _ => Err(NoLog::Foreign),
         }
     }
 }
@@ -177,7 +190,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, NoLog> {
     let (mut records, mut torn): (Vec<Record>, _) = (Vec::new(), rest.0.len());
     while let Some(record) = record(&mut rest, header.id) {
         let last = records.last().map_or(header.after, |r| r.revision);
-        if record.revision != last + 1 {
+        if Some(record.revision) != last.checked_add(1) {
             break;
         }
         records.push(record);

@@ -5,8 +5,11 @@ use super::error::EmbeddedError;
 use super::log::{self, Contents, Header, Log, NoLog};
 use super::overlay::{self, Overlay, Table, VALUES};
 use super::{Durability, State};
-use redb::{Database, DatabaseError, TableDefinition, TableError, WriteTransaction};
+use redb::{Database, TableDefinition, TableError, WriteTransaction};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::error::Error;
+use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,50 +18,105 @@ use std::sync::Arc;
 const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("weir-store");
 const FORMAT: u64 = 1;
 
+/// Bytes of the database that are kept in memory.
+const CACHE: usize = 64 << 20;
+
 type Failure = Box<dyn Error>;
 
+/// The database, and what it had when it was looked at last.
+pub(super) struct Stored {
+    pub database: Arc<Database>,
+    pub table: Table,
+}
+
 pub(super) fn state(path: &Path, durability: Durability) -> Result<State, EmbeddedError> {
-    let fail = |e: Failure| EmbeddedError::new(path, e);
-    let database = Arc::new(database(path)?);
-    let (id, mut revision) = about(&database).map_err(fail)?;
-    let mut fresh = Overlay::new();
+    let path = &resolved(path)?;
+    let lock = lock(path)?;
     let logs = logs(path)?;
+    if !path.exists() {
+        if let Some((_, log)) = logs.first() {
+            return Err(EmbeddedError::new(
+                log,
+                "it is there without the store that it belongs to: put that back, or move the log away",
+            ));
+        }
+        make(path)?;
+    }
+    let fail = |e: Failure| EmbeddedError::new(path, e);
+    let mut stored = stored(path)?;
+    let (id, mut revision) = about(&stored.database).map_err(fail)?;
+    let mut fresh = Overlay::new();
     let last = logs.last().map_or(0, |(number, _)| *number);
+    let next_log = last.checked_add(2).ok_or_else(|| EmbeddedError::new(path, "there are no numbers left for logs"))?;
     let is_whole = replay(&logs, id, &mut revision, &mut fresh)?;
-    if !is_whole {
-        // What is left out now must not be read by a later start.
-        checkpoint::write(&database, &fresh, revision).map_err(fail)?;
+    // What is left out now must not be read by a later start, and what is promised to outlive a power cut stands on what does.
+    if !is_whole || durability == Durability::Power && !fresh.is_empty() {
+        checkpoint::write(&stored.database, &fresh, revision).map_err(fail)?;
+        stored.table = table_of(&stored.database).map_err(fail)?;
         fresh.clear();
     }
-    // Whoever goes on writes behind nothing that was torn.
+    let mut before = logs.into_iter().map(|(_, path)| path).collect();
+    // Logs of which the database has everything are removed; others wait for the first checkpoint.
+    if fresh.is_empty() {
+        remove(std::mem::take(&mut before)).map_err(|e| EmbeddedError::new(path, e))?;
+    }
+    if !is_whole {
+        log::sync_folder(path).map_err(|e| fail(e.into()))?;
+    }
+    let new = log_path(path, next_log - 1);
     let header = Header { id, after: revision, durability };
-    let new = log_path(path, last + 1);
     let log = Log::create(&new, header).map_err(|e| EmbeddedError::new(&new, e))?;
-    let table = table(&database).map_err(fail)?;
-    let (path, before) = (path.to_path_buf(), logs.into_iter().map(|(_, path)| path).collect());
-    let mut state = State {
-        path,
+    Ok(State {
+        path: path.clone(),
         id,
         durability,
-        database,
-        table,
+        stored: Some(stored),
         frozen: Arc::default(),
         frozen_until: 0,
         fresh,
         log,
+        next_log,
         before,
         revision,
-        checkpoints: 0,
+        failures: 0,
         is_wanted: false,
         closes: false,
-        trouble: None,
+        refused: None,
+        unfinished: None,
         fault: None,
-    };
-    // Logs of which the database has everything are removed; others wait for the first checkpoint.
-    if state.fresh.is_empty() {
-        remove(std::mem::take(&mut state.before)).map_err(|e| EmbeddedError::new(&state.path, e))?;
+        _lock: lock,
+    })
+}
+
+/// The same file from every folder, and under every name that a symbolic link gives it.
+fn resolved(path: &Path) -> Result<PathBuf, EmbeddedError> {
+    if path.exists() {
+        return path.canonicalize().map_err(|e| EmbeddedError::new(path, e));
     }
-    Ok(state)
+    let name = path.file_name().ok_or_else(|| EmbeddedError::new(path, "it is no name of a file"))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(folder.canonicalize().map_err(|e| EmbeddedError::new(path, e))?.join(name))
+}
+
+/// One process at a time has a store, and makes it.
+fn lock(path: &Path) -> Result<File, EmbeddedError> {
+    let path = beside(path, ".lock");
+    let fail = |e: std::io::Error| EmbeddedError::new(&path, e);
+    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(fail)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(EmbeddedError::new(
+            &path,
+            "somebody has the store open; a store has one service, or its metadata are in etcd",
+        )),
+        Err(e) => Err(fail(e.into())),
+    }
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
 }
 
 /// Removes logs, the newest first: what stays where that is cut short is a beginning.
@@ -66,28 +124,22 @@ pub(super) fn remove(logs: Vec<PathBuf>) -> Result<(), String> {
     logs.iter().rev().try_for_each(|log| std::fs::remove_file(log).map_err(|e| format!("{}: {e}", log.display())))
 }
 
-fn database(path: &Path) -> Result<Database, EmbeddedError> {
-    if !path.exists() {
-        make(path)?;
-    }
-    Database::open(path).map_err(|e| match e {
-        DatabaseError::DatabaseAlreadyOpen => {
-            EmbeddedError::new(path, "somebody has it open; a store has one service, or its metadata are in etcd")
-        }
-        e => EmbeddedError::new(path, format!("not a metadata store that can be opened: {e}")),
-    })
+/// Opens the database.
+pub(super) fn stored(path: &Path) -> Result<Stored, EmbeddedError> {
+    let fail = |e: Failure| EmbeddedError::new(path, format!("not a metadata store that can be opened: {e}"));
+    // Of a file that was cut short redb panics.
+    let opened = std::panic::catch_unwind(|| Database::builder().set_cache_size(CACHE).open(path));
+    let database = opened.map_err(|_| fail("it is damaged".into()))?.map_err(|e| fail(e.into()))?;
+    about(&database).map_err(|e| EmbeddedError::new(path, e))?;
+    let table = table_of(&database).map_err(fail)?;
+    Ok(Stored { database: Arc::new(database), table })
 }
 
 /// A new store has its name when it is whole: `PATH.new` is what the death of a process leaves that makes one.
 fn make(path: &Path) -> Result<(), EmbeddedError> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let new = PathBuf::from(new);
+    let new = beside(path, ".new");
     let fail = |e: Failure| EmbeddedError::new(path, format!("cannot be made: {e}"));
     if new.exists() {
-        if let Err(DatabaseError::DatabaseAlreadyOpen) = Database::open(&new) {
-            return Err(EmbeddedError::new(path, "somebody is about to make it"));
-        }
         std::fs::remove_file(&new).map_err(|e| fail(e.into()))?;
     }
     let made = Database::create(&new).map_err(|e| fail(e.into()))?;
@@ -133,15 +185,13 @@ pub(super) fn set_revision(transaction: &WriteTransaction, revision: u64) -> Res
 }
 
 /// What the database has now.
-pub(super) fn table(database: &Database) -> Result<Table, Failure> {
+pub(super) fn table_of(database: &Database) -> Result<Table, Failure> {
     Ok(database.begin_read()?.open_table(VALUES)?)
 }
 
 /// The log of that number.
 pub(super) fn log_path(store: &Path, number: u64) -> PathBuf {
-    let mut name = store.as_os_str().to_owned();
-    name.push(format!(".log.{number}"));
-    name.into()
+    beside(store, &format!(".log.{number}"))
 }
 
 /// The number of a log.
@@ -169,15 +219,18 @@ fn logs(store: &Path) -> Result<Vec<(u64, PathBuf)>, EmbeddedError> {
 /// A power cut takes the newest commits, where they were not answered as durable, and may leave later ones: a commit counts only if all
 /// before it are there.
 fn replay(logs: &[(u64, PathBuf)], id: u64, revision: &mut u64, fresh: &mut Overlay) -> Result<bool, EmbeddedError> {
-    let (known, mut is_whole) = (*revision, true);
-    for (i, (_, path)) in logs.iter().enumerate() {
+    let (known, mut is_whole, mut was_durable) = (*revision, true, false);
+    for (_, path) in logs {
         let bytes = std::fs::read(path).map_err(|e| EmbeddedError::new(path, e))?;
         let Contents { header, records, torn } = match log::read(&bytes) {
             Ok(contents) => contents,
-            // Nothing was answered before its beginning was written.
-            Err(NoLog::Torn) if i + 1 == logs.len() => return Ok(false),
+            // Its beginning was never written. Whether it had anything is told by the log behind it.
             Err(NoLog::Torn) => {
-                return Err(EmbeddedError::new(path, "its beginning is damaged, and a newer log is there"));
+                is_whole = false;
+                continue;
+            }
+            Err(NoLog::Foreign) => {
+                return Err(EmbeddedError::new(path, "it is no log of a store, or damaged: move it away"));
             }
             Err(NoLog::Version(v)) => {
                 return Err(EmbeddedError::new(path, format!("it is a log of version {v}: use a newer program")));
@@ -186,9 +239,10 @@ fn replay(logs: &[(u64, PathBuf)], id: u64, revision: &mut u64, fresh: &mut Over
         if header.id != id {
             return Err(EmbeddedError::new(path, "it is the log of another store: move it away"));
         }
+        was_durable |= header.durability == Durability::Power;
         if header.after > *revision {
             let missing = format!("commits {} to {} are missing", *revision + 1, header.after);
-            if header.durability == Durability::Power && !records.is_empty() {
+            if was_durable && !records.is_empty() {
                 return Err(EmbeddedError::new(
                     path,
                     format!("{missing} before it: the log before it is damaged or gone"),
@@ -197,6 +251,10 @@ fn replay(logs: &[(u64, PathBuf)], id: u64, revision: &mut u64, fresh: &mut Over
             tracing::warn!("{}: {missing} before it, and those in it are left out", path.display());
             is_whole = false;
             continue;
+        }
+        if *revision > known && header.after < *revision && !records.is_empty() {
+            let what = format!("it begins behind commit {}, and the log before it ends with {revision}", header.after);
+            return Err(EmbeddedError::new(path, what));
         }
         if torn > 0 {
             tracing::warn!("{}: the last {torn} bytes are no whole commit, and are left out", path.display());

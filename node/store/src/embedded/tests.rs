@@ -225,7 +225,7 @@ fn what_cannot_be_opened_is_refused_by_name() {
     // Somebody has it.
     let folder = Folder::new();
     let kv = folder.open();
-    assert!(folder.refused().contains("meta.redb: somebody has it open"), "{}", folder.refused());
+    assert!(folder.refused().contains("meta.redb.lock: somebody has the store open"), "{}", folder.refused());
     let id = kv.shared.lock().id;
     drop(kv);
     // A log of another store, of a newer version, with commits before it missing where they were durable.
@@ -249,9 +249,13 @@ fn what_cannot_be_opened_is_refused_by_name() {
         let refused = folder.refused();
         assert!(refused.contains("meta.redb.log.90") && refused.contains(says), "{refused}");
     }
-    fs::write(&stray, b"").expect("a log");
-    fs::write(open::log_path(&folder.store(), 91), header(id, 0, Durability::Process)).expect("a log");
-    assert!(folder.refused().contains("its beginning is damaged, and a newer log is there"));
+    fs::write(&stray, b"nothing that a log begins with, and long enough").expect("a log");
+    assert!(folder.refused().contains("meta.redb.log.90: it is no log of a store"), "{}", folder.refused());
+    // A log without its store.
+    let alone = Folder::new();
+    fs::write(open::log_path(&alone.store(), 3), header(id, 0, Durability::Process)).expect("a log");
+    assert!(alone.refused().contains("meta.redb.log.3: it is there without the store"), "{}", alone.refused());
+    assert!(!alone.store().exists());
     // Something else.
     let other = Folder::new();
     fs::write(other.store(), vec![5; 8192]).expect("a file");
@@ -269,6 +273,69 @@ fn what_cannot_be_opened_is_refused_by_name() {
     assert!(empty.refused().contains("not a metadata store"), "{}", empty.refused());
     let missing = EmbeddedKv::open(Path::new("/nonexistent/meta.redb"), Durability::Power).err().expect("refused");
     assert!(missing.to_string().starts_with("/nonexistent/meta.redb: "), "{missing}");
+}
+
+/// A log whose beginning was never written had nothing, wherever it stands.
+#[test]
+fn logs_that_were_never_begun_are_nothing() {
+    for left in [&b""[..], &[0; 100], b"WEIRKV"] {
+        let folder = Folder::new();
+        let mut kv = folder.open();
+        (0..5).for_each(|n| _ = kv.commit(&put(n, b"a")));
+        let expected = all(&mut kv);
+        let guard = without_checkpoints(&kv);
+        let (dead, log) = (folder.dies(), folder.logs().pop().expect("a log"));
+        let id = guard.id;
+        drop(guard);
+        let number = open::number_of(&log).expect("a number");
+        fs::write(open::log_path(&dead.store(), number + 1), left).expect("a log");
+        let next = Header { id, after: 5, durability: Durability::Process }.to_bytes();
+        fs::write(open::log_path(&dead.store(), number + 2), next).expect("a log");
+        for _ in 0..2 {
+            assert_eq!(all(&mut dead.open()), expected);
+        }
+    }
+}
+
+/// What is promised to outlive a power cut stands on nothing that does not.
+#[test]
+fn durable_commits_stand_on_durable_ones() {
+    let folder = Folder::new();
+    let mut kv = folder.open();
+    (0..5).for_each(|n| _ = kv.commit(&put(n, b"a")));
+    let guard = without_checkpoints(&kv);
+    let left = folder.dies();
+    drop(guard);
+    let kv = EmbeddedKv::open(&left.store(), Durability::Power).expect("the store opens");
+    let state = kv.shared.lock();
+    assert!(state.is_settled() && state.before.is_empty() && state.revision == 5);
+}
+
+#[test]
+fn links_and_folders_lead_to_the_same_store() {
+    let folder = Folder::new();
+    let link = folder.0.join("link");
+    let mut kv = folder.open();
+    kv.commit(&put(1, b"a"));
+    std::os::unix::fs::symlink(folder.store(), &link).expect("a link");
+    assert!(EmbeddedKv::open(&link, Durability::Process).is_err());
+    drop(kv);
+    let kv = EmbeddedKv::open(&link, Durability::Process).expect("the store opens");
+    assert_eq!((kv.revision(), folder.logs().len()), (Revision(1), 1));
+}
+
+/// The database is opened again after a failure, and goes on from where it was.
+#[test]
+fn a_database_that_was_opened_again_goes_on() {
+    let folder = Folder::new();
+    let mut kv = folder.open();
+    (0..5).for_each(|n| _ = kv.commit(&put(n, b"a")));
+    kv.checkpoint().expect("a checkpoint");
+    kv.commit(&put(9, b"b"));
+    kv.shared.lock().reopen().expect("it opens again");
+    assert_eq!(all(&mut kv).len(), 6);
+    kv.checkpoint().expect("a checkpoint");
+    assert_eq!((all(&mut kv).len(), kv.trouble()), (6, None));
 }
 
 /// A process has died while it made the store.
