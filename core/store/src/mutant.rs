@@ -49,6 +49,8 @@ pub(crate) enum Mutant {
     WriteBeforeUnsettle,
     /// File: the lease is looked at before a command is sent, and not when it is done.
     LeaseCheckedBeforeOnly,
+    /// File: what waits for a block, a chunk or its turn is sent although the lease has ended meanwhile.
+    WaitsBeyondLease,
     /// File: size and map are published before the drives are flushed.
     NoFlushBeforePublish,
     /// File: what was never written in a new block is what the block had before.

@@ -69,7 +69,7 @@ impl FileIo {
             return effects.push(FileEffect::Answer(id, Err(error)));
         }
         let (kind, end) = (OpKind::Flush, self.size());
-        self.ops.insert(id, FileOp { kind, deadline, left: 1, bytes: 0, end, error: None });
+        self.ops.insert(id, FileOp { kind, deadline, left: 1, bytes: 0, end, error: None, over: None });
         let (barrier, phase, steps, blocks) = (self.next_number(), FlushPhase::Waiting, VecDeque::new(), Vec::new());
         let flush = Flush { op: id, cut, barrier, phase, steps, size: 0, blocks, inflight: 0, failed: 0, own: None };
         self.flushes.push_back(flush);
@@ -350,10 +350,16 @@ impl FileIo {
     }
 
     /// The flush has taken too long.
-    pub(super) fn expire_flush(&mut self, id: FileOpId, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
+    pub(super) fn expire_flush(
+        &mut self,
+        id: FileOpId,
+        why: FileError,
+        memory: &mut impl FileMemory,
+        effects: &mut Vec<FileEffect>,
+    ) {
         let Some(flush) = self.flushes.front().filter(|flush| flush.op == id) else { return };
         if flush.inflight == 0 {
-            return self.end_flush(Err(FileError::Deadline), memory, effects);
+            return self.end_flush(Err(why), memory, effects);
         }
         let tickets = self.drive.iter().filter(|(_, target)| matches!(target, DriveTarget::Flush(_)));
         effects.extend(tickets.map(|(ticket, _)| FileEffect::Abort(*ticket)));

@@ -51,6 +51,8 @@ pub(super) struct FileOp {
     /// The first byte of the file behind it.
     pub end: u64,
     pub error: Option<FileError>,
+    /// Its time is over, or the session's: nothing more is sent for it.
+    pub over: Option<FileError>,
 }
 
 /// What a command to a drive is for.
@@ -189,7 +191,7 @@ impl FileIo {
             return effects.push(FileEffect::Answer(id, Ok(0)));
         }
         let end = offset.saturating_add(len.into());
-        self.ops.insert(id, FileOp { kind, deadline, left: cut.len(), bytes: len, end, error: None });
+        self.ops.insert(id, FileOp { kind, deadline, left: cut.len(), bytes: len, end, error: None, over: None });
         for piece in cut {
             let number = self.next_number();
             self.queues.entry(piece.block).or_default().push_back(number);
@@ -384,7 +386,7 @@ impl FileIo {
                 }
                 let op = piece.op;
                 if is_over {
-                    self.set_error(op, FileError::LeaseOver);
+                    self.end_time(op, FileError::LeaseOver);
                 }
                 self.piece_went_on(number, memory, effects);
             }
@@ -396,6 +398,14 @@ impl FileIo {
     pub(super) fn set_error(&mut self, op: FileOpId, error: FileError) {
         if let Some(op) = self.ops.get_mut(&op) {
             op.error.get_or_insert(error);
+        }
+    }
+
+    /// An operation's time is over.
+    fn end_time(&mut self, op: FileOpId, why: FileError) {
+        self.set_error(op, why);
+        if let Some(op) = self.ops.get_mut(&op) {
+            op.over.get_or_insert(why);
         }
     }
 
@@ -444,21 +454,24 @@ impl FileIo {
         effects.push(FileEffect::Answer(piece.op, result));
     }
 
-    /// Ends operations whose time is over: what waits at once, what a drive has when the drive is done.
+    /// Ends operations whose time is over, or all where the lease is: what waits at once, what a drive has when the drive is done. What
+    /// was to be sent is not: behind the lease the bytes may be another's.
     fn expire(&mut self, now: Nanos, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
-        let late = self.ops.iter().filter(|(_, op)| op.deadline <= now && op.error.is_none());
+        let is_lapsed = now >= self.setup.lease && !self.planted.is(Mutant::WaitsBeyondLease);
+        let late = self.ops.iter().filter(|(_, op)| op.over.is_none() && (is_lapsed || op.deadline <= now));
         let late: Vec<FileOpId> = late.map(|(id, _)| *id).collect();
+        let why = if is_lapsed { FileError::LeaseOver } else { FileError::Deadline };
         for id in late {
-            self.set_error(id, FileError::Deadline);
+            self.end_time(id, why);
             if self.ops.get(&id).is_some_and(|op| op.kind == OpKind::Flush) {
-                self.expire_flush(id, memory, effects);
+                self.expire_flush(id, why, memory, effects);
                 continue;
             }
             let numbers: Vec<u64> = self.pieces.iter().filter(|(_, p)| p.op == id).map(|(number, _)| *number).collect();
             for number in numbers {
                 let Some(piece) = self.pieces.get(&number) else { continue };
                 if piece.has_written() {
-                    self.poison.get_or_insert(FileError::Deadline);
+                    self.poison.get_or_insert(why);
                 }
                 if piece.inflight == 0 {
                     self.finish(number, memory, effects);

@@ -222,9 +222,8 @@ impl FileIo {
     /// A command of a piece is over.
     pub(super) fn piece_went_on(&mut self, number: u64, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
         let Some(piece) = self.pieces.get(&number).filter(|piece| piece.inflight == 0) else { return };
-        let error = self.ops.get(&piece.op).and_then(|op| op.error);
         // The failure of another piece leaves this one as it is.
-        if let Some(error @ (FileError::Deadline | FileError::LeaseOver)) = error {
+        if let Some(error) = self.ops.get(&piece.op).and_then(|op| op.over) {
             if piece.has_written() {
                 self.poison.get_or_insert(error);
             }

@@ -13,8 +13,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use weir_units::Nanos;
 use weir_units::rng::SplitMix64;
+use weir_units::{Bytes, Nanos};
 
 extern crate std;
 
@@ -283,6 +283,10 @@ impl World {
         self.file.apply(Nanos(self.now), event, &mut self.memory, &mut effects);
         self.file.check();
         for effect in effects {
+            let is_sent = matches!(effect, FileEffect::Read(..) | FileEffect::Write(..) | FileEffect::FlushDrive(..));
+            if is_sent && self.now >= self.file.setup.lease.get() {
+                return Err(format!("{effect:?} is sent after the lease"));
+            }
             match effect {
                 FileEffect::Answer(id, result) => self.answer(id, result)?,
                 FileEffect::Abort(ticket) => self.abort(ticket)?,
@@ -608,6 +612,7 @@ fn every_planted_fault_is_found() {
         Mutant::AcknowledgeBeforeMark,
         Mutant::WriteBeforeUnsettle,
         Mutant::LeaseCheckedBeforeOnly,
+        Mutant::WaitsBeyondLease,
         Mutant::NoFlushBeforePublish,
         Mutant::GapsNotFilled,
     ] {
@@ -671,6 +676,58 @@ fn an_older_map_reads_no_other_bytes() {
         assert!(why.contains("Corrupt(0)"), "{why}");
         world.drives = reader.drives;
     }
+}
+
+/// A write that waits for a block is over with the lease: when the block comes, nothing is sent.
+#[test]
+fn what_waits_ends_with_the_lease() {
+    let mut world = World::new(1, None);
+    let mut effects = Vec::new();
+    world.memory.callers.insert(FileOpId(1), alloc::vec![1; 10]);
+    let far = Nanos(u64::MAX);
+    let mut apply = |now, event, effects: &mut Vec<FileEffect>| {
+        world.file.apply(Nanos(now), event, &mut world.memory, effects);
+        world.file.check();
+    };
+    apply(1, FileEvent::Write(FileOpId(1), 0, 10, far), &mut effects);
+    apply(2, FileEvent::Chunk(0, Ok((MapChunk { blocks: Vec::new() }, Epoch(1)))), &mut effects);
+    assert_eq!(effects, [FileEffect::Fetch(0), FileEffect::Grant(0)]);
+    effects.clear();
+    let lease = 200;
+    apply(lease, FileEvent::Tick, &mut effects);
+    assert_eq!(effects, [FileEffect::Answer(FileOpId(1), Err(FileError::LeaseOver))]);
+    effects.clear();
+    let extent = Extent { namespace: NamespaceId(0), offset: Bytes(0), length: Bytes(BLOCK.into()) };
+    let copies = alloc::vec![extent];
+    let block = NewBlock { generation: Generation(1), copies };
+    apply(lease + 1, FileEvent::Granted(0, Ok(block)), &mut effects);
+    assert_eq!(effects, []);
+}
+
+/// One piece has failed, and another one's drive says nothing: the deadline ends the operation all the same.
+#[test]
+fn a_failed_piece_does_not_take_the_deadline_away() {
+    let mut world = with_two_copies();
+    let (id, mut effects) = (FileOpId(77), Vec::new());
+    world.memory.callers.insert(id, alloc::vec![0; 200_000]);
+    world.file.apply(Nanos(10), FileEvent::Read(id, 0, 200_000, Nanos(50)), &mut world.memory, &mut effects);
+    let tickets: Vec<DriveTicket> = effects
+        .iter()
+        .filter_map(|effect| if let FileEffect::Read(ticket, ..) = effect { Some(*ticket) } else { None })
+        .collect();
+    assert!(tickets.len() >= 2, "{effects:?}");
+    // Both copies of the first piece fail.
+    let mut first = tickets[0];
+    for _ in 0..2 {
+        effects.clear();
+        world.file.apply(Nanos(20), FileEvent::Done(first, Err(DriveFailure)), &mut world.memory, &mut effects);
+        if let Some(FileEffect::Read(again, ..)) = effects.first() {
+            first = *again;
+        }
+    }
+    effects.clear();
+    world.file.apply(Nanos(60), FileEvent::Tick, &mut world.memory, &mut effects);
+    assert!(effects.contains(&FileEffect::Abort(tickets[1])), "{effects:?}");
 }
 
 #[test]
