@@ -91,6 +91,8 @@ struct State {
     /// Checkpoints that have failed.
     failures: u64,
     is_wanted: bool,
+    /// The checkpointer has the database open for itself.
+    is_writing: bool,
     closes: bool,
     /// Why the last commit was refused, and why the last checkpoint failed: both are tried again.
     refused: Option<String>,
@@ -122,8 +124,9 @@ impl EmbeddedKv {
             self.shared.changed.notify_all();
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        let was_settled = state.is_settled();
         let outcomes = state.commit_all(commits);
-        if state.log.len() >= LOG_MAX {
+        if was_settled && !state.is_settled() || state.log.len() >= LOG_MAX {
             self.shared.changed.notify_all();
         }
         outcomes
@@ -232,6 +235,8 @@ impl State {
         for attempt in 0..2 {
             match self.stored.as_ref().map(|stored| read(self, &stored.table)) {
                 Some(Ok(found)) => return Ok(found),
+                // A write of the checkpointer has failed, and it is about to open the database again.
+                Some(Err(_)) if self.is_writing => return Err(KvUnavailable),
                 Some(Err(_)) if attempt == 0 => self.reopen()?,
                 Some(Err(e)) => return Err(self.fail("cannot be read", &e)),
                 None => return Err(self.fail("cannot be read", &"it could not be opened again")),

@@ -7,7 +7,6 @@ use super::{CHECKPOINT_EVERY, LOG_MAX, Shared, State};
 use redb::Database;
 use std::error::Error;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
 
 /// Where the thread panics, nobody waits for it for ever.
 struct Ends<'a>(&'a Shared);
@@ -26,16 +25,20 @@ pub(super) fn run(shared: &Shared) {
     let _ends = Ends(shared);
     let mut state = shared.lock();
     loop {
+        // Nothing to do, and nobody who could: no timer.
+        let rests = |s: &mut State| !s.closes && (s.is_settled() || s.fault.is_some());
+        state = shared.changed.wait_while(state, rests).unwrap_or_else(PoisonError::into_inner);
         // After a failure the next attempt is not made at once, however full the log is.
-        let (waits_for, since) = (if state.unfinished.is_some() { u64::MAX } else { LOG_MAX }, Instant::now());
-        let waits = |s: &mut State| !s.closes && (s.fault.is_some() || !s.is_wanted && s.log.len() < waits_for);
-        while waits(&mut state) && (state.fault.is_some() || since.elapsed() < CHECKPOINT_EVERY) {
-            let left = CHECKPOINT_EVERY.saturating_sub(since.elapsed()).max(Duration::from_millis(1));
-            state = shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let enough = if state.unfinished.is_some() { u64::MAX } else { LOG_MAX };
+        let gathers = |s: &mut State| !s.closes && !s.is_wanted && s.fault.is_none() && s.log.len() < enough;
+        let woken = shared.changed.wait_timeout_while(state, CHECKPOINT_EVERY, gathers);
+        state = woken.unwrap_or_else(PoisonError::into_inner).0;
         state.is_wanted = false;
         if state.fault.is_some() {
-            return;
+            if state.closes {
+                return;
+            }
+            continue;
         }
         let closes = state.closes;
         // What is frozen has not been written by the checkpoint before.
@@ -43,6 +46,7 @@ pub(super) fn run(shared: &Shared) {
             drop(state);
             let result = checkpoint(shared);
             state = shared.lock();
+            state.is_writing = false;
             state.unfinished = result.err().map(|e| state.told(state.unfinished.as_ref(), "a checkpoint failed", &e));
             if state.unfinished.is_some() {
                 state.failures += 1;
@@ -81,6 +85,7 @@ fn checkpoint(shared: &Shared) -> Result<(), Failure> {
 /// The next log begins, and what is in the one before is set aside; where that was done by a checkpoint that failed, it is that.
 fn freeze(shared: &Shared) -> Result<(Arc<Database>, Arc<Overlay>, u64), Failure> {
     let mut state = shared.lock();
+    state.is_writing = true;
     let database = state.stored.as_ref().map(|stored| Arc::clone(&stored.database)).ok_or("it is not open")?;
     if !state.frozen.is_empty() {
         return Ok((database, Arc::clone(&state.frozen), state.frozen_until));

@@ -80,6 +80,7 @@ pub(super) fn state(path: &Path, durability: Durability) -> Result<State, Embedd
         revision,
         failures: 0,
         is_wanted: false,
+        is_writing: false,
         closes: false,
         refused: None,
         unfinished: None,

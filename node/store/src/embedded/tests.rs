@@ -324,6 +324,20 @@ fn links_and_folders_lead_to_the_same_store() {
     assert_eq!((kv.revision(), folder.logs().len()), (Revision(1), 1));
 }
 
+/// What was committed is in the database after a while, without anybody asking for it.
+#[test]
+fn a_checkpoint_comes_by_itself() {
+    let folder = Folder::new();
+    let mut kv = folder.open();
+    kv.commit(&put(1, b"a"));
+    let begun = std::time::Instant::now();
+    while !kv.shared.lock().is_settled() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no checkpoint");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(folder.logs().len(), 1);
+}
+
 /// The database is opened again after a failure, and goes on from where it was.
 #[test]
 fn a_database_that_was_opened_again_goes_on() {
