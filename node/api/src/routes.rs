@@ -87,6 +87,12 @@ impl Operation {
         self.or(400, WRONG_VALUE)
     }
 
+    /// It is never refused: nothing is asked of the node.
+    fn always(mut self) -> Self {
+        self.refusals.clear();
+        self
+    }
+
     /// Another status, or another reason for one.
     fn or(mut self, status: u16, when: &'static str) -> Self {
         self.refusals.retain(|(known, _)| *known != status);
@@ -244,7 +250,8 @@ pub(super) fn operations() -> Vec<Operation> {
             "upgrade_status",
             "How far the last upgrade is, or how it ended.",
             ("get", 200, get(upgrade_status)),
-        ),
+        )
+        .always(),
         Op::new::<UpgradeStatus>(
             "/v1/upgrade",
             "upgrade",
@@ -260,7 +267,8 @@ pub(super) fn operations() -> Vec<Operation> {
             "shutdown",
             "Finish what is in flight, then end the process.",
             ("post", 202, post(shutdown)),
-        ),
+        )
+        .always(),
         Operation {
             answer: ("text/plain", schema_of::<String>),
             ..Op::new::<String>(
@@ -270,7 +278,7 @@ pub(super) fn operations() -> Vec<Operation> {
                 ("get", 200, get(prometheus)),
             )
         },
-        Op::new::<Map<String, Value>>("/openapi.json", "openapi", "This document.", ("get", 200, get(description))),
+        Op::new::<Map<String, Value>>("/openapi.json", "openapi", "This document.", ("get", 200, get(description))).always(),
     ]
 }
 
