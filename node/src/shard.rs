@@ -371,7 +371,7 @@ impl Shard {
         self.doors.nvme_tcp.withdraw_notes(cx);
         // A ring shows its completions before anything else is done.
         let mut busy = self.doors.vhost_user.flush(cx);
-        self.send_mail();
+        self.send_messages();
         self.drives.take_disconnects(now, &mut self.disconnects);
         while let Some(owner) = self.disconnects.pop() {
             self.disconnect(owner);
@@ -391,12 +391,12 @@ impl Shard {
 
     /// What volumes and pools of this shard want of drives of others, and the other way round.
     #[inline]
-    fn send_mail(&mut self) {
+    fn send_messages(&mut self) {
         let from = self.id;
-        while let Some((shard, letters)) = self.drives.take_mail() {
+        while let Some((shard, messages)) = self.drives.take_messages() {
             self.peers[shard as usize].post(move |s| {
                 let now = s.reactor.now();
-                s.drives.deliver(now, (from, letters), &mut s.doors);
+                s.drives.deliver(now, (from, messages), &mut s.doors);
             });
         }
     }

@@ -43,7 +43,7 @@ macro_rules! rows {
     ($($other:tt)*) => {};
 }
 
-/// A structure that is there to be written: it, its [`Code`](crate::Code)(crate::Code), and the rows of its table, which say what its fields' comments say.
+/// A structure that is there to be written: it, its [`Code`](crate::Code), and the rows of its table, which say what its fields' comments say.
 ///
 /// ```
 /// weir_codec::record! {

@@ -3,7 +3,7 @@
 use super::read::{Read, Section, Wrong, integer, quoted, size, word};
 use super::value::Value;
 use super::word_enum::word_enum;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use weir_units::Bytes;
 
@@ -56,11 +56,31 @@ pub struct Arbitration {
     /// The rule.
     pub mechanism: Mechanism,
     /// `wrr`: commands of a class in a round, 1 to 256.
+    #[schemars(transform = weights_in_range)]
     pub weights: Shares<u16>,
     /// `rr`, `wrr`: at most 2 to this power commands of a queue in one visit, 0 to 6; `None`: no limit (AB = 111b).
+    #[schemars(range(min = 0, max = 6))]
     pub burst: Option<u8>,
     /// `drr`: bytes of a class in a round.
+    #[schemars(transform = quanta_in_range)]
     pub quanta: Shares<u32>,
+}
+
+/// In a schema, the range of each of its weights.
+pub fn weights_in_range(schema: &mut Schema) {
+    all_within(schema, 1, 256);
+}
+
+/// In a schema, the range of each of its quanta, bytes.
+pub fn quanta_in_range(schema: &mut Schema) {
+    all_within(schema, *QUANTUM.start(), *QUANTUM.end());
+}
+
+fn all_within(schema: &mut Schema, least: u64, most: u64) {
+    for class in schema.get_mut("properties").and_then(|all| all.as_object_mut()).into_iter().flatten() {
+        class.1["minimum"] = least.into();
+        class.1["maximum"] = most.into();
+    }
 }
 
 impl Default for Arbitration {

@@ -57,7 +57,7 @@ mod docs;
 #[cfg(test)]
 mod tests;
 
-pub use arbitration::{Arbitration, ClassFrom, Cost, Mechanism, Shares};
+pub use arbitration::{Arbitration, ClassFrom, Cost, Mechanism, Shares, quanta_in_range, weights_in_range};
 pub use calibration::{Calibration, CalibrationFile};
 pub use config::Config;
 pub use device::DeviceConfig;

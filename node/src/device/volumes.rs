@@ -493,7 +493,7 @@ impl Drives {
 
     /// Messages for another shard.
     #[inline]
-    pub fn take_mail(&mut self) -> Option<(u32, Vec<ShardMessage>)> {
+    pub fn take_messages(&mut self) -> Option<(u32, Vec<ShardMessage>)> {
         self.volumes.outbox.take()
     }
 

@@ -9,7 +9,7 @@
 //! of the higher generation counts. Whole is a slot whose checksum is right and that ends in its own generation: where a section ends in a
 //! checksum of its own, as the device does, it adds the same to the slot's whatever it holds, so that one which was left behind by an earlier checkpoint of the same
 //! length would not be seen. What queues of I/O commands have done since is their journal's to tell, and so is what messages have
-//! rung since that did nothing else ([`Device::only_rings`](super::Device::only_rings)): a turn with no others needs none.
+//! rung since that did nothing else ([`VfioUserDevice::only_rings`](super::VfioUserDevice::only_rings)): a turn with no others needs none.
 
 use alloc::vec::Vec;
 use weir_codec::{Damaged, Flags, Reader, SavedError, Writer, record};

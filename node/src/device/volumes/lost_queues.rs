@@ -47,7 +47,7 @@ impl Drives {
                 false => self.volumes.fronts[number as usize].lose(),
             }
         }
-        let queue = self.seat_again(drive, owner, tenant, "volumes", now);
+        let queue = self.attach_again(drive, owner, tenant, "volumes", now);
         let queue = DriveQueue::Here {
             drive,
             controller: queue.map_or(old, |(controller, ..)| controller),
@@ -61,7 +61,7 @@ impl Drives {
     }
 
     /// A queue instead of one that the drive has dropped.
-    fn seat_again(
+    fn attach_again(
         &mut self,
         drive: u32,
         owner: Owner,
@@ -84,7 +84,7 @@ impl Drives {
         let is = |whose: &Whose| matches!(whose, Whose::Guest { guest, .. } if *guest == number);
         self.volumes.parts.fail(is, Status::INTERNAL_PATH_ERROR);
         self.get(drive).detach(now, controller);
-        let queue = self.seat_again(drive, guest_owner(number), tenant, &host, now);
+        let queue = self.attach_again(drive, guest_owner(number), tenant, &host, now);
         if let Some(Some(guest)) = self.volumes.guests.get_mut(number as usize) {
             guest.queue = queue.map(|(_, queue, _)| queue);
             guest.controller = queue.map_or(controller, |(controller, ..)| controller);

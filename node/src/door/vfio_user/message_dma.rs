@@ -135,7 +135,7 @@ impl MessageDma {
         self.tails.get(qid).map_or((None, None), |t| (t.rung, t.told))
     }
 
-    /// A gate that knows of these tails, with the completions that another one held back. What commands that the drive has not
+    /// One that knows of these tails, with the completions that another one held back. What commands that the drive has not
     /// seen lack is asked for again.
     pub(super) fn resume(bells: &[Bell], late: &[Late]) -> Self {
         let entry = |late: &Late| Entry {
