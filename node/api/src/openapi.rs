@@ -32,7 +32,8 @@ impl Schemas {
         let mut all = self.requests.take_definitions(true);
         for (name, mut schema) in self.answers.take_definitions(true) {
             never_null(&mut schema);
-            all.insert(name, schema);
+            let other = all.insert(name, schema.clone());
+            debug_assert!(other.is_none_or(|other| other == schema), "one name, two schemas");
         }
         all
     }
@@ -51,7 +52,7 @@ pub fn document() -> Value {
         "info": {
             "title": "Weir",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Control of a running node. Every answer that is not 2xx is an Error.",
+            "description": "Control of a running node. Every answer that is not 2xx is an Error. Beside those of an operation there are: 403, by a port, for what a web page of another origin may have caused; 413 and 415 for a body that is too large or no JSON; 500 for what the node's log explains.",
             "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
         },
         "paths": paths,

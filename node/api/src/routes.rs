@@ -68,6 +68,7 @@ pub(super) struct Operation {
 }
 
 const NO_NODE: &str = "The node is not answering.";
+const NO_CHANGE: &str = "The node is not answering, or the pool takes no changes.";
 const NO_NAME: &str = "There is nothing of that name.";
 const WRONG_VALUE: &str = "A value is out of range or unknown.";
 
@@ -195,14 +196,16 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .takes::<PoolDriveAdd>()
         .or(400, "A key is unknown.")
-        .or(409, "It is in use, not empty, or not of the pool's kind."),
+        .or(409, "It is in use, not empty, or not of the pool's kind.")
+        .or(503, NO_CHANGE),
         Op::new::<PoolStatus>(
             "/v1/pools/{name}/drives/{device}",
             "remove_pool_drive",
             "A drive leaves its pool, if no volume lies on it. The answer is the pool.",
             ("delete", 200, delete(remove_pool_drive)),
         )
-        .or(409, "Volumes lie on it, or it is the pool's only drive."),
+        .or(409, "Volumes lie on it, or it is the pool's only drive.")
+        .or(503, NO_CHANGE),
         Op::new::<Vec<VolumeStatus>>(
             "/v1/volumes",
             "volumes",
@@ -219,7 +222,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .or(400, "A value is out of range or unknown, or the name cannot be one.")
         .or(404, "There is no such tenant or pool.")
         .or(409, "The name is taken, or there is not so much room.")
-        .or(503, "The node is not answering, or its pool takes no changes."),
+        .or(503, NO_CHANGE),
         Op::new::<VolumeStatus>(volume_path, "volume", "One volume.", ("get", 200, get(volume))),
         Op::new::<VolumeStatus>(
             volume_path,
@@ -228,14 +231,16 @@ pub(super) fn operations() -> Vec<Operation> {
             ("patch", 200, patch(set_volume)),
         )
         .takes::<VolumePatch>()
-        .or(409, "Not allowed in this state."),
+        .or(409, "Not allowed in this state.")
+        .or(503, NO_CHANGE),
         Op::new::<VolumeStatus>(
             volume_path,
             "remove_volume",
             "Delete a volume that is not exported, and what it holds; the answer is what it was.",
             ("delete", 200, delete(remove_volume)),
         )
-        .or(409, "It is exported."),
+        .or(409, "It is exported.")
+        .or(503, NO_CHANGE),
         Op::new::<VolumeStatus>(
             "/v1/volumes/{name}/exports",
             "add_volume_export",
@@ -244,7 +249,8 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .takes::<VolumeExport>()
         .or(400, "The door is none.")
-        .or(409, "It is exported there already, or the socket is not to be had."),
+        .or(409, "It is exported there already, or the socket is not to be had.")
+        .or(503, NO_CHANGE),
         Op::new::<UpgradeStatus>(
             "/v1/upgrade",
             "upgrade_status",
@@ -476,6 +482,8 @@ async fn upgrade(
 /// The node ends.
 #[derive(Serialize, JsonSchema)]
 struct Draining {
+    /// As in a status.
+    #[schemars(with = "String", extend("const" = "draining"))]
     state: NodeState,
 }
 

@@ -795,6 +795,8 @@ fn ranges_are_described() {
         ("TenantPatch", json!({ "speed": 1 })),
         ("TenantAdd", json!({ "weight": 1 })),
         ("DevicePatch", json!({ "burst": 7 })),
+        ("DevicePatch", json!({ "weights": { "high": 257 } })),
+        ("DevicePatch", json!({ "quanta": { "low": 4095 } })),
         ("DevicePatch", json!({ "mechanism": "fair" })),
         ("DevicePatch", json!({ "spare_percent": 101 })),
         ("VolumeExport", json!({ "door": "nvme-tcp", "max_controllers": 0 })),
@@ -806,6 +808,7 @@ fn ranges_are_described() {
     for (schema, right) in [
         ("TenantPatch", json!({ "weight": 256, "class": "low", "floor": { "iops": null } })),
         ("DevicePatch", json!({ "burst": null, "mechanism": "wrr" })),
+        ("DevicePatch", json!({ "weights": { "high": 256 }, "quanta": { "low": 4096 } })),
         ("UpgradeStart", json!({})),
     ] {
         assert_eq!(judge(schema, right), Ok(()));

@@ -336,6 +336,7 @@ pub struct DevicePatch {
     pub mechanism: Option<Mechanism>,
     /// Commands a round, 1 to 256.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = weir_config::weights_in_range)]
     pub weights: Option<SharesPatch<u16>>,
     /// Commands a visit: 2 to this power, 0 to 6; `null`: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -343,6 +344,7 @@ pub struct DevicePatch {
     pub burst: Option<Option<u8>>,
     /// Bytes a round, 4 KiB to 1 GiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = weir_config::quanta_in_range)]
     pub quanta: Option<SharesPatch<u32>>,
     /// Bytes, whole blocks, at most the device's `max_capacity`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
