@@ -1,8 +1,10 @@
 #![forbid(unsafe_code)]
-//! The store's services on a machine: what carries out the requests of [`weir_store`]'s machines.
+//! The store on a machine: what carries out the requests of [`weir_store`]'s machines.
 //!
 //! | part | what it is |
 //! |---|---|
 //! | [`embedded`] | a key-value store in a file, for a store with one metadata service |
+//! | [`client`] | files and names of a store, for programs |
 
+pub mod client;
 pub mod embedded;

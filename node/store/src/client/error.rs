@@ -1,0 +1,159 @@
+//! What goes wrong at a client, as its user reads it.
+
+use std::{fmt, io};
+use weir_store::StoreError;
+use weir_store::file::FileError;
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClientErrorKind {
+    /// The metadata service refuses.
+    Store(StoreError),
+    /// A read, write or flush came to nothing.
+    File(FileError),
+    /// The metadata service, or a drive, cannot be reached.
+    Unreachable(String),
+    /// The other side does not keep to the protocol, or has another version of it.
+    Protocol(String),
+    /// The caller has asked for what cannot be.
+    Usage(String),
+    /// It was not done before its deadline.
+    Deadline,
+    /// [`Pending::cancel`](super::Pending::cancel) has ended it.
+    Cancelled,
+    /// The client's session is over: its lease was not renewed in time. What was written and not flushed is lost.
+    SessionOver,
+}
+
+/// An error, with the path and the node that it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientError {
+    path: Option<String>,
+    node: Option<String>,
+    kind: ClientErrorKind,
+}
+
+impl ClientError {
+    /// An error about no path.
+    pub fn new(kind: ClientErrorKind) -> Self {
+        Self { path: None, node: None, kind }
+    }
+
+    /// The same about a path, if it names none yet.
+    #[must_use]
+    pub fn at(mut self, path: impl AsRef<[u8]>) -> Self {
+        self.path.get_or_insert_with(|| String::from_utf8_lossy(path.as_ref()).into_owned());
+        self
+    }
+
+    /// The same about a node, or a drive of one, if it names none yet.
+    #[must_use]
+    pub fn on(mut self, node: &str) -> Self {
+        self.node.get_or_insert_with(|| node.into());
+        self
+    }
+
+    /// What is wrong.
+    pub fn kind(&self) -> &ClientErrorKind {
+        &self.kind
+    }
+
+    /// The path, as the caller gave it.
+    pub fn path(&self) -> Option<&str> {
+        self.path.as_deref()
+    }
+
+    /// The node or drive.
+    pub fn node(&self) -> Option<&str> {
+        self.node.as_deref()
+    }
+
+    /// What the metadata service says, if it is its refusal.
+    pub fn store_error(&self) -> Option<StoreError> {
+        match self.kind {
+            ClientErrorKind::Store(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing has that name.
+    pub fn is_not_found(&self) -> bool {
+        self.store_error() == Some(StoreError::NotFound)
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.path {
+            write!(f, "{path}: ")?;
+        }
+        match &self.kind {
+            ClientErrorKind::Store(error) => error.fmt(f)?,
+            ClientErrorKind::File(error) => error.fmt(f)?,
+            ClientErrorKind::Unreachable(text) | ClientErrorKind::Protocol(text) | ClientErrorKind::Usage(text) => {
+                f.write_str(text)?;
+            }
+            ClientErrorKind::Deadline => f.write_str("it was not done before its deadline")?,
+            ClientErrorKind::Cancelled => f.write_str("it was cancelled")?,
+            ClientErrorKind::SessionOver => f.write_str("the client's session has ended; open the store again")?,
+        }
+        match &self.node {
+            Some(node) => write!(f, " ({node})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+impl From<StoreError> for ClientError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::SessionGone => Self::new(ClientErrorKind::SessionOver),
+            error => Self::new(ClientErrorKind::Store(error)),
+        }
+    }
+}
+
+impl From<FileError> for ClientError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Deadline => Self::new(ClientErrorKind::Deadline),
+            FileError::LeaseOver => Self::new(ClientErrorKind::SessionOver),
+            error => Self::new(ClientErrorKind::File(error)),
+        }
+    }
+}
+
+impl From<ClientError> for io::Error {
+    fn from(error: ClientError) -> Self {
+        let kind = match error.kind() {
+            ClientErrorKind::Store(StoreError::NotFound) => io::ErrorKind::NotFound,
+            ClientErrorKind::Store(StoreError::Exists) => io::ErrorKind::AlreadyExists,
+            ClientErrorKind::Usage(_) | ClientErrorKind::Store(StoreError::BadName) => io::ErrorKind::InvalidInput,
+            ClientErrorKind::Deadline => io::ErrorKind::TimedOut,
+            ClientErrorKind::Protocol(_) => io::ErrorKind::InvalidData,
+            ClientErrorKind::Unreachable(_) | ClientErrorKind::SessionOver => io::ErrorKind::NotConnected,
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_and_node_are_named_once() {
+        let error = ClientError::from(StoreError::NotFound).at("/a/b").at("/c").on("node 3");
+        assert_eq!(error.to_string(), "/a/b: no such file or directory (node 3)");
+        assert!(error.is_not_found() && error.path() == Some("/a/b") && error.node() == Some("node 3"));
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::NotFound);
+        let late = ClientError::from(FileError::Deadline).at(b"/\xff");
+        assert_eq!(late.to_string(), "/\u{fffd}: it was not done before its deadline");
+        assert_eq!(io::Error::from(late).kind(), io::ErrorKind::TimedOut);
+        assert_eq!(ClientError::from(FileError::LeaseOver), ClientError::from(StoreError::SessionGone));
+    }
+}

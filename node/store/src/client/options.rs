@@ -1,0 +1,106 @@
+//! What callers may choose.
+
+use std::time::Duration;
+use weir_store::InodeKind;
+
+/// How a client goes about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientOptions {
+    /// What it calls itself, as `weir store client ls` shows it; by default the program and its process.
+    pub name: String,
+    /// Where it is, as [`Location`](weir_store::Location) has it; empty where that is not known.
+    pub location: String,
+    /// How long an operation may take.
+    pub deadline: Duration,
+    /// How long a thread looks for an answer without sleeping.
+    pub spin: Duration,
+    /// How long a command waits for a drive whose connection was lost, before another copy is tried or the operation fails.
+    pub drive_timeout: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        let program = std::env::args_os().next().unwrap_or_default();
+        let program = std::path::Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Self {
+            name: format!("{program}:{}", std::process::id()),
+            location: String::new(),
+            deadline: Duration::from_secs(30),
+            spin: Duration::from_micros(50),
+            drive_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What a new inode is made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateOptions {
+    /// Its kind: [`InodeKind::File`] by default.
+    pub kind: InodeKind,
+    /// Permissions (12 bits).
+    pub mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Names of the classes of its blocks, best first; none: those of its directory's policy, or the store's.
+    pub classes: Vec<String>,
+    /// Copies of each block: 1 to 4.
+    pub copies: u8,
+    /// Bytes of a block: a power of two from 64 KiB to 4 MiB; the store's where there is none.
+    pub block: Option<u32>,
+    /// Where its blocks should be: by default where the client is.
+    pub location: Option<String>,
+    /// Whether it is an error that the name is there. A file that is there is opened, and cut to nothing, else.
+    pub exclusive: bool,
+    /// Whether directories on the way are made where they are missing.
+    pub parents: bool,
+}
+
+impl Default for CreateOptions {
+    fn default() -> Self {
+        Self {
+            kind: InodeKind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            classes: Vec::new(),
+            copies: 1,
+            block: None,
+            location: None,
+            exclusive: false,
+            parents: false,
+        }
+    }
+}
+
+/// What a file that is there is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// To be read.
+    pub read: bool,
+    /// To be written. One client at a time may have a file open so.
+    pub write: bool,
+    /// As `write`; [`File::append`](super::File::append) is what is used then.
+    pub append: bool,
+    /// It is cut to nothing first.
+    pub truncate: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { read: true, write: false, append: false, truncate: false }
+    }
+}
+
+impl OpenOptions {
+    /// To be read and written.
+    pub const fn read_write() -> Self {
+        Self { read: true, write: true, append: false, truncate: false }
+    }
+
+    /// Whether anything may be changed.
+    pub const fn writes(&self) -> bool {
+        self.write || self.append || self.truncate
+    }
+}
