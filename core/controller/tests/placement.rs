@@ -218,6 +218,16 @@ fn writes_go_where_their_identifier_says() {
 }
 
 #[test]
+fn a_write_beside_unreadable_blocks_goes_where_its_identifier_says() {
+    let mut h = Host::new(None);
+    let mark = Sqe { nsid: U32::new(3), ..io(IoOpcode::WRITE_UNCORRECTABLE.0, 1, 10, 1) };
+    assert_eq!(h.command(mark, &[]).0.status(), Status::SUCCESS);
+    h.write(0, Some(0x8001));
+    h.write(10, Some(0x0002));
+    assert_eq!(h.written(), [0, 0, 1, 0, 1, 0]);
+}
+
+#[test]
 fn a_handle_is_moved_on_and_told() {
     let mut h = Host::new(None);
     let not_full = event_type::NOT_FULLY_WRITTEN;

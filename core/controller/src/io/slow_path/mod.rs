@@ -145,8 +145,7 @@ impl Subsystem {
         if self.is_instant() {
             return self.slots.make_ready(id, io);
         }
-        let unplaced = Starting { command: *command, ..*starting };
-        let due = self.complete_command_at(now, &unplaced, Operation { op, offset, len, fua, placement: 0 });
+        let due = self.complete_command_at(now, starting, Operation { op, offset, len, fua, placement: 0 });
         self.delay(id, io, due);
     }
 
