@@ -37,6 +37,7 @@ mod systemd;
 mod tracee;
 mod vfio;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use harness::Selection;
@@ -51,9 +52,13 @@ fn main() -> ExitCode {
     };
     let tests = suites::all();
     if selection.list {
+        let mut list = String::new();
         for test in tests.iter().filter(|t| selection.wants(t)) {
-            println!("{}{}", test.full_name(), if test.long { " (--full)" } else { "" });
+            list += &test.full_name();
+            list += if test.long { " (--full)\n" } else { "\n" };
         }
+        // Whoever reads may have seen enough, as `head` has.
+        let _ = std::io::stdout().write_all(list.as_bytes());
         return ExitCode::SUCCESS;
     }
     match &selection.one {
