@@ -46,6 +46,9 @@ pub fn start(
     keep: &Keep,
     on_shutdown: Box<dyn Fn() + Send + Sync>,
 ) -> Result<Started, String> {
+    if config.store.is_some() {
+        return Err("store: this release has no metadata service yet; leave [store] out".into());
+    }
     let node = Node::start_with(crew, config, keep).map_err(|e| e.to_string())?;
     let listening = node.listening().to_vec();
     let control = Arc::new(NodeControl::new(&node, on_shutdown));

@@ -5,6 +5,7 @@ use super::door::NvmeTcpConfig;
 use super::export::ExportConfig;
 use super::node::NodeConfig;
 use super::pool::{PoolConfig, VolumeConfig};
+use super::store::StoreConfig;
 use super::tenant::TenantConfig;
 
 /// A whole node. Devices, tenants and exports keep the order of the file; exports refer to the others by index.
@@ -24,4 +25,6 @@ pub struct Config {
     pub pools: Vec<PoolConfig>,
     /// `[[volume]]`.
     pub volumes: Vec<VolumeConfig>,
+    /// `[store]`: a metadata service in this node.
+    pub store: Option<StoreConfig>,
 }

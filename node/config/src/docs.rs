@@ -33,6 +33,8 @@ fn no_table_has_a_key_that_does_not_exist() {
         "[[volume]]",
         "[[export]]",
         "[door.nvme-tcp]",
+        "[store]",
+        "[[store.donate]]",
     ];
     for part in GUIDE.split("\n## ").filter(|p| p.starts_with('`')) {
         let heading = sections.iter().find(|h| part.starts_with(&format!("`{h}`"))).expect("a section");

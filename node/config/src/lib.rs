@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! weir.toml ──▶ value::table ─┐
-//!                             ├─▶ read::Section ─▶ node, device, tenant, export, door ─▶ check ─▶ Config
+//!                             ├─▶ read::Section ─▶ node, device, tenant, export, door, store ─▶ check ─▶ Config
 //! local:ram?slots=16 ─▶ query ┘                                                    └─▶ print (Config as TOML again)
 //! ```
 //!
@@ -45,6 +45,7 @@ pub mod read;
 mod runtime;
 mod slot_notes;
 mod slots;
+mod store;
 mod target;
 mod tenant;
 mod toml_text;
@@ -74,6 +75,7 @@ pub use profile::Profile;
 pub use promise::within;
 pub use runtime::{create_runtime_dir, is_safe_dir, runtime_dir};
 pub use slot_notes::notes;
+pub use store::{Donated, DonatedDrive, StoreAddress, StoreConfig, StoreDurability, StoreMeta};
 pub use target::{Target, TargetError};
 pub use tenant::{TenantConfig, floors};
 pub use zoned::Zoned;
@@ -105,8 +107,10 @@ fn read_config(root: &Section<'_>, base: &Path, machine: Machine, api: Option<Ad
     let exports = export::read_all(root, base);
     let pools = pool::read_pools(root);
     let volumes = pool::read_volumes(root, base);
+    let store = store::read(root, base);
     root.finish();
-    check::assemble(root.sink(), machine, check::Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes })
+    let parts = check::Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes, store };
+    check::assemble(root.sink(), machine, parts)
 }
 
 /// The drives of a document's `[[device]]`, checked against each other, which so many tenants share.

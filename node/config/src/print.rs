@@ -10,6 +10,7 @@ use super::flash;
 use super::media::MediaConfig;
 use super::pool::VolumeConfig;
 use super::promise::{self, Promises};
+use super::store::{Donated, DonatedDrive, StoreConfig};
 use super::tenant::TenantConfig;
 use super::toml_text::{string, strings};
 use std::fmt::Write;
@@ -72,7 +73,29 @@ impl Config {
             }
         }
         writeln!(out, "unconnected = {}\naddress_unconnected = {}", tcp.unconnected, tcp.address_unconnected)?;
-        writeln!(out, "keep_alive = {}", string(tcp.keep_alive))
+        writeln!(out, "keep_alive = {}", string(tcp.keep_alive))?;
+        self.store.as_ref().map_or(Ok(()), |store| self.write_store(out, store))
+    }
+
+    fn write_store(&self, out: &mut String, store: &StoreConfig) -> std::fmt::Result {
+        let StoreConfig { meta, listen, durability, block, classes, donate } = store;
+        writeln!(out, "\n[store]\nmeta = {}\nlisten = {}", string(meta), strings(listen))?;
+        writeln!(
+            out,
+            "durability = {}\nblock = {}\nclasses = {}",
+            string(durability),
+            string(block),
+            strings(classes)
+        )?;
+        for Donated { drive, class, location } in donate {
+            out.write_str("\n[[store.donate]]\n")?;
+            match drive {
+                DonatedDrive::Device(at) => writeln!(out, "device = {}", string(&self.devices[*at].name))?,
+                DonatedDrive::Target(target) => writeln!(out, "target = {}", string(target))?,
+            }
+            writeln!(out, "class = {}\nlocation = {}", string(class), string(location))?;
+        }
+        Ok(())
     }
 
     fn write_export(&self, out: &mut String, export: &ExportConfig) -> std::fmt::Result {

@@ -221,7 +221,10 @@ fn unknown_keys_name_the_nearest() {
             "[door.nvme-tcp]\naddress_unconnected = 600",
             "weir.toml:2: door.nvme-tcp.address_unconnected: 600 is more than unconnected, 512; lower it, or raise unconnected",
         ),
-        ("\"a\\nb\" = 1", "weir.toml:1: a\\nb: unknown key; there is device, door, export, node, pool, tenant, volume"),
+        (
+            "\"a\\nb\" = 1",
+            "weir.toml:1: a\\nb: unknown key; there is device, door, export, node, pool, store, tenant, volume",
+        ),
     ]);
 }
 
@@ -268,6 +271,163 @@ fn pools_and_volumes() {
         (
             "[[volume]]\nname = \"ssd0\"\nsize = 1",
             "weir.toml:1: volume.ssd0.name: a device has this name; choose another one",
+        ),
+    ]);
+}
+
+#[test]
+fn a_store_and_its_drives() {
+    assert_eq!(good("").store, None);
+    let c = good("[store]");
+    assert_eq!(
+        c.store,
+        Some(StoreConfig {
+            meta: StoreMeta::Redb("/etc/weir/store.redb".into()),
+            listen: vec![StoreAddress::Tcp("127.0.0.1:4430".parse().unwrap())],
+            durability: StoreDurability::Process,
+            block: Bytes(Bytes::MIB),
+            classes: vec!["dram".into(), "flash".into()],
+            donate: Vec::new(),
+        })
+    );
+    let text = "[[device]]\nname = \"ram0\"\n[[device]]\nname = \"big\"\nmedia = \"file:b.img\"\ncapacity = \"1GiB\"\n\
+                [store]\nmeta = \"memory:\"\nlisten = [\"unix:s.sock\", \"10.0.0.1:4430\"]\nblock = \"4MiB\"\n\
+                classes = [\"dram\", \"optane\", \"flash\"]\n\
+                [[store.donate]]\ndevice = \"ram0\"\nclass = \"dram\"\n\
+                [[store.donate]]\ntarget = \"nvme-tcp://10.0.0.2:4420/nqn.x?ns=2\"\nclass = \"flash\"\nlocation = \"hall1/rack2\"\n";
+    let c = good(text);
+    let store = c.store.clone().unwrap();
+    assert_eq!((&store.meta, store.block, store.classes.len()), (&StoreMeta::Memory, Bytes(4 << 20), 3));
+    assert_eq!(store.listen[0], StoreAddress::Unix("/etc/weir/s.sock".into()));
+    assert_eq!(store.donate[0].drive, DonatedDrive::Device(0));
+    assert_eq!(store.donate[1].drive, DonatedDrive::Target("nvme-tcp://10.0.0.2:4420/nqn.x?ns=2".into()));
+    assert_eq!((store.donate[1].class.as_str(), store.donate[1].location.as_str()), ("flash", "hall1/rack2"));
+    assert_eq!(good(&c.to_toml()), c);
+}
+
+#[test]
+fn what_a_store_cannot_be() {
+    refused(&[
+        ("store = 1", "weir.toml:1: store: a number where a table is wanted; write [store]"),
+        ("[store]\nblok = 1", "weir.toml:2: store.blok: unknown key; did you mean block?"),
+        (
+            "[store]\nmeta = \"etcd:http://127.0.0.1:2379\"",
+            "weir.toml:2: store.meta: etcd is not built yet: a store has one metadata service, with its metadata in redb:PATH",
+        ),
+        (
+            "[store]\nmeta = \"redb:\"",
+            "weir.toml:2: store.meta: redb: needs a file; write redb:/var/lib/weir/store.redb",
+        ),
+        (
+            "[store]\nmeta = \"sqlite:x\"",
+            "weir.toml:2: store.meta: \"sqlite:x\" is no place for metadata; there is redb:PATH and memory:",
+        ),
+        (
+            "[store]\nmeta = \"memory:x\"",
+            "weir.toml:2: store.meta: \"memory:x\" is no place for metadata; there is redb:PATH and memory:",
+        ),
+        (
+            "[store]\nmeta = \"memory:\"\ndurability = \"power\"",
+            "weir.toml:3: store.durability: \"power\" does not go with meta = \"memory:\", which outlives nothing; write redb:PATH",
+        ),
+        (
+            "[store]\ndurability = \"never\"",
+            "weir.toml:2: store.durability: \"never\" is unknown; \"process\" or \"power\" is allowed",
+        ),
+        (
+            "[store]\nlisten = \"here:4430\"",
+            "weir.toml:2: store.listen: \"here:4430\" is not an address like 127.0.0.1:4430 or unix:store.sock (no host names)",
+        ),
+        (
+            "[store]\nlisten = []",
+            "weir.toml:2: store.listen: no address; leave the key out for the default 127.0.0.1:4430",
+        ),
+        (
+            "[store]\nlisten = [\"1.1.1.1:1\", \"1.1.1.1:1\"]",
+            "weir.toml:2: store.listen: 1.1.1.1:1 is listed twice; keep one",
+        ),
+        (
+            "[store]\nlisten = \"127.0.0.1:4420\"",
+            "weir.toml:2: store.listen: 127.0.0.1:4420 is taken by door.nvme-tcp.listen; choose another address",
+        ),
+        (
+            "[store]\nlisten = \"unix:weir.sock\"",
+            "weir.toml:2: store.listen: unix:/etc/weir/weir.sock is taken by the API; choose another address",
+        ),
+        (
+            "[store]\nblock = \"100KiB\"",
+            "weir.toml:2: store.block: 100KiB is no power of two; 64KiB, 1MiB and 4MiB are usual",
+        ),
+        ("[store]\nblock = 4096", "weir.toml:2: store.block: 4KiB is out of range; 64KiB to 4MiB is allowed"),
+        (
+            "[store]\nclasses = [\"DRAM\"]",
+            "weir.toml:2: store.classes: \"DRAM\" is no class; use 1 to 64 small letters, digits, '-' and '_', like \"dram\"",
+        ),
+        ("[store]\nclasses = [\"a\", \"a\"]", "weir.toml:2: store.classes: \"a\" is listed twice; keep one"),
+        ("[store]\nclasses = []", "weir.toml:2: store.classes: no class; leave the key out for the default"),
+        (
+            "[store]\n[[store.policy]]\npath = \"/tmp/**\"",
+            "weir.toml:2: store.policy: policies by path are not built yet; a new file has the store's classes: leave it out",
+        ),
+    ]);
+}
+
+#[test]
+fn what_a_store_cannot_fill() {
+    let donate = |keys: &str| format!("[store]\n[[store.donate]]\n{keys}");
+    refused(&[
+        (
+            &donate(""),
+            "weir.toml:2: store.donate#1.device: missing; write device = \"NAME\" for a drive of this node, or target = \
+             \"nvme-tcp://HOST:PORT/NQN?ns=1\"\n\
+             weir.toml:2: store.donate#1.class: missing; write one of the store's classes",
+        ),
+        (
+            &donate("device = \"ssd0\"\nclass = \"optane\""),
+            "weir.toml:4: store.donate#1.class: there is no class \"optane\"; classes of [store] has dram, flash",
+        ),
+        (
+            &donate("device = \"x\"\nclass = \"dram\""),
+            "weir.toml:3: store.donate#1.device: there is no device \"x\"; there is ssd0",
+        ),
+        (
+            &donate("device = \"ssd0\"\ntarget = \"nvme-tcp://h:1/n\"\nclass = \"dram\""),
+            "weir.toml:4: store.donate#1.target: device says which drive it is already; keep one of the two",
+        ),
+        (
+            &donate("target = \"vfio-user:/x\"\nclass = \"dram\""),
+            "weir.toml:3: store.donate#1.target: \"vfio-user:/x\" is not a namespace like nvme-tcp://10.0.0.2:4420/NQN?ns=1",
+        ),
+        (
+            &donate("device = \"ssd0\"\nclass = \"dram\"\nlocation = \"a//b\""),
+            "weir.toml:5: store.donate#1.location: \"a//b\" is no location; write its parts from the widest on, like \"hall1/rack2\"",
+        ),
+        (
+            &(donate("device = \"ssd0\"\nclass = \"dram\"\n")
+                + "[[store.donate]]\ndevice = \"ssd0\"\nclass = \"dram\""),
+            "weir.toml:6: store.donate#2.device: \"ssd0\" is taken by line 3; a drive is donated once",
+        ),
+        (
+            &(donate("device = \"ssd0\"\nclass = \"dram\"\n") + "[[device]]\nkind = \"null\""),
+            "weir.toml:3: store.donate#1.device: \"ssd0\" keeps no bytes; the store needs a drive that does",
+        ),
+        (
+            &(donate("device = \"ssd0\"\nclass = \"dram\"\n") + "[[pool]]"),
+            "weir.toml:3: store.donate#1.device: \"ssd0\" is a drive of pool \"pool0\"; the store takes whole drives",
+        ),
+        (
+            &(donate("device = \"ssd0\"\nclass = \"dram\"\n") + "[[export]]\ndoor = \"vhost-user:x\""),
+            "weir.toml:3: store.donate#1.device: \"ssd0\" is not exported by nvme-tcp, which is how the store's clients reach it; \
+             add an [[export]] of it",
+        ),
+        (
+            &(donate("device = \"ssd0\"\nclass = \"dram\"\n") + "[[export]]\ndoor = \"nvme-tcp\"\nread_only = true"),
+            "weir.toml:3: store.donate#1.device: \"ssd0\" is exported read-only; the store writes to its drives",
+        ),
+        (
+            &(donate("device = \"ssd0\"\nclass = \"dram\"\n") + "[door.nvme-tcp]\nlisten = \"0.0.0.0:4420\""),
+            "weir.toml:3: store.donate#1.device: \"ssd0\" has no address that clients could be told: name one in listen of \
+             [door.nvme-tcp] beside 0.0.0.0 or [::]",
         ),
     ]);
 }
@@ -912,6 +1072,29 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn any_store()(
+        (memory, power) in (any::<bool>(), any::<bool>()),
+        (port, log2) in (any::<u16>(), 16_u32..=22),
+        targets in proptest::collection::vec("[a-z:.]{1,9}", 0..3),
+        location in "|[a-z ]{1,5}(/[a-z\"]{1,5}){0,2}",
+    ) -> StoreConfig {
+        let donated = |(i, name): (usize, &String)| Donated {
+            drive: DonatedDrive::Target(format!("nvme-tcp://10.0.0.{i}:4420/nqn.{name}?ns={}", i + 1)),
+            class: if power { "flash" } else { "a-1_b" }.into(),
+            location: location.clone(),
+        };
+        StoreConfig {
+            meta: if memory && !power { StoreMeta::Memory } else { StoreMeta::Redb("/s/a \"b\".redb".into()) },
+            listen: vec![StoreAddress::Unix("/s/store.sock".into()), StoreAddress::Tcp(([10, 0, 0, 1], port).into())],
+            durability: if power { StoreDurability::Power } else { StoreDurability::Process },
+            block: Bytes(1 << log2),
+            classes: vec!["flash".into(), "a-1_b".into()],
+            donate: targets.iter().enumerate().map(donated).collect(),
+        }
+    }
+}
+
+prop_compose! {
     fn any_config()(
         devices in (any_device(0), any_device(1)),
         tenants in (any_tenant(0), any_tenant(1)),
@@ -919,6 +1102,7 @@ prop_compose! {
         (poll, read_only, peer, tenant, queues) in (any::<bool>(), any::<bool>(), any::<bool>(), 0_usize..2, 1_u16..=1024),
         port in any::<u16>(),
         in_capsule in 0_u64..=65536,
+        store in proptest::option::of(any_store()),
     ) -> Config {
         let queues = queues.min(devices.0.queues).min(devices.1.queues);
         let class_from = if peer { ClassFrom::Peer } else { ClassFrom::Tenant };
@@ -943,6 +1127,7 @@ prop_compose! {
             ],
             pools: Vec::new(),
             volumes: Vec::new(),
+            store,
             nvme_tcp: NvmeTcpConfig {
                 listen: vec![([0, 0, 0, 0], port).into()],
                 non_optimized: if poll && port > 0 { vec![([0, 0, 0, 0], port).into()] } else { Vec::new() },

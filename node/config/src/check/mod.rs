@@ -1,6 +1,7 @@
 //! What only shows when all sections lie side by side: names used twice, references to nothing, doors that do not fit.
 
 mod pool;
+mod store;
 mod unique;
 
 use super::admission;
@@ -14,6 +15,7 @@ use super::media::MediaConfig;
 use super::node::{Address, NodeConfig};
 use super::pool::{PoolRead, VolumeRead, lines};
 use super::read::{Placed, Sink, quoted};
+use super::store::StoreRead;
 use super::tenant::{TenantConfig, TenantRead};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,12 +34,13 @@ pub(super) struct Parts {
     pub(super) nvme_tcp: NvmeTcpConfig,
     pub(super) pools: Vec<PoolRead>,
     pub(super) volumes: Vec<VolumeRead>,
+    pub(super) store: Option<StoreRead>,
 }
 
 /// Puts the sections together, notes what does not fit, and fills what is missing: a RAM drive, one tenant for every
 /// host, and, where there is no pool, an NVMe/TCP export of every drive.
 pub(super) fn assemble(sink: &Sink, machine: Machine, parts: Parts) -> Config {
-    let Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes } = parts;
+    let Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes, store } = parts;
     unique_devices(sink, machine, &devices);
     unique_tenants(sink, &tenants);
     let shared_slots: Vec<Option<u16>> = devices.iter().map(|d| d.shared_slots).collect();
@@ -68,13 +71,14 @@ pub(super) fn assemble(sink: &Sink, machine: Machine, parts: Parts) -> Config {
     if none && node.default_exports && pools.is_empty() {
         exports = devices.iter().enumerate().map(|(i, device)| by_tcp(i, device)).collect();
     }
-    let mut config = Config { node, devices, tenants, exports, nvme_tcp, pools, volumes };
+    let mut config = Config { node, devices, tenants, exports, nvme_tcp, pools, volumes, store: None };
     for (i, slots) in shared_slots.into_iter().enumerate() {
         if let Some(slots) = slots.filter(|_| admission::reach(&config, i).len() > 1) {
             config.devices[i].slots = slots;
         }
     }
     pool::check_doors(sink, &lines, &config);
+    config.store = store.map(|read| store::check(sink, read, &config));
     config
 }
 
