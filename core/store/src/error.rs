@@ -51,6 +51,38 @@ pub enum StoreError {
     Unavailable,
     /// What the key-value store holds cannot be read; `weir store fsck` says more.
     Damaged,
+    /// No class of the file has room.
+    NoSpace,
+    /// Another session has the file open for writing.
+    Busy,
+    /// The session has no open file of that handle, or it is not open for writing.
+    NotOpen,
+    /// The session has as many unpublished blocks as it may have.
+    Ahead,
+    /// The request says something that cannot be.
+    Malformed,
+    /// The service speaks another version of the protocol: this one.
+    Version(u16),
+    /// Extents are not what the request says that they are: not granted to the session, or not of that file.
+    NotGranted,
+    /// A namespace cannot be reached.
+    Unreachable,
+    /// Something that is not this store's lies on a namespace.
+    Foreign,
+    /// The store has no class of that name or number.
+    NoClass,
+    /// The store has no namespace of that number.
+    NoNamespace,
+    /// Blocks of files are on the namespace, or it is in the store already.
+    InUse,
+    /// A namespace is smaller than a region.
+    TooSmall,
+    /// A path leads through more than 40 symlinks.
+    TooManyLinks,
+    /// The service has as many connections, open files or requests as it takes.
+    Overloaded,
+    /// The connection has no session.
+    NoSession,
 }
 
 impl fmt::Display for StoreError {
@@ -80,6 +112,31 @@ impl fmt::Display for StoreError {
             StoreError::Redirect(service) => return write!(f, "metadata service {service} owns the directory"),
             StoreError::Unavailable => "the metadata service cannot answer at present; ask again",
             StoreError::Damaged => "the store's metadata are damaged here; run weir store fsck",
+            StoreError::NoSpace => "no class of the file has room: delete files, or donate a drive",
+            StoreError::Busy => "another client has the file open for writing",
+            StoreError::NotOpen => "the file is not open; open it again",
+            StoreError::Ahead => "the client has 16 MiB of unpublished blocks; publish or return some first",
+            StoreError::Malformed => {
+                "the request asks for something that cannot be: a number or a length in it is wrong"
+            }
+            StoreError::Version(version) => {
+                return write!(
+                    f,
+                    "the metadata service speaks version {version} of the protocol; use a program of its release"
+                );
+            }
+            StoreError::NotGranted => "the blocks were not granted to this client, or are not the file's",
+            StoreError::Unreachable => "the namespace cannot be reached",
+            StoreError::Foreign => {
+                "the namespace holds something that is not this store's; donate it with overwrite to lose that"
+            }
+            StoreError::NoClass => "the store has no such class",
+            StoreError::NoNamespace => "the store has no such namespace",
+            StoreError::InUse => "it is in use: a namespace leaves the store when no block is on it, and joins it once",
+            StoreError::TooSmall => "the namespace is too small: a store takes 65 MiB or more",
+            StoreError::TooManyLinks => "the path leads through too many symbolic links",
+            StoreError::Overloaded => "the metadata service has as many clients or requests as it takes; try again",
+            StoreError::NoSession => "the request needs a session, and the connection has none",
         })
     }
 }
@@ -110,6 +167,22 @@ impl StoreError {
             StoreError::Redirect(service) => (20, service.get()),
             StoreError::Unavailable => (21, 0),
             StoreError::Damaged => (22, 0),
+            StoreError::NoSpace => (23, 0),
+            StoreError::Busy => (24, 0),
+            StoreError::NotOpen => (25, 0),
+            StoreError::Ahead => (26, 0),
+            StoreError::Malformed => (27, 0),
+            StoreError::Version(version) => (28, version as u64),
+            StoreError::NotGranted => (29, 0),
+            StoreError::Unreachable => (30, 0),
+            StoreError::Foreign => (31, 0),
+            StoreError::NoClass => (32, 0),
+            StoreError::NoNamespace => (33, 0),
+            StoreError::InUse => (34, 0),
+            StoreError::TooSmall => (35, 0),
+            StoreError::TooManyLinks => (36, 0),
+            StoreError::Overloaded => (37, 0),
+            StoreError::NoSession => (38, 0),
         }
     }
 
@@ -138,6 +211,22 @@ impl StoreError {
             20 => StoreError::Redirect(ServiceId(argument)),
             21 => StoreError::Unavailable,
             22 => StoreError::Damaged,
+            23 => StoreError::NoSpace,
+            24 => StoreError::Busy,
+            25 => StoreError::NotOpen,
+            26 => StoreError::Ahead,
+            27 => StoreError::Malformed,
+            28 => StoreError::Version(u16::try_from(argument).ok()?),
+            29 => StoreError::NotGranted,
+            30 => StoreError::Unreachable,
+            31 => StoreError::Foreign,
+            32 => StoreError::NoClass,
+            33 => StoreError::NoNamespace,
+            34 => StoreError::InUse,
+            35 => StoreError::TooSmall,
+            36 => StoreError::TooManyLinks,
+            37 => StoreError::Overloaded,
+            38 => StoreError::NoSession,
             _ => return None,
         })
     }
@@ -181,8 +270,8 @@ mod tests {
             assert_eq!(StoreError::from_number(error.number().0, error.number().1), Some(error));
             assert!(texts.insert(error.to_string()), "{error}: two errors read the same");
         }
-        assert_eq!(texts.len(), 22);
-        assert_eq!([0, 23].map(|number| StoreError::from_number(number, 0)), [None; 2]);
+        assert_eq!(texts.len(), 38);
+        assert_eq!([0, 39].map(|number| StoreError::from_number(number, 0)), [None; 2]);
     }
 
     #[test]

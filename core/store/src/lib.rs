@@ -32,6 +32,7 @@ pub mod members;
 mod mutant;
 mod name;
 pub mod placement;
+pub mod protocol;
 pub mod records;
 pub mod space;
 mod tree;
