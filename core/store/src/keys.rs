@@ -45,6 +45,29 @@ pub enum KeySpace {
 }
 
 impl KeySpace {
+    /// The space of keys that begin with this letter.
+    pub const fn of(letter: u8) -> Option<Self> {
+        Some(match letter {
+            b'a' => KeySpace::Answer,
+            b'c' => KeySpace::Session,
+            b'e' => KeySpace::Extent,
+            b'g' => KeySpace::RegionLease,
+            b'h' => KeySpace::Hold,
+            b'i' => KeySpace::Inode,
+            b'k' => KeySpace::MapChunk,
+            b'n' => KeySpace::Name,
+            b'o' => KeySpace::Owner,
+            b's' => KeySpace::Service,
+            b'u' => KeySpace::Parent,
+            b'x' => KeySpace::Orphan,
+            b'E' => KeySpace::Epoch,
+            b'I' => KeySpace::NextInode,
+            b'R' => KeySpace::RenameKey,
+            b'V' => KeySpace::Store,
+            _ => return None,
+        })
+    }
+
     /// The key of this space that has these bytes.
     pub fn key(self, bytes: &[u8]) -> KvKey {
         let mut key = Vec::with_capacity(1 + bytes.len());

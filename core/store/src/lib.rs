@@ -23,6 +23,7 @@ mod class;
 mod error;
 mod extent;
 pub mod file;
+pub mod fsck;
 mod id;
 mod inode;
 pub mod keys;
