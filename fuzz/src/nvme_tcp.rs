@@ -264,6 +264,10 @@ impl host::Buffers for Memory {
     fn buffer(&mut self, cid: u16) -> &mut [u8] {
         &mut self.0[usize::from(cid)]
     }
+
+    fn bytes(&self, cid: u16) -> &[u8] {
+        &self.0[usize::from(cid)]
+    }
 }
 
 fn submit(c: &mut host::HostConnection<TableDigest>, memory: &mut Memory, script: &mut Script) -> usize {

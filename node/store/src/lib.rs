@@ -4,7 +4,9 @@
 //! | part | what it is |
 //! |---|---|
 //! | [`embedded`] | a key-value store in a file, for a store with one metadata service |
+//! | [`tier`] | the donated namespaces: read, write, flush |
 //! | [`client`] | files and names of a store, for programs |
 
 pub mod client;
 pub mod embedded;
+pub mod tier;

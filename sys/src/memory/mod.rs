@@ -12,6 +12,7 @@
 pub mod doorbells;
 mod inflight;
 mod journal;
+pub mod lend;
 mod shared_words;
 pub mod sigbus;
 

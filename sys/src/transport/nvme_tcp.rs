@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   RemoteController::connect ─► admin Link: BringUp … keep alive          (shared by the queue pairs, served in their polls)
-//!            └─ queue_pairs ─► NvmeTcpQueue: Link + Slots            one connection each; polls, never blocks
+//!            ├─ queue_pairs ─► NvmeTcpQueue: Link + Slots            one connection each; polls, never blocks
+//!            └─ caller_queue ─► NvmeTcpCallerQueue: Link             the same, with buffers of the caller's
 //!   discover ─► admin Link: BringUp, Discovery
 //! ```
 //! A poll sends all that was submitted with one call, from the slots' buffers, and receives once: long data straight into its
@@ -10,9 +11,11 @@
 // tidy: long because admin queue, I/O queues and discovery are the same few socket calls
 
 mod association_probe;
+mod caller_queue;
 mod reconnect;
 
 pub use association_probe::association;
+pub use caller_queue::NvmeTcpCallerQueue;
 
 use crate::crc::Crc32c;
 use crate::reactor::{IoBuf, now};
@@ -74,16 +77,17 @@ impl Slots {
         let each = each as usize;
         Self { memory: IoBuf::new(depth as usize * each), each, trims: vec![None; depth as usize] }
     }
+}
 
+impl Buffers for Slots {
+    #[inline]
     fn bytes(&self, cid: u16) -> &[u8] {
         match self.trims.get(usize::from(cid)) {
             Some(Some(range)) => range.as_bytes(),
             _ => &self.memory[usize::from(cid) * self.each..][..self.each],
         }
     }
-}
 
-impl Buffers for Slots {
     #[inline]
     fn buffer(&mut self, cid: u16) -> &mut [u8] {
         match self.trims.get_mut(usize::from(cid)) {
@@ -135,7 +139,7 @@ impl Link {
     }
 
     #[cold]
-    fn failure(&mut self, slots: &Slots) -> TransportError {
+    fn failure(&mut self, slots: &impl Buffers) -> TransportError {
         // The termination request is on its way if the socket takes it; more is not owed.
         let _ = self.send(slots);
         match self.connection.failure() {
@@ -149,7 +153,7 @@ impl Link {
 
     /// Sends what the socket takes.
     #[inline]
-    fn flush(&mut self, slots: &Slots) -> Result<(), TransportError> {
+    fn flush(&mut self, slots: &impl Buffers) -> Result<(), TransportError> {
         while self.connection.has_output() {
             if !self.send(slots)? {
                 break;
@@ -159,7 +163,7 @@ impl Link {
     }
 
     /// One send; false when the socket is full.
-    fn send(&mut self, slots: &Slots) -> Result<bool, TransportError> {
+    fn send(&mut self, slots: &impl Buffers) -> Result<bool, TransportError> {
         let headers = self.connection.headers();
         let mut pieces = [IoSlice::new(&[]); PIECES];
         let mut count = 0;
@@ -183,7 +187,7 @@ impl Link {
     }
 
     /// Receives once; false when there was nothing.
-    fn receive(&mut self, slots: &mut Slots, out: &mut Vec<FinishedCommand>) -> Result<bool, TransportError> {
+    fn receive(&mut self, slots: &mut impl Buffers, out: &mut Vec<FinishedCommand>) -> Result<bool, TransportError> {
         let flags = RecvFlags::DONTWAIT;
         let (got, straight) = match self.connection.direct() {
             Some((cid, range)) => {
@@ -497,17 +501,7 @@ impl RemoteController {
     /// # Errors
     /// As [`RemoteController::queue_pair`].
     pub fn queue_pair_in(&mut self, class: Option<Class>, max_io: u32) -> Result<NvmeTcpQueue, TransportError> {
-        let Dial { options: o, ready, .. } = &*self.dial;
-        let most = ready.queues.min(o.queues.max(1));
-        if self.next_qid > most {
-            let text = format!("{}: the controller grants {most} I/O queues", o.subnqn);
-            return Err(TransportError::Refused(text));
-        }
-        let limit = ready.max_transfer.min(ready.block_size.saturating_mul(1 << 16));
-        let max_io = max_io.min(limit).max(ready.block_size) / ready.block_size * ready.block_size;
-        let link = self.dial.connect(self.next_qid, class)?;
-        let (qid, depth) = (self.next_qid, u32::from(self.dial.entries() - 1));
-        self.next_qid += 1;
+        let NextQueue { link, qid, depth, max_io } = self.connect_next(class, max_io)?;
         Ok(NvmeTcpQueue {
             link,
             slots: Slots::new(depth, max_io),
@@ -522,6 +516,29 @@ impl RemoteController {
             again: None,
         })
     }
+
+    fn connect_next(&mut self, class: Option<Class>, max_io: u32) -> Result<NextQueue, TransportError> {
+        let Dial { options: o, ready, .. } = &*self.dial;
+        let most = ready.queues.min(o.queues.max(1));
+        if self.next_qid > most {
+            let text = format!("{}: the controller grants {most} I/O queues", o.subnqn);
+            return Err(TransportError::Refused(text));
+        }
+        let limit = ready.max_transfer.min(ready.block_size.saturating_mul(1 << 16));
+        let max_io = max_io.min(limit).max(ready.block_size) / ready.block_size * ready.block_size;
+        let link = self.dial.connect(self.next_qid, class)?;
+        let (qid, depth) = (self.next_qid, u32::from(self.dial.entries() - 1));
+        self.next_qid += 1;
+        Ok(NextQueue { link, qid, depth, max_io })
+    }
+}
+
+/// An I/O queue that was connected.
+struct NextQueue {
+    link: Link,
+    qid: u16,
+    depth: u32,
+    max_io: u32,
 }
 
 /// Connects and opens all queue pairs that the options ask for.

@@ -16,8 +16,10 @@ use zerocopy::little_endian::{U16, U32};
 
 /// The callers' memory: a buffer for each command identifier.
 pub trait Buffers {
-    /// The buffer of a command; at least as long as its transfer.
+    /// The buffer of a command that receives; at least as long as its transfer.
     fn buffer(&mut self, cid: u16) -> &mut [u8];
+    /// The buffer of a command that sends; at least as long as its transfer.
+    fn bytes(&self, cid: u16) -> &[u8];
 }
 
 /// What the host wishes for a connection.
@@ -311,7 +313,7 @@ impl<D: Digest> HostConnection<D> {
         self.queued += u64::from(len);
         if self.framing.data_digest {
             let range = offset as usize..(offset + len) as usize;
-            let crc = D::append(0, buffers.buffer(cid).get(range).unwrap_or_default());
+            let crc = D::append(0, buffers.bytes(cid).get(range).unwrap_or_default());
             self.put(&crc.to_le_bytes());
         }
     }

@@ -22,6 +22,10 @@ impl Buffers for Memory {
     fn buffer(&mut self, cid: u16) -> &mut [u8] {
         &mut self.0[usize::from(cid)]
     }
+
+    fn bytes(&self, cid: u16) -> &[u8] {
+        &self.0[usize::from(cid)]
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

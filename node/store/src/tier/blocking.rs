@@ -1,0 +1,123 @@
+//! A namespace for those who wait: its label is read and written so.
+
+use super::{MemoryPlace, Tier, TierCommand, TierCommandId, TierGeometry, TierMemory, TierOptions, open};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::time::{Duration, Instant};
+use weir_driver::TransportError;
+use weir_store::file::{FileBuffer, FileOpId};
+use weir_sys::reactor::now;
+
+/// Between looks where there is nothing to wait for.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// A namespace whose reads and writes are waited for, one at a time.
+#[derive(Debug)]
+pub struct BlockingNamespace {
+    tier: Box<dyn Tier>,
+    url: String,
+    last: u64,
+    timeout: Duration,
+}
+
+/// The memory of the one command.
+struct One(Vec<u8>);
+
+impl TierMemory for One {
+    fn bytes(&self, at: &MemoryPlace) -> &[u8] {
+        let first = first_of(at);
+        self.0.get(first..first + at.len as usize).unwrap_or_default()
+    }
+    fn bytes_mut(&mut self, at: &MemoryPlace) -> &mut [u8] {
+        let first = first_of(at);
+        self.0.get_mut(first..first + at.len as usize).unwrap_or_default()
+    }
+}
+
+fn first_of(at: &MemoryPlace) -> usize {
+    match at.buffer {
+        FileBuffer::Caller(_, at) => at as usize,
+        FileBuffer::Own(_, at) => at as usize,
+    }
+}
+
+impl BlockingNamespace {
+    /// Opens the namespace at that URL and connects to it.
+    ///
+    /// # Errors
+    /// The URL is none, or the namespace does not answer in time; the text says why.
+    pub fn open(url: &str, options: TierOptions) -> Result<Self, TransportError> {
+        let timeout = options.timeout;
+        let mut namespace = Self { tier: open(url, options)?, url: url.into(), last: 0, timeout };
+        if namespace.tier.geometry().is_none() {
+            // Its geometry is known when the first command is over.
+            namespace.flush()?;
+        }
+        Ok(namespace)
+    }
+
+    /// How large it is.
+    pub fn geometry(&self) -> TierGeometry {
+        self.tier.geometry().unwrap_or(TierGeometry { sector: 4096, bytes: 0 })
+    }
+
+    /// Reads whole sectors.
+    ///
+    /// # Errors
+    /// It does not answer in time, or cannot read them.
+    pub fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<(), TransportError> {
+        let memory = self.run(vec![0; into.len()], |place| TierCommand::Read(offset, place))?;
+        into.copy_from_slice(&memory);
+        Ok(())
+    }
+
+    /// Writes whole sectors.
+    ///
+    /// # Errors
+    /// It does not answer in time, or cannot write them.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TransportError> {
+        self.run(bytes.to_vec(), |place| TierCommand::Write(offset, place)).map(drop)
+    }
+
+    /// Makes durable what was written.
+    ///
+    /// # Errors
+    /// It does not answer in time, or cannot do so.
+    pub fn flush(&mut self) -> Result<(), TransportError> {
+        self.run(Vec::new(), |_| TierCommand::Flush).map(drop)
+    }
+
+    fn run(&mut self, bytes: Vec<u8>, what: impl Fn(MemoryPlace) -> TierCommand) -> Result<Vec<u8>, TransportError> {
+        self.last += 1;
+        let id = TierCommandId(self.last);
+        let place = MemoryPlace { file: 0, buffer: FileBuffer::Caller(FileOpId(0), 0), len: bytes.len() as u32 };
+        let (mut memory, begun, mut done) = (One(bytes), Instant::now(), Vec::new());
+        self.tier.submit(now(), id, what(place), &mut memory);
+        let mut is_given_up = false;
+        loop {
+            let any = self.tier.poll(now(), &mut memory, &mut done);
+            self.tier.attend(now());
+            if let Some(over) = done.iter().find(|over| over.command == id) {
+                return if over.is_done { Ok(memory.0) } else { Err(self.failure()) };
+            }
+            if begun.elapsed() >= self.timeout && !is_given_up {
+                is_given_up = true;
+                self.tier.abort(id);
+            } else if !any {
+                self.wait();
+            }
+        }
+    }
+
+    fn failure(&self) -> TransportError {
+        let why = self.tier.trouble();
+        TransportError::Unreachable(why.unwrap_or_else(|| format!("{}: the command has failed", self.url)))
+    }
+
+    fn wait(&self) {
+        let Some((socket, sends)) = self.tier.socket() else { return std::thread::sleep(PAUSE) };
+        let interest = if sends { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let timeout = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        // An interrupted wait is one that is over.
+        let _ = poll(&mut [PollFd::new(&socket, interest)], Some(&timeout));
+    }
+}
