@@ -124,6 +124,12 @@ pub fn answer_key(session: SessionId, slot: u16) -> KvKey {
     KeySpace::Answer.key(&bytes)
 }
 
+/// The keys of all answers to requests of a session.
+pub fn answer_range(session: SessionId) -> (KvKey, KvKey) {
+    let until = session.next().map_or_else(|| KeySpace::Answer.end(), |next| KeySpace::Answer.number(next.get()));
+    (KeySpace::Answer.number(session.get()), until)
+}
+
 /// The key of a name.
 pub fn name_key(container: InodeId, name: &EntryName) -> KvKey {
     let mut bytes = container.get().to_be_bytes().to_vec();
@@ -216,6 +222,9 @@ mod tests {
             assert!(name_key(container, &name(b"m")) < behind && behind <= name_key(container, &name(b"m\x01")));
             let (first, end) = map_chunk_range(container);
             assert!(first <= map_chunk_key(container, 0) && map_chunk_key(container, u32::MAX) < end);
+            let session = SessionId(container.get());
+            let (first, end) = answer_range(session);
+            assert!(first <= answer_key(session, 0) && answer_key(session, u16::MAX) < end);
         }
         assert!(name_key(InodeId(2), &name(b"a")) >= name_range(InodeId(1), None).1);
         assert_eq!(orphan_of(&orphan_key(InodeId(77))), Some(InodeId(77)));

@@ -50,5 +50,5 @@ pub use records::Changed;
 pub use tree::{
     ATTRIBUTE_BYTES_MAX, ChangeKey, EntryPath, InodePath, LIST_MAX, ListEntry, NameAnswer, NameChange, NameQuery,
     NameReply, NameRequest, NewInode, PeerMessage, RequestToken, SetAttributes, TARGET_BYTES_MAX, Tree, TreeEffect,
-    TreeEvent, TreeSettings, begin_session, make_store,
+    TreeEvent, TreeSettings, make_store,
 };

@@ -16,7 +16,9 @@
 //! **A session** has two records: `c` ([`SessionRecord`](crate::records::SessionRecord)) while it may renew, and `h` ([`HoldRecord`])
 //! while it may hold maps or have I/O in flight. Both are made in one commit. A session whose lease is over loses `c`; then the
 //! targets fence it; then it loses `h`. One that has neither is fenced, for good: numbers of sessions are not used twice. Every service does
-//! this for every session, so that the death of one stops nothing.
+//! this for every session, so that the death of one stops nothing. The answers that are recorded for its requests go before `h` does.
+//! A session may begin and end between two looks of a service. One that grants something says so
+//! ([`SessionsEvent::Granted`]), and hears of the end in any case.
 //!
 //! **The horizon** is the smallest of the store's epoch, read first, and of what each hold record, read after it, has acknowledged. A session
 //! that is not among those began after the epoch was read, so its maps are of that epoch or later.
@@ -39,5 +41,6 @@ pub use client::{HolderEffect, HolderEvent, RenewalId, SessionHolder};
 pub use lease_timing::LeaseTiming;
 pub use nodes::{ContentLabel, NodeChange, NodeReport, NodeState, NodeTable};
 pub use sessions::{
-    HoldRecord, SessionError, SessionRequest, SessionRequestId, Sessions, SessionsEffect, SessionsEvent,
+    CLIENT_NAME_MAX, HoldRecord, SessionError, SessionRequest, SessionRequestId, Sessions, SessionsEffect,
+    SessionsEvent,
 };

@@ -23,6 +23,10 @@ pub(crate) enum Mutant {
     ProbeBeforeRaise,
     /// Space: a takeover frees what is in quarantine.
     TakeoverFreesQuarantine,
+    /// Space: a raise of the epoch counts for what was freed after it was sent.
+    AnyRaiseCounts,
+    /// Space: an answer to what was asked for a region counts when the region was lost and taken again.
+    AnswerOfAnotherLife,
     /// Placement: the next class is taken before other services were asked.
     ClassWithoutForward,
     /// Placement: the next class is taken before free regions were leased.
@@ -43,6 +47,10 @@ pub(crate) enum Mutant {
     EndedBeforeFenced,
     /// Members: sessions that are being fenced do not hold the horizon back.
     HorizonWithoutFencing,
+    /// Members: what is granted to a session that this service has not seen is not watched.
+    GrantsNotWatched,
+    /// Members: a session with grants is looked for in what was read before it began.
+    GrantsWatchedAtOnce,
     /// File: a write is acknowledged before the copies that have failed are marked out.
     AcknowledgeBeforeMark,
     /// File: published bytes are written over before their block is marked as unsettled.

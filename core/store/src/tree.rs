@@ -52,4 +52,4 @@ pub use operation::{
     NameReply, NewInode, SetAttributes, TARGET_BYTES_MAX,
 };
 pub use settings::TreeSettings;
-pub use setup::{begin_session, make_store};
+pub use setup::make_store;

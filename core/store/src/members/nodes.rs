@@ -2,7 +2,7 @@
 
 use super::lease_timing::LeaseTiming;
 use crate::NodeId;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use weir_units::Nanos;
 
@@ -30,8 +30,10 @@ pub enum NodeReport {
     Drain,
     /// It is to take blocks again.
     Undrain,
-    /// No block is on it any more, and it leaves the store.
+    /// No block is on it any more, and it leaves the store. It stays out, also if it goes on to renew.
     Remove,
+    /// The operator takes a node that was removed into the store again: its next renewal counts.
+    Add,
 }
 
 /// What has changed. Blocks on a node are named by its content label: those of an older one are lost.
@@ -65,12 +67,14 @@ struct Node {
 pub struct NodeTable {
     timing: LeaseTiming,
     nodes: BTreeMap<NodeId, Node>,
+    /// Nodes that were removed, and not added again.
+    removed: BTreeSet<NodeId>,
 }
 
 impl NodeTable {
     /// No nodes.
     pub fn new(timing: LeaseTiming) -> Self {
-        Self { timing, nodes: BTreeMap::new() }
+        Self { timing, nodes: BTreeMap::new(), removed: BTreeSet::new() }
     }
 
     /// What a node is; nothing if it is none of the store's.
@@ -83,12 +87,24 @@ impl NodeTable {
         self.state(node) == Some(NodeState::Up)
     }
 
+    /// Panics unless a node is in the store or removed, not both.
+    pub fn check(&self) {
+        assert!(
+            self.removed.iter().all(|node| !self.nodes.contains_key(node)),
+            "a node that was removed is none of the store's"
+        );
+    }
+
     /// A report of a node, new ones included; adds what has changed.
     pub fn report(&mut self, now: Nanos, id: NodeId, report: NodeReport, changes: &mut Vec<NodeChange>) {
         let Some(node) = self.nodes.get_mut(&id) else {
-            if let NodeReport::Renewed(label) = report {
-                self.nodes.insert(id, Node { state: NodeState::Up, drains: false, label, seen: now });
-                changes.push(NodeChange::Opened(id, label));
+            match report {
+                NodeReport::Renewed(label) if !self.removed.contains(&id) => {
+                    self.nodes.insert(id, Node { state: NodeState::Up, drains: false, label, seen: now });
+                    changes.push(NodeChange::Opened(id, label));
+                }
+                NodeReport::Add => _ = self.removed.remove(&id),
+                NodeReport::Renewed(_) | NodeReport::Drain | NodeReport::Undrain | NodeReport::Remove => {}
             }
             return;
         };
@@ -123,8 +139,10 @@ impl NodeTable {
             }
             NodeReport::Remove => {
                 self.nodes.remove(&id);
+                self.removed.insert(id);
                 changes.push(NodeChange::Removed(id));
             }
+            NodeReport::Add => {}
         }
     }
 
@@ -153,32 +171,36 @@ mod tests {
     #[test]
     fn every_report_in_every_state() {
         use NodeChange::{Back, Drains, Emptied, Lost, Opened, Removed};
-        use NodeReport::{Drain, Remove, Renewed, Undrain};
+        use NodeReport::{Add, Drain, Remove, Renewed, Undrain};
         use NodeState::{Draining, Up};
         let timing = LeaseTiming::new(Nanos(100), 0, Nanos(10)).unwrap();
         let lost = Some(NodeState::Lost);
         // Whether it is told to drain, whether it is lost, the report, the state and the changes after it.
-        let table: [Row<'_>; 20] = [
+        let table: [Row<'_>; 24] = [
             (false, false, Renewed(A), Some(Up), &[]),
             (false, false, Renewed(B), Some(Up), &[Emptied(N, A), Opened(N, B)]),
             (false, false, Drain, Some(Draining), &[Drains(N)]),
             (false, false, Undrain, Some(Up), &[]),
             (false, false, Remove, None, &[Removed(N)]),
+            (false, false, Add, Some(Up), &[]),
             (true, false, Renewed(A), Some(Draining), &[]),
             (true, false, Renewed(B), Some(Draining), &[Emptied(N, A), Drains(N)]),
             (true, false, Drain, Some(Draining), &[]),
             (true, false, Undrain, Some(Up), &[Opened(N, A)]),
             (true, false, Remove, None, &[Removed(N)]),
+            (true, false, Add, Some(Draining), &[]),
             (false, true, Renewed(A), Some(Up), &[Back(N), Opened(N, A)]),
             (false, true, Renewed(B), Some(Up), &[Emptied(N, A), Opened(N, B)]),
             (false, true, Drain, lost, &[]),
             (false, true, Undrain, lost, &[]),
             (false, true, Remove, None, &[Removed(N)]),
+            (false, true, Add, lost, &[]),
             (true, true, Renewed(A), Some(Draining), &[Back(N), Drains(N)]),
             (true, true, Renewed(B), Some(Draining), &[Emptied(N, A), Drains(N)]),
             (true, true, Drain, lost, &[]),
             (true, true, Undrain, lost, &[]),
             (true, true, Remove, None, &[Removed(N)]),
+            (true, true, Add, lost, &[]),
         ];
         for (drains, is_lost, report, state, expected) in table {
             let (mut nodes, mut changes) = (NodeTable::new(timing), Vec::new());
@@ -198,7 +220,22 @@ mod tests {
             nodes.report(Nanos(100), N, report, &mut changes);
             assert_eq!((nodes.state(N), &changes[..]), (state, expected), "{drains} {is_lost} {report:?}");
             assert_eq!(nodes.is_open(N), state == Some(Up));
+            nodes.check();
         }
+    }
+
+    #[test]
+    fn a_node_that_was_removed_stays_out_until_it_is_added() {
+        let timing = LeaseTiming::new(Nanos(100), 0, Nanos(10)).unwrap();
+        let (mut nodes, mut changes) = (NodeTable::new(timing), Vec::new());
+        let (renewed, removed) = (NodeReport::Renewed(A), NodeReport::Remove);
+        [renewed, removed, renewed].into_iter().for_each(|report| nodes.report(Nanos(0), N, report, &mut changes));
+        nodes.check();
+        assert_eq!((nodes.state(N), &changes[..]), (None, &[NodeChange::Opened(N, A), NodeChange::Removed(N)][..]));
+        nodes.report(Nanos(1), N, NodeReport::Add, &mut changes);
+        assert_eq!((nodes.state(N), changes.len()), (None, 2), "it has to be heard of first");
+        nodes.report(Nanos(2), N, renewed, &mut changes);
+        assert_eq!((nodes.state(N), changes.last()), (Some(NodeState::Up), Some(&NodeChange::Opened(N, A))));
     }
 
     #[test]

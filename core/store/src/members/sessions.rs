@@ -2,7 +2,7 @@
 
 use super::lease_timing::LeaseTiming;
 use crate::SessionId;
-use crate::keys::{KeySpace, session_key};
+use crate::keys::{KeySpace, answer_range, session_key};
 use crate::kv::{Commit, CommitOutcome, Expect, KvAnswer, KvKey, KvRequest, KvToken, KvWrite, RANGE_MAX, Versioned};
 use crate::mutant::{Mutant, Planted};
 use crate::records::{SessionRecord, from_value, to_value};
@@ -13,6 +13,12 @@ use alloc::vec::Vec;
 use core::fmt;
 use weir_codec::Damaged;
 use weir_units::Nanos;
+
+/// Bytes of what a client calls itself at the most.
+pub const CLIENT_NAME_MAX: usize = 255;
+
+/// Recorded answers that one commit deletes.
+const ANSWERS: usize = 90;
 
 /// A request, as the caller numbers them; no two under way have the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +52,7 @@ impl HoldRecord {
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionRequest {
-    /// Begin a session: a number that was never used, and what the client calls itself.
+    /// Begin a session: a number that was never used, and what the client calls itself, in [`CLIENT_NAME_MAX`] bytes at the most.
     Open(SessionId, String),
     /// Go on with one, and acknowledge an epoch.
     Renew(SessionId, Epoch),
@@ -61,6 +67,8 @@ pub enum SessionError {
     Gone,
     /// The key-value store does not say what became of it: ask again. An opening then takes another number.
     Unavailable,
+    /// What the client calls itself is longer than [`CLIENT_NAME_MAX`] bytes.
+    NameTooLong,
 }
 
 impl fmt::Display for SessionError {
@@ -68,6 +76,7 @@ impl fmt::Display for SessionError {
         f.write_str(match self {
             SessionError::Gone => "the client's session has ended; open the store again",
             SessionError::Unavailable => "the store's metadata cannot be reached at present; ask again",
+            SessionError::NameTooLong => "what the client calls itself is longer than 255 bytes",
         })
     }
 }
@@ -83,6 +92,9 @@ pub enum SessionsEvent {
     Kv(KvToken, KvAnswer),
     /// A [`SessionsEffect::Fence`] was carried out at every target.
     Fenced(SessionId),
+    /// This service is about to grant something to the session, or has taken over a region in which the session has grants. It may have been
+    /// opened through another service and end before this one looks: whatever becomes of it, [`SessionsEffect::Ended`] is said.
+    Granted(SessionId),
     /// Time for upkeep: a few times in the length of a lease.
     Tick,
 }
@@ -119,6 +131,10 @@ enum Awaited {
     /// The record before an end; with a request if the client has closed it.
     Last(SessionRequestId, SessionId),
     End(Option<SessionRequestId>, SessionId),
+    /// The recorded answers of a session that is fenced.
+    Answers(SessionId),
+    /// Some of them are deleted.
+    Clear(SessionId),
     Release,
     Look,
 }
@@ -138,8 +154,10 @@ enum Look {
 pub struct Sessions {
     timing: LeaseTiming,
     watched: BTreeMap<SessionId, Watched>,
-    /// Sessions with a hold record, as of the last look.
+    /// Sessions of which the end is to be said: those with a hold record as of the last look, and those that had grants when it began.
     held: BTreeSet<SessionId>,
+    /// Sessions with grants that the look which goes on may have read too early to see.
+    granted: BTreeSet<SessionId>,
     /// Sessions that are being fenced.
     fencing: BTreeSet<SessionId>,
     /// The epoch as of the last look.
@@ -157,6 +175,7 @@ impl Sessions {
             timing,
             watched: BTreeMap::new(),
             held: BTreeSet::new(),
+            granted: BTreeSet::new(),
             fencing: BTreeSet::new(),
             epoch: Epoch::default(),
             look: Look::Idle,
@@ -196,6 +215,13 @@ impl Sessions {
                 }
             }
             SessionsEvent::Fenced(session) => self.fenced(session, effects),
+            SessionsEvent::Granted(_) if self.planted.is(Mutant::GrantsNotWatched) => {}
+            SessionsEvent::Granted(session) if self.planted.is(Mutant::GrantsWatchedAtOnce) => {
+                self.held.insert(session);
+            }
+            SessionsEvent::Granted(session) => {
+                self.granted.insert(session);
+            }
             SessionsEvent::Tick => self.tick(now, effects),
         }
     }
@@ -208,6 +234,9 @@ impl Sessions {
     }
 
     fn open(&mut self, id: SessionRequestId, session: SessionId, client: String, effects: &mut Vec<SessionsEffect>) {
+        if client.len() > CLIENT_NAME_MAX {
+            return effects.push(SessionsEffect::Answer(id, Err(SessionError::NameTooLong)));
+        }
         let record = SessionRecord { client, lease: self.timing.lease(), beat: 0 };
         let (record_at, hold_at) = (session_key(session), HoldRecord::key(session));
         // It has no maps; the epoch that this service knows is not younger than the store's.
@@ -257,8 +286,10 @@ impl Sessions {
                     None => {}
                 }
             }
+            (Awaited::Answers(session), KvAnswer::Page(Ok(page))) => self.clear(session, page, effects),
+            (Awaited::Clear(session), KvAnswer::Outcome(CommitOutcome::Done(_))) => self.fenced(session, effects),
             // Done or not: the next look shows it.
-            (Awaited::Release, _) => {}
+            (Awaited::Answers(_) | Awaited::Clear(_) | Awaited::Release, _) => {}
             (Awaited::Look, answer) => self.looked(now, answer, effects),
         }
     }
@@ -320,16 +351,27 @@ impl Sessions {
         }
     }
 
-    /// Every target refuses the session: it is over, for all services.
+    /// Every target refuses the session: it is over, for all services. What its requests were answered goes first, and its hold record with the
+    /// last of that: as long as there is some left, a service that looks goes on with it.
     fn fenced(&mut self, session: SessionId, effects: &mut Vec<SessionsEffect>) {
-        if !self.fencing.contains(&session) {
-            return;
+        if self.fencing.contains(&session) {
+            let (from, until) = answer_range(session);
+            let range = KvRequest::Range { from, until, most: ANSWERS + 1 };
+            self.ask(Awaited::Answers(session), range, effects);
         }
+    }
+
+    /// Deletes answers that were recorded for a session: it has ended, so that no change is made for it any more.
+    fn clear(&mut self, session: SessionId, page: Vec<(KvKey, Versioned)>, effects: &mut Vec<SessionsEffect>) {
+        let is_last = page.len() <= ANSWERS;
+        let answers = page.into_iter().take(ANSWERS).map(|(key, _)| KvWrite::Delete(key));
+        let hold = is_last.then(|| KvWrite::Delete(HoldRecord::key(session)));
         let commit = Commit {
             expect: alloc::vec![(session_key(session), Expect::Absent)],
-            writes: alloc::vec![KvWrite::Delete(HoldRecord::key(session))],
+            writes: answers.chain(hold).collect(),
         };
-        self.ask(Awaited::Release, KvRequest::Commit(commit), effects);
+        let awaited = if is_last { Awaited::Release } else { Awaited::Clear(session) };
+        self.ask(awaited, KvRequest::Commit(commit), effects);
     }
 
     fn tick(&mut self, now: Nanos, effects: &mut Vec<SessionsEffect>) {
@@ -350,6 +392,7 @@ impl Sessions {
         ended.into_iter().for_each(|(session, value)| self.end(None, session, value, effects));
         if matches!(self.look, Look::Idle) {
             self.look = Look::Epoch;
+            self.held.append(&mut self.granted);
             self.ask(Awaited::Look, KvRequest::Get(Epoch::key()), effects);
         }
     }

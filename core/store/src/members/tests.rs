@@ -5,8 +5,8 @@ use super::{
     SessionRequestId, Sessions, SessionsEffect, SessionsEvent,
 };
 use crate::SessionId;
-use crate::keys::KeySpace;
-use crate::kv::{Commit, FaultyKv, Kv, KvFaults, KvWrite};
+use crate::keys::{KeySpace, answer_key, session_key};
+use crate::kv::{Commit, CommitOutcome, Expect, FaultyKv, Kv, KvFaults, KvWrite};
 use crate::mutant::Mutant;
 use crate::space::Epoch;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -78,6 +78,7 @@ struct Totals {
     stalls: u64,
     maps: u64,
     advanced: u64,
+    grants: u64,
 }
 
 struct World {
@@ -90,6 +91,8 @@ struct World {
     messages: Vec<(u64, Message)>,
     /// Sessions that every target refuses, or whose client has stopped by itself.
     harmless: BTreeSet<SessionId>,
+    /// Grants of a service to a session, of whose end it has to hear.
+    granted: BTreeSet<(usize, SessionId)>,
     counter: u64,
     mutant: Option<Mutant>,
     totals: Totals,
@@ -112,6 +115,7 @@ impl World {
             asked: BTreeMap::new(),
             messages: Vec::new(),
             harmless: BTreeSet::new(),
+            granted: BTreeSet::new(),
             counter: 0,
             mutant,
             totals: Totals::default(),
@@ -194,9 +198,25 @@ impl World {
                     self.ask(service, Asked::Close(session), SessionRequest::Close(session));
                 }
             }
+            86..90 => self.grant(client, service)?,
             _ => {}
         }
         Ok(())
+    }
+
+    /// Something is granted to a session that goes on, and an answer recorded for it.
+    fn grant(&mut self, client: usize, service: usize) -> Result<(), String> {
+        let Some(session) = self.clients[client].as_ref().map(|client| client.holder.session()) else { return Ok(()) };
+        for slots in [0..50, 50..100] {
+            let expect = alloc::vec![(session_key(session), Expect::Present)];
+            let writes = slots.map(|slot| KvWrite::Put(answer_key(session, slot), Vec::new())).collect();
+            if !matches!(self.kv.store_mut().commit(&Commit { expect, writes }), CommitOutcome::Done(_)) {
+                return Ok(());
+            }
+        }
+        self.granted.insert((service, session));
+        self.totals.grants += 1;
+        self.service(service, SessionsEvent::Granted(session))
     }
 
     fn ask(&mut self, service: usize, asked: Asked, request: SessionRequest) {
@@ -347,6 +367,7 @@ impl World {
                 }
                 SessionsEffect::Ended(session) => {
                     self.totals.ended += 1;
+                    self.granted.remove(&(index, session));
                     if !self.harmless.contains(&session) {
                         return Err(format!("{session} counts as fenced, and targets still serve it"));
                     }
@@ -384,13 +405,12 @@ impl World {
             }
             (0..SERVICES).try_for_each(|service| self.service(service, SessionsEvent::Tick))?;
         }
-        let left = self
-            .kv
-            .store()
-            .iter()
-            .filter(|(key, _)| [KeySpace::Session as u8, KeySpace::Hold as u8].contains(&key.0[0]));
+        let left = self.kv.store().iter().filter(|(key, _)| {
+            [KeySpace::Session as u8, KeySpace::Hold as u8, KeySpace::Answer as u8].contains(&key.0[0])
+        });
         match left.count() {
-            0 => Ok(()),
+            0 if self.granted.is_empty() => Ok(()),
+            0 => Err(format!("of the end of these nothing is said: {:?}", self.granted)),
             left => Err(format!("{left} records of sessions are left")),
         }
     }
@@ -398,14 +418,16 @@ impl World {
 
 #[test]
 fn nobody_goes_on_before_the_holder_has_stopped() {
-    let mut all = [0; 10];
+    let mut all = [0; 11];
     for seed in 0..600 {
         let t = World::new(seed, None).run().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
-        let counts =
-            [t.opened, t.renewed, t.stopped, t.fenced, t.ended, t.closed, t.horizons, t.stalls, t.maps, t.advanced];
+        let counts = [
+            t.opened, t.renewed, t.stopped, t.fenced, t.ended, t.closed, t.horizons, t.stalls, t.maps, t.advanced,
+            t.grants,
+        ];
         all.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
-    std::println!("opened, renewed, stopped, fenced, ended, closed, horizons, stalls, maps, advanced: {all:?}");
+    std::println!("opened, renewed, stopped, fenced, ended, closed, horizons, stalls, maps, advanced, grants: {all:?}");
     assert!(all.iter().all(|count| *count > 500), "everything happens: {all:?}");
 }
 
@@ -418,6 +440,8 @@ fn every_planted_fault_is_found() {
         Mutant::OpenedWithoutHold,
         Mutant::EndedBeforeFenced,
         Mutant::HorizonWithoutFencing,
+        Mutant::GrantsNotWatched,
+        Mutant::GrantsWatchedAtOnce,
     ] {
         let found = (0..2_000).find_map(|seed| World::new(seed, Some(mutant)).run().err().map(|why| (seed, why)));
         std::println!("{mutant:?}: {found:?}");
@@ -431,4 +455,16 @@ fn the_bytes_of_a_hold_are_these() {
     assert_eq!(HoldRecord(Epoch(3)).encode(), [1, 3, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(HoldRecord::decode(&[1, 3, 0, 0, 0, 0, 0, 0, 0]), Ok(HoldRecord(Epoch(3))));
     assert!(HoldRecord::decode(&[2, 3, 0, 0, 0, 0, 0, 0, 0]).is_err() && HoldRecord::decode(&[1, 3]).is_err());
+}
+
+#[test]
+fn a_name_that_is_too_long_is_refused() {
+    let mut sessions = Sessions::new(timing());
+    for (len, is_refused) in [(super::CLIENT_NAME_MAX, false), (super::CLIENT_NAME_MAX + 1, true)] {
+        let (mut effects, id) = (Vec::new(), SessionRequestId(len as u64));
+        let open = SessionRequest::Open(SessionId(1), "c".repeat(len));
+        sessions.apply(Nanos(0), SessionsEvent::Request(id, open), &mut effects);
+        let refused = [SessionsEffect::Answer(id, Err(SessionError::NameTooLong))];
+        assert_eq!(effects == refused, is_refused, "{effects:?}");
+    }
 }

@@ -147,6 +147,8 @@ pub enum SpaceError {
     Elsewhere,
     /// The region is being taken over, or the extents are being changed: ask again.
     Busy,
+    /// The region has been taken over 2^32 times: there are no more generations for what would be granted.
+    UsedUp(RegionId),
     /// A precondition did not hold.
     Conflict,
     /// The region was taken over by another service while the commit was under way. It was made or not: the index says which.
@@ -164,6 +166,12 @@ impl fmt::Display for SpaceError {
             SpaceError::NotLeased(region) => return write!(f, "this service has no lease of region {region}"),
             SpaceError::Elsewhere => "the extent is in no region of this service",
             SpaceError::Busy => "the region or its extents are being changed; ask again",
+            SpaceError::UsedUp(region) => {
+                return write!(
+                    f,
+                    "region {region} has no more generations for its blocks; drain it and donate it again"
+                );
+            }
             SpaceError::Conflict => "something else has changed in the meantime; nothing was done",
             SpaceError::Unknown => "another service has taken over the region; whether it was done is in its index",
         })

@@ -5,7 +5,7 @@ use super::event::{SpaceAnswer, SpaceEffect, SpaceError, SpaceEvent, SpaceReques
 use super::record::{Epoch, lease_key};
 use super::region::{EpochMark, RegionPhase, RegionSpace, RegionUse};
 use crate::kv::{Commit, CommitOutcome, KvAnswer, KvKey, KvRequest, KvToken, Revision};
-use crate::mutant::Planted;
+use crate::mutant::{Mutant, Planted};
 use crate::placement::OwnRoom;
 use crate::{Extent, RegionId, ServiceId, SessionId, Term};
 use alloc::collections::BTreeMap;
@@ -47,9 +47,10 @@ pub(super) enum Awaited {
     Holder(KvToken, RegionId),
     /// After an unknown outcome and a new term: whether it was made.
     Probe(KvToken),
-    Raise(RegionId),
-    Lease(RegionId),
-    Page(RegionId),
+    /// Of a region since that time: an answer to an earlier one says nothing.
+    Raise(RegionId, u64),
+    Lease(RegionId, u64),
+    Page(RegionId, u64),
     EpochRaise(Epoch),
     EpochRead,
 }
@@ -66,7 +67,8 @@ pub struct Space {
     last_token: u64,
     /// Reads that were not answered.
     pub(super) unanswered: Vec<(Awaited, KvRequest)>,
-    pub(super) fencing: BTreeMap<SessionId, SpaceRequestId>,
+    /// Sessions that are being fenced, and all requests that wait for it.
+    pub(super) fencing: BTreeMap<SessionId, Vec<SpaceRequestId>>,
     pub(super) epoch: Option<Epoch>,
     pub(super) horizon: Epoch,
     pub(super) durable: Revision,
@@ -110,7 +112,10 @@ impl Space {
 
     /// Requests, commits and reads under way.
     pub fn pending(&self) -> usize {
-        self.changes.len() + self.awaited.len() + self.unanswered.len() + self.fencing.len()
+        self.changes.len()
+            + self.awaited.len()
+            + self.unanswered.len()
+            + self.fencing.values().map(Vec::len).sum::<usize>()
     }
 
     /// One event; adds what it wants done.
@@ -121,7 +126,7 @@ impl Space {
             SpaceEvent::Request(id, request) => self.request(id, request, effects),
             SpaceEvent::Kv(token, answer) => {
                 let Some(awaited) = self.awaited.remove(&token) else { return };
-                self.answered(awaited, answer, effects);
+                self.answered(token, awaited, answer, effects);
             }
             SpaceEvent::Horizon(epoch) => self.horizon = self.horizon.max(epoch),
             SpaceEvent::Durable(revision) => self.durable = self.durable.max(revision),
@@ -135,22 +140,35 @@ impl Space {
         self.go_on_fencing(effects);
     }
 
-    fn answered(&mut self, awaited: Awaited, answer: KvAnswer, effects: &mut Vec<SpaceEffect>) {
+    fn answered(&mut self, token: KvToken, awaited: Awaited, answer: KvAnswer, effects: &mut Vec<SpaceEffect>) {
+        if self.is_past(awaited) && !self.planted.is(Mutant::AnswerOfAnotherLife) {
+            return;
+        }
         match (awaited, answer) {
             (Awaited::Change(id), KvAnswer::Outcome(outcome)) => self.committed(id, outcome, effects),
-            (Awaited::Raise(region), KvAnswer::Outcome(outcome)) => self.raised(region, outcome, effects),
-            (Awaited::EpochRaise(epoch), KvAnswer::Outcome(outcome)) => self.epoch_raised(epoch, outcome),
+            (Awaited::Raise(region, _), KvAnswer::Outcome(outcome)) => self.raised(region, outcome, effects),
+            (Awaited::EpochRaise(epoch), KvAnswer::Outcome(outcome)) => self.epoch_raised(token, epoch, outcome),
             (Awaited::Again(id), KvAnswer::Value(Ok(value))) => self.found_again(id, value, effects),
             (Awaited::Holder(id, region), KvAnswer::Value(Ok(value))) => self.found_holder(id, region, value, effects),
             (Awaited::Probe(id), KvAnswer::Value(Ok(value))) => self.found_probe(id, value, effects),
-            (Awaited::Lease(region), KvAnswer::Value(Ok(value))) => self.found_lease(region, value, effects),
-            (Awaited::Page(region), KvAnswer::Page(Ok(page))) => self.found_page(region, page, effects),
+            (Awaited::Lease(region, _), KvAnswer::Value(Ok(value))) => self.found_lease(region, value, effects),
+            (Awaited::Page(region, _), KvAnswer::Page(Ok(page))) => self.found_page(region, page, effects),
             (Awaited::EpochRead, KvAnswer::Value(Ok(value))) => self.found_epoch(value),
             // No answer, or one of another kind than the request.
             (Awaited::Change(id), _) => self.outcome_unknown(id, effects),
-            (Awaited::Raise(region), _) => self.raised(region, CommitOutcome::Unknown, effects),
-            (Awaited::EpochRaise(epoch), _) => self.epoch_raised(epoch, CommitOutcome::Unknown),
+            (Awaited::Raise(region, _), _) => self.raised(region, CommitOutcome::Unknown, effects),
+            (Awaited::EpochRaise(epoch), _) => self.epoch_raised(token, epoch, CommitOutcome::Unknown),
             (awaited, _) => self.not_answered(awaited),
+        }
+    }
+
+    /// Whether it was asked for a region as it was before it was lost, and perhaps taken again.
+    fn is_past(&self, awaited: Awaited) -> bool {
+        match awaited {
+            Awaited::Raise(region, life) | Awaited::Lease(region, life) | Awaited::Page(region, life) => {
+                self.regions.get(&region).is_none_or(|space| space.life != life)
+            }
+            _ => false,
         }
     }
 
@@ -159,10 +177,10 @@ impl Space {
         let probe = |id| self.changes.get(&id).map(|change| KvRequest::Get(change.probe.0.clone()));
         let request = match awaited {
             Awaited::Change(id) | Awaited::Again(id) | Awaited::Probe(id) => probe(id),
-            Awaited::Holder(_, region) | Awaited::Lease(region) | Awaited::Raise(region) => {
+            Awaited::Holder(_, region) | Awaited::Lease(region, _) | Awaited::Raise(region, _) => {
                 Some(KvRequest::Get(lease_key(region)))
             }
-            Awaited::Page(region) => self.page_request(region),
+            Awaited::Page(region, _) => self.page_request(region),
             Awaited::EpochRead | Awaited::EpochRaise(_) => Some(KvRequest::Get(Epoch::key())),
         };
         if let Some(request) = request {

@@ -7,7 +7,7 @@ use super::machine::{Awaited, RegionEdit, Space};
 use super::record::{Epoch, ExtentRecord};
 use super::region::{EpochMark, QuarantineEntry, RegionSpace};
 use crate::RegionId;
-use crate::kv::{Commit, CommitOutcome, Expect, KvRequest, KvWrite, Versioned};
+use crate::kv::{Commit, CommitOutcome, Expect, KvRequest, KvToken, KvWrite, Versioned};
 use crate::mutant::Mutant;
 use alloc::vec::Vec;
 
@@ -42,7 +42,8 @@ impl Space {
             let old = self.entries().filter(|entry| entry.epoch == EpochMark::None);
             return old.for_each(|entry| entry.epoch = EpochMark::Wants(epoch));
         }
-        let next = Epoch(epoch.0.saturating_add(1));
+        // Behind the last epoch nothing is freed any more: 2^64 of them are not used up.
+        let Some(next) = epoch.0.checked_add(1).map(Epoch) else { return };
         let expect = if epoch == Epoch(0) { Expect::Absent } else { Expect::Value(epoch.encode()) };
         let commit = Commit {
             expect: alloc::vec![(Epoch::key(), expect)],
@@ -53,12 +54,18 @@ impl Space {
         waiting.for_each(|entry| entry.epoch = EpochMark::Raising(token));
     }
 
-    pub(super) fn epoch_raised(&mut self, epoch: Epoch, outcome: CommitOutcome) {
+    /// What became of the commit with that token. It counts for what was freed before it was sent: that has its token. What was freed later
+    /// has another one, also where both commits raise the epoch to the same number.
+    pub(super) fn epoch_raised(&mut self, token: KvToken, epoch: Epoch, outcome: CommitOutcome) {
         let done = matches!(outcome, CommitOutcome::Done(_));
         // Raised by another service it may have been raised too early for what waits here.
         let mark = if done { EpochMark::Wants(epoch) } else { EpochMark::None };
-        let raised = self.entries().filter(|entry| matches!(entry.epoch, EpochMark::Raising(_)));
-        raised.for_each(|entry| entry.epoch = mark);
+        let any = self.planted.is(Mutant::AnyRaiseCounts);
+        let is_meant = |entry: &&mut QuarantineEntry| match entry.epoch {
+            EpochMark::Raising(by) => by == token || any,
+            EpochMark::None | EpochMark::Wants(_) | EpochMark::Skips => false,
+        };
+        self.entries().filter(is_meant).for_each(|entry| entry.epoch = mark);
         self.epoch = done.then_some(epoch);
     }
 

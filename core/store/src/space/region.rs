@@ -62,6 +62,18 @@ pub(crate) enum EpochMark {
     Skips,
 }
 
+/// Two records that have a byte in common: where each is, and when it was written.
+pub(crate) type OverlappingRecords = [(u64, Revision); 2];
+
+/// What is wrong with an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contradiction {
+    /// A record cannot be, whatever the others are.
+    Alone,
+    /// Two records cannot both be.
+    Overlap(OverlappingRecords),
+}
+
 /// See [the module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct RegionSpace {
@@ -81,6 +93,10 @@ pub(crate) struct RegionSpace {
     pub records: Records,
     /// The revision of each record's last write, while the index is being read.
     pub listed: BTreeMap<u64, Revision>,
+    /// Whether the index that is being read has more than one page: those are not of one moment.
+    pub has_pages: bool,
+    /// Two records that had a byte in common when the index was read last, in more than one page.
+    pub suspects: Option<OverlappingRecords>,
     /// Offsets of records that a commit under way changes.
     pub locked: BTreeSet<u64>,
     pub quarantine: BTreeMap<u64, QuarantineEntry>,
@@ -105,6 +121,8 @@ impl RegionSpace {
             reserved: BTreeMap::new(),
             records: Records::new(),
             listed: BTreeMap::new(),
+            has_pages: false,
+            suspects: None,
             locked: BTreeSet::new(),
             quarantine: BTreeMap::new(),
             granted: BTreeMap::new(),
@@ -218,20 +236,24 @@ impl RegionSpace {
         debug_assert!(was_used, "{offset}+{len} of region {} was not free", self.info.id);
     }
 
-    /// Free space is what is between the records. `false`, and nothing is free, if two of them overlap or one is not in the region.
-    pub fn rebuild(&mut self) -> bool {
+    /// Free space is what is between the records. If two of them overlap or one is not in the region, nothing is free.
+    pub fn rebuild(&mut self) -> Result<(), Contradiction> {
         (self.free, self.granted) = (FreeExtents::default(), BTreeMap::new());
         (self.quarantine, self.reserved) = (BTreeMap::new(), BTreeMap::new());
-        let Some(end) = self.info.extent.end() else { return false };
-        let mut at = self.info.extent.offset.get();
+        let Some(end) = self.info.extent.end() else { return Err(Contradiction::Alone) };
+        let (mut at, mut before) = (self.info.extent.offset.get(), None);
         let mut free = FreeExtents::default();
         for (offset, record) in &self.records {
-            let gap = offset.checked_sub(at);
-            if gap.is_none_or(|gap| gap > 0 && !free.give(at, gap)) {
-                return false;
+            let Some(gap) = offset.checked_sub(at) else {
+                let seen = |at: u64| (at, self.listed.get(&at).copied().unwrap_or_default());
+                let overlap = |before: u64| Contradiction::Overlap([seen(before), seen(*offset)]);
+                return Err(before.map_or(Contradiction::Alone, overlap));
+            };
+            if gap > 0 && !free.give(at, gap) {
+                return Err(Contradiction::Alone);
             }
-            let Some(next) = offset.checked_add(record.len).filter(|next| *next <= end.get()) else { return false };
-            at = next;
+            let next = offset.checked_add(record.len).filter(|next| *next <= end.get());
+            (at, before) = (next.ok_or(Contradiction::Alone)?, Some(*offset));
             match record.used {
                 ExtentUse::Granted(session) => *self.granted.entry(session).or_default() += record.len,
                 ExtentUse::Mapped(..) => {}
@@ -242,11 +264,11 @@ impl RegionSpace {
             }
         }
         if at < end.get() && !free.give(at, end.get() - at) {
-            return false;
+            return Err(Contradiction::Alone);
         }
         self.free = free;
         self.listed.clear();
-        true
+        Ok(())
     }
 
     /// Bytes by use.

@@ -35,7 +35,7 @@ impl Space {
                 transitions.and_then(|transitions| self.change(id, &transitions, mark, Commit::default(), effects))
             }
             SpaceRequest::Fence { session } => {
-                self.fencing.insert(session, id);
+                self.fencing.entry(session).or_default().push(id);
                 Ok(())
             }
         };
@@ -70,6 +70,9 @@ impl Space {
         }
         let space = self.regions.get_mut(&region).ok_or(SpaceError::NotLeased(region))?;
         let (true, Some(lease)) = (space.is_open(), space.lease) else { return Err(SpaceError::Busy) };
+        if generation(lease.term, 0).is_none() {
+            return Err(SpaceError::UsedUp(region));
+        }
         let taken = space.reserve(session, block, count.min(ahead));
         let Some(edit) = grant_edit(space, session, &taken).filter(|edit| !edit.new.is_empty()) else {
             // The term has no more numbers, or nothing is free.
@@ -194,8 +197,8 @@ impl Space {
         let sessions: Vec<SessionId> = self.fencing.keys().copied().collect();
         for session in sessions {
             if self.granted_to(session) == 0 {
-                let id = self.fencing.remove(&session);
-                effects.extend(id.map(|id| SpaceEffect::Answer(id, Ok(SpaceAnswer::Fenced))));
+                let ids = self.fencing.remove(&session).unwrap_or_default();
+                effects.extend(ids.into_iter().map(|id| SpaceEffect::Answer(id, Ok(SpaceAnswer::Fenced))));
                 continue;
             }
             let regions: Vec<RegionId> = self.regions.keys().copied().collect();

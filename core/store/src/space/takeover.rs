@@ -3,7 +3,7 @@
 use super::event::{SpaceEffect, SpaceError};
 use super::machine::{Awaited, Space};
 use super::record::{ExtentRecord, ExtentUse, RegionLease, extent_key, extents_end, lease_key, offset_of};
-use super::region::{RegionInfo, RegionPhase, RegionSpace};
+use super::region::{Contradiction, RegionInfo, RegionPhase, RegionSpace};
 use super::{GRAIN, REGION_MIN};
 use crate::kv::{Commit, CommitOutcome, Expect, KvKey, KvRequest, KvToken, KvWrite, RANGE_MAX, Versioned};
 use crate::mutant::Mutant;
@@ -22,22 +22,27 @@ impl Space {
         if length < REGION_MIN || !whole || info.extent.end().is_none() || overlaps {
             return effects.push(SpaceEffect::Damaged(info.id));
         }
-        self.ask(Awaited::Lease(info.id), KvRequest::Get(lease_key(info.id)), effects);
-        self.regions.insert(info.id, RegionSpace::new(info, self.new_life()));
+        let life = self.new_life();
+        self.regions.insert(info.id, RegionSpace::new(info, life));
+        self.ask(Awaited::Lease(info.id, life), KvRequest::Get(lease_key(info.id)), effects);
     }
 
     /// Sends the commit that raises the term of a region from what it was.
     fn raise(&mut self, region: RegionId, from: Option<RegionLease>, effects: &mut Vec<SpaceEffect>) {
         let Some(space) = self.regions.get_mut(&region) else { return };
+        let Some(next) = raised_from(from, self.me) else {
+            // There is no term behind the last one, and without another term nothing is known of what was sent in this one.
+            return self.is_damaged(region, effects);
+        };
         space.phase = RegionPhase::Raising(from);
+        let life = space.life;
         let key = lease_key(region);
         let expect = from.map_or(Expect::Absent, |lease| Expect::Value(lease.encode()));
-        let next = raised_from(from, self.me);
         let commit = Commit {
             expect: alloc::vec![(key.clone(), expect)],
             writes: alloc::vec![KvWrite::Put(key, next.encode())],
         };
-        self.ask(Awaited::Raise(region), KvRequest::Commit(commit), effects);
+        self.ask(Awaited::Raise(region, life), KvRequest::Commit(commit), effects);
     }
 
     /// Raises the term of a region that is up, so that nothing that was sent before can be made any more.
@@ -49,11 +54,12 @@ impl Space {
     }
 
     pub(super) fn raised(&mut self, region: RegionId, outcome: CommitOutcome, effects: &mut Vec<SpaceEffect>) {
-        let Some(RegionPhase::Raising(from)) = self.regions.get(&region).map(|space| space.phase) else { return };
-        match outcome {
-            CommitOutcome::Done(_) => self.has_lease(region, raised_from(from, self.me), effects),
-            CommitOutcome::Unknown | CommitOutcome::Conflict | CommitOutcome::TooLarge => {
-                self.ask(Awaited::Lease(region), KvRequest::Get(lease_key(region)), effects);
+        let Some(space) = self.regions.get(&region) else { return };
+        let (RegionPhase::Raising(from), life) = (space.phase, space.life) else { return };
+        match (outcome, raised_from(from, self.me)) {
+            (CommitOutcome::Done(_), Some(next)) => self.has_lease(region, next, effects),
+            _ => {
+                self.ask(Awaited::Lease(region, life), KvRequest::Get(lease_key(region)), effects);
             }
         }
     }
@@ -67,12 +73,12 @@ impl Space {
         };
         match space.phase {
             RegionPhase::Reading if self.planted.is(Mutant::TakeoverKeepsTerm) && found.is_some() => {
-                self.has_lease(region, found.unwrap_or(raised_from(None, self.me)), effects);
+                found.into_iter().for_each(|found| self.has_lease(region, found, effects));
             }
             RegionPhase::Reading => self.raise(region, found, effects),
             RegionPhase::Raising(from) => {
                 let next = raised_from(from, self.me);
-                if found == Some(next) {
+                if let Some(next) = next.filter(|next| found == Some(*next)) {
                     self.has_lease(region, next, effects);
                 } else if found == from {
                     // The commit is lost, or late: then one of the two conflicts.
@@ -102,9 +108,16 @@ impl Space {
             space.phase = RegionPhase::Listing;
             space.records.clear();
             space.listed.clear();
+            space.has_pages = false;
         }
-        if let Some(request) = self.page_request(region) {
-            self.ask(Awaited::Page(region), request, effects);
+        self.list_on(region, effects);
+    }
+
+    /// Asks for the next page of a region's index.
+    fn list_on(&mut self, region: RegionId, effects: &mut Vec<SpaceEffect>) {
+        let life = self.regions.get(&region).map(|space| space.life);
+        if let (Some(life), Some(request)) = (life, self.page_request(region)) {
+            self.ask(Awaited::Page(region, life), request, effects);
         }
     }
 
@@ -128,6 +141,7 @@ impl Space {
             return;
         };
         let more = page.len() == RANGE_MAX;
+        space.has_pages |= more;
         for (key, value) in page {
             let (Some(offset), Ok(record)) = (offset_of(region, &key), ExtentRecord::decode(&value.value)) else {
                 return self.is_damaged(region, effects);
@@ -136,10 +150,7 @@ impl Space {
             space.listed.insert(offset, value.revision);
         }
         if more {
-            if let Some(request) = self.page_request(region) {
-                self.ask(Awaited::Page(region), request, effects);
-            }
-            return;
+            return self.list_on(region, effects);
         }
         if self.planted.is(Mutant::TakeoverFreesGrants) {
             space.records.retain(|_, record| !matches!(record.used, ExtentUse::Granted(_)));
@@ -147,8 +158,15 @@ impl Space {
         if self.planted.is(Mutant::TakeoverFreesQuarantine) {
             space.records.retain(|_, record| record.used != ExtentUse::Quarantined);
         }
-        if !space.rebuild() {
-            return self.is_damaged(region, effects);
+        match space.rebuild() {
+            Ok(()) => space.suspects = None,
+            // Pages are of different moments: between two of them the owner of a file may have cut a record of the first, and the second has
+            // the rest. The same two, written at the same time, once more: then both were there at one moment.
+            Err(Contradiction::Overlap(records)) if space.has_pages && space.suspects != Some(records) => {
+                space.suspects = Some(records);
+                return self.list(region, effects);
+            }
+            Err(_) => return self.is_damaged(region, effects),
         }
         space.phase = RegionPhase::Up;
         let first = !core::mem::replace(&mut space.was_up, true);
@@ -294,8 +312,8 @@ impl Space {
     }
 }
 
-/// The lease that a service takes from that one.
-fn raised_from(from: Option<RegionLease>, service: crate::ServiceId) -> RegionLease {
-    let term = from.and_then(|lease| lease.term.next()).unwrap_or(Term(1));
-    RegionLease { service, term }
+/// The lease that a service takes from that one; none behind the last term.
+fn raised_from(from: Option<RegionLease>, service: crate::ServiceId) -> Option<RegionLease> {
+    let term = from.map_or(Some(Term(1)), |lease| lease.term.next())?;
+    Some(RegionLease { service, term })
 }

@@ -32,12 +32,14 @@ pub(crate) enum Mutant {
     VictimNotOwned,
     /// Inode numbers are used whose reservation is unknown.
     NumbersFromUnknown,
+    /// A container that was given up by a commit of unknown outcome is owned again in the same term.
+    OwnAgainInSameTerm,
 }
 
 impl Mutant {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Mutant; 14] = [
+    pub const ALL: [Mutant; 15] = [
         Mutant::UnknownIsConflict,
         Mutant::AnswerApart,
         Mutant::RefusalNotRecorded,
@@ -52,6 +54,7 @@ impl Mutant {
         Mutant::ReleaseKeepsHold,
         Mutant::VictimNotOwned,
         Mutant::NumbersFromUnknown,
+        Mutant::OwnAgainInSameTerm,
     ];
 }
 

@@ -4,6 +4,7 @@
 //!   no owner, or a dead one ──take: the term rises──► owned
 //!   a living one ──the task's first container──► the client is redirected
 //!                └─another one──► the owner is asked to release it ──► no owner
+//!   this life, and the container is not held: it was perhaps given up──take: the term rises──► owned
 //!   one that has not renewed for a lease and the margin ──fence: its life is over, for good──► a dead one
 //! ```
 
@@ -54,7 +55,8 @@ impl Tree {
             Ok(record) => record.unwrap_or_default(),
             Err(error) => return Flow::Finish(Err(error)),
         };
-        if record.service == self.settings.service && record.incarnation == incarnation {
+        let is_mine = record.service == self.settings.service && record.incarnation == incarnation;
+        if is_mine && self.mutation.is(Mutant::OwnAgainInSameTerm) {
             if let Some(container) = self.containers.get_mut(&number) {
                 container.hold = Hold::Owned(record.term);
                 container.yielded = None;
@@ -66,7 +68,7 @@ impl Tree {
             if let Some(to) = self.is_yielded(number) {
                 return self.elsewhere(id, task, number, to, None, effects);
             }
-        } else {
+        } else if !is_mine {
             match self.life(id, task, record, effects) {
                 Err(flow) => return flow,
                 Ok(OwnerLife::Over) => {}
@@ -86,7 +88,9 @@ impl Tree {
                 Ok(OwnerLife::Silent(_)) => {}
             }
         }
-        let taken = OwnerRecord { service: self.settings.service, incarnation, term: Term(record.term.get() + 1) };
+        // Where the record names this life, a commit that gives the container up may still be on its way. It expects the term, so that rises here too.
+        let Some(term) = record.term.next() else { return Flow::Finish(Err(StoreError::Damaged)) };
+        let taken = OwnerRecord { service: self.settings.service, incarnation, term };
         let commit = Commit {
             expect: alloc::vec![
                 (owner.clone(), owner_value.map_or(Expect::Absent, Expect::Value)),

@@ -100,7 +100,8 @@ impl Lease {
         if self.must_read {
             return Some(KvRequest::Get(service_key(settings.service)));
         }
-        let next = ServiceRecord { beat: held.beat + 1, ..held };
+        // A record is only told from others by it.
+        let next = ServiceRecord { beat: held.beat.wrapping_add(1), ..held };
         self.renewal.get_or_insert(Renewal { record: next, sent: now });
         Some(write(settings, Expect::Value(to_value(&held)), &next))
     }
@@ -189,7 +190,11 @@ impl Lease {
                 return None;
             }
         }
-        let incarnation = Term(found.map_or(0, |last| last.incarnation.get()) + 1);
+        let Some(incarnation) = found.map_or(Some(Term(1)), |last| last.incarnation.next()) else {
+            // There is no life behind the last one.
+            self.due = Nanos::NEVER;
+            return None;
+        };
         let record = ServiceRecord { incarnation, process: settings.process, beat: 0, is_fenced: false };
         // The same record may have been sent before, and be written at any time: the lease counts from then.
         let sent = self.renewal.filter(|before| before.record == record).map_or(now, |before| before.sent);

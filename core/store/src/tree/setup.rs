@@ -1,10 +1,10 @@
 //! What a store begins with.
 
-use crate::id::{InodeId, SessionId};
+use crate::id::InodeId;
 use crate::inode::{Inode, InodeKind, UnixNanos};
-use crate::keys::{KeySpace, inode_key, parent_key, session_key};
+use crate::keys::{KeySpace, inode_key, parent_key};
 use crate::kv::{Commit, Expect, KvWrite};
-use crate::records::{CounterRecord, ParentRecord, SessionRecord, StoreRecord, to_value};
+use crate::records::{CounterRecord, ParentRecord, StoreRecord, to_value};
 
 /// The commit that makes an empty store, with a root directory of mode 755; it conflicts if there is a store. `id` is a random number.
 pub fn make_store(id: u64, now: UnixNanos) -> Commit {
@@ -33,9 +33,10 @@ pub fn make_store(id: u64, now: UnixNanos) -> Commit {
     }
 }
 
-/// The commit that begins a session; it conflicts if there is one of that number.
-pub fn begin_session(session: SessionId, record: &SessionRecord) -> Commit {
-    let key = session_key(session);
+/// The commit that begins a session of a test that has no [`Sessions`](crate::members::Sessions).
+#[cfg(test)]
+pub(crate) fn begin_session(session: crate::SessionId, record: &crate::records::SessionRecord) -> Commit {
+    let key = crate::keys::session_key(session);
     Commit {
         expect: alloc::vec![(key.clone(), Expect::Absent)],
         writes: alloc::vec![KvWrite::Put(key, to_value(record))],

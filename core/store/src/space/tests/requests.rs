@@ -1,11 +1,14 @@
 //! Requests one by one, with a key-value store that answers at once.
 
-use crate::kv::{Commit, Expect, Kv, KvKey, KvWrite, MemoryKv, RANGE_MAX, Revision};
+use crate::kv::{
+    Commit, CommitOutcome, Expect, Kv, KvAnswer, KvKey, KvRequest, KvWrite, MemoryKv, RANGE_MAX, Revision, Versioned,
+};
+use crate::mutant::Mutant;
 use crate::placement::OwnRoom;
 use crate::space::{
     BATCH, BlockPlace, Epoch, ExtentRecord, ExtentUse, GRAIN, GRANT_AHEAD, GrantedExtent, REGION_MIN, RegionInfo,
-    RegionUse, Space, SpaceAnswer, SpaceEffect, SpaceError, SpaceEvent, SpaceRequest, SpaceRequestId, cut_tail,
-    extent_key, lease_key,
+    RegionLease, RegionUse, Space, SpaceAnswer, SpaceEffect, SpaceError, SpaceEvent, SpaceRequest, SpaceRequestId,
+    cut_tail, extent_key, lease_key,
 };
 use crate::{Extent, Generation, InodeId, NamespaceId, RegionId, ServiceId, SessionId, Term};
 use alloc::vec::Vec;
@@ -302,4 +305,178 @@ fn a_term_whose_numbers_are_used_up_is_raised() {
     assert_eq!(alone.grant(ME, MIB, 1), Err(SpaceError::Busy));
     assert_eq!(alone.grant(ME, MIB, 1).unwrap()[0].generation, Generation(2 << 32));
     assert_eq!(alone.usage()[0], 2 * MIB);
+}
+
+/// An index of several pages, between two of which the owner of a file, which is another service, cuts a record of the first.
+#[test]
+fn a_cut_between_two_pages_is_no_damage() {
+    let page = RANGE_MAX as u64;
+    let record = |len| ExtentRecord { len, generation: Generation(1), used: ExtentUse::Mapped(InodeId(5), 0) };
+    let at = |grain: u64| extent_key(REGION, MIB + grain * GRAIN);
+    let put = |grain, len| KvWrite::Put(at(grain), record(len * GRAIN).encode());
+    let kv = |writes: Vec<KvWrite>| {
+        let mut kv = MemoryKv::default();
+        writes.into_iter().for_each(|write| {
+            kv.commit(&Commit { expect: Vec::new(), writes: alloc::vec![write] });
+        });
+        kv
+    };
+    // The last record of the first page has four grains; one more page.
+    let whole = || (0..page - 1).map(|grain| put(grain, 1)).chain([put(page - 1, 4), put(page + 9, 1)]).collect();
+    for (cut, is_damaged) in
+        [(alloc::vec![put(page - 1, 2), put(page + 1, 2)], false), (alloc::vec![put(page + 1, 2)], true)]
+    {
+        let mut alone = Alone { space: Space::new(ServiceId(9)), kv: kv(whole()), asked: 0 };
+        let (mut events, mut others, mut pages) = (alloc::vec![SpaceEvent::Take(info())], Vec::new(), 0);
+        while let Some(event) = events.pop() {
+            let mut effects = Vec::new();
+            alone.space.apply(event, &mut effects);
+            for effect in effects {
+                let SpaceEffect::Kv(token, request) = effect else {
+                    others.push(effect);
+                    continue;
+                };
+                let answer = request.perform(&mut alone.kv);
+                if matches!(answer, KvAnswer::Page(_)) {
+                    pages += 1;
+                    if pages == 1 {
+                        alone.kv.commit(&Commit { expect: Vec::new(), writes: cut.clone() });
+                    }
+                }
+                events.push(SpaceEvent::Kv(token, answer));
+            }
+            alone.space.check();
+        }
+        assert_eq!(pages, 4, "it is read twice");
+        match is_damaged {
+            true => assert_eq!(others, [SpaceEffect::Damaged(REGION)]),
+            false => {
+                assert_eq!(others, [SpaceEffect::Taken(REGION, Term(1), Vec::new())]);
+                assert_eq!(alone.usage()[1], (page + 4) * GRAIN);
+            }
+        }
+    }
+}
+
+/// Two commits that raise the epoch to the same number are under way: the answer to the first says nothing of what was freed behind it.
+#[test]
+fn a_raised_epoch_counts_for_what_was_freed_before() {
+    assert_eq!(free_during_a_raise(None), 2 * MIB, "a session may have read the map in epoch 1, before it was freed");
+    assert_eq!(free_during_a_raise(Some(Mutant::AnyRaiseCounts)), 0, "the fault is found");
+}
+
+/// What is in quarantine once the first raise is answered, and epoch 1 acknowledged.
+fn free_during_a_raise(mutant: Option<Mutant>) -> u64 {
+    let mut alone = Alone::new();
+    alone.space.planted = mutant.into();
+    let granted = alone.grant(ME, MIB, 2).unwrap()[0].extent;
+    let [first, second] = [granted.offset.get(), granted.offset.get() + MIB].map(|offset| extent(offset, MIB));
+    let back = |extent| SpaceRequest::Return { session: ME, extents: alloc::vec![extent] };
+    alone.ask(back(first)).unwrap();
+    let raise = |alone: &mut Alone| {
+        let mut raises = Vec::new();
+        for _ in 0..3 {
+            let mut effects = Vec::new();
+            alone.space.apply(SpaceEvent::Tick, &mut effects);
+            while let Some(effect) = effects.pop() {
+                let SpaceEffect::Kv(token, request) = effect else { panic!("{effect:?}") };
+                match request {
+                    KvRequest::Commit(commit) => raises.push((token, commit)),
+                    read => alone.space.apply(SpaceEvent::Kv(token, read.perform(&mut alone.kv)), &mut effects),
+                }
+            }
+        }
+        raises.pop().expect("an epoch is raised")
+    };
+    let (early, commit) = raise(&mut alone);
+    let made = alone.kv.commit(&commit);
+    // The index is read again meanwhile, and what waits for the first raise waits for none.
+    assert_eq!(alone.apply(SpaceEvent::Refresh(REGION)), []);
+    alone.ask(back(second)).unwrap();
+    let (late, again) = raise(&mut alone);
+    assert_eq!((commit == again, early == late), (true, false));
+    alone.apply(SpaceEvent::Kv(early, KvAnswer::Outcome(made)));
+    alone.apply(SpaceEvent::Durable(Revision(u64::MAX)));
+    alone.apply(SpaceEvent::Horizon(Epoch(1)));
+    alone.apply(SpaceEvent::Tick);
+    let waiting = alone.usage()[2];
+    alone.apply(SpaceEvent::Kv(late, KvAnswer::Outcome(CommitOutcome::Conflict)));
+    alone.pass(2);
+    assert_eq!(alone.usage()[2], 0);
+    waiting
+}
+
+#[test]
+fn every_fence_of_a_session_is_answered() {
+    let mut alone = Alone::new();
+    alone.grant(ME, MIB, 2).unwrap();
+    let (mut effects, fence) =
+        (Vec::new(), |id| SpaceEvent::Request(SpaceRequestId(id), SpaceRequest::Fence { session: ME }));
+    alone.space.apply(fence(70), &mut effects);
+    let [SpaceEffect::Kv(token, request)] = &effects[..] else { panic!("{effects:?}") };
+    let (token, answer) = (*token, request.clone().perform(&mut alone.kv));
+    assert_eq!(alone.apply(fence(71)), []);
+    let told = |id| SpaceEffect::Answer(SpaceRequestId(id), Ok(SpaceAnswer::Fenced));
+    assert_eq!(alone.apply(SpaceEvent::Kv(token, answer)), [told(70), told(71)]);
+    assert_eq!(alone.space.pending(), 0);
+}
+
+/// The region is lost and taken again while an answer of before is on its way.
+#[test]
+fn what_was_asked_in_another_life_says_nothing() {
+    for mutant in [None, Some(Mutant::AnswerOfAnotherLife)] {
+        an_answer_of_another_life(mutant);
+    }
+}
+
+fn an_answer_of_another_life(mutant: Option<Mutant>) {
+    let mut alone = Alone::new();
+    alone.space.planted = mutant.into();
+    let life = alone.space.regions[&REGION].life;
+    let refresh = |alone: &mut Alone| {
+        let mut effects = Vec::new();
+        alone.space.apply(SpaceEvent::Refresh(REGION), &mut effects);
+        match &effects[..] {
+            [SpaceEffect::Kv(token, _)] => *token,
+            other => panic!("{other:?}"),
+        }
+    };
+    let old = refresh(&mut alone);
+    alone.space.regions.remove(&REGION);
+    alone.apply(SpaceEvent::Take(info()));
+    assert_ne!(alone.space.regions[&REGION].life, life);
+    let new = refresh(&mut alone);
+    let record = ExtentRecord { len: GRAIN, generation: Generation(1), used: ExtentUse::Quarantined };
+    let versioned = Versioned { value: record.encode(), revision: Revision(1) };
+    alone.apply(SpaceEvent::Kv(old, KvAnswer::Page(Ok(alloc::vec![(extent_key(REGION, MIB), versioned)]))));
+    if mutant.is_some() {
+        assert_eq!(alone.usage(), [0, 0, GRAIN, REGION_MIN - GRAIN], "the fault is found");
+        return;
+    }
+    assert_eq!(alone.space.usage(REGION), None, "its index is still being read");
+    alone.apply(SpaceEvent::Kv(new, KvAnswer::Page(Ok(Vec::new()))));
+    assert_eq!(alone.usage(), [0, 0, 0, REGION_MIN]);
+}
+
+#[test]
+fn behind_the_last_term_and_epoch_nothing_goes_on() {
+    for (term, is_damaged) in [(u64::MAX, true), (1 << 40, false)] {
+        let mut kv = MemoryKv::default();
+        let lease = RegionLease { service: ServiceId(1), term: Term(term) };
+        let put = KvWrite::Put(lease_key(REGION), lease.encode());
+        kv.commit(&Commit { expect: Vec::new(), writes: alloc::vec![put] });
+        let mut alone = Alone { space: Space::new(ServiceId(9)), kv, asked: 0 };
+        let effects = alone.apply(SpaceEvent::Take(info()));
+        assert_eq!(effects == [SpaceEffect::Damaged(REGION)], is_damaged, "{effects:?}");
+        let why = if is_damaged { SpaceError::NotLeased(REGION) } else { SpaceError::UsedUp(REGION) };
+        assert_eq!(alone.grant(ME, MIB, 1), Err(why));
+    }
+    let mut alone = Alone::new();
+    let put = KvWrite::Put(Epoch::key(), Epoch(u64::MAX).encode());
+    alone.kv.commit(&Commit { expect: Vec::new(), writes: alloc::vec![put] });
+    let block = alone.grant(ME, MIB, 1).unwrap()[0].extent;
+    alone.ask(SpaceRequest::Return { session: ME, extents: alloc::vec![block] }).unwrap();
+    alone.apply(SpaceEvent::Durable(Revision(u64::MAX)));
+    alone.pass(u64::MAX);
+    assert_eq!(alone.usage()[2], MIB, "it stays in quarantine");
 }

@@ -74,6 +74,10 @@ struct Rates {
     restart: usize,
     power_cut: usize,
     take_over: usize,
+    /// The index is read again.
+    refresh: usize,
+    /// An answer of the key-value store waits behind others.
+    late: usize,
 }
 
 struct Service {
@@ -159,6 +163,8 @@ impl World {
             restart: rate([0, 4, 10]),
             power_cut: rate([0, 3, 10]),
             take_over: rate([3, 10, 40]),
+            refresh: rate([0, 20, 80]),
+            late: rate([0, 300, 800]),
         };
         let mut world = World {
             random,
@@ -223,16 +229,17 @@ impl World {
     fn operation(&mut self) -> Result<(), String> {
         let client = self.below(self.clients.len());
         let service = self.below(self.services.len());
-        let Rates { flush, fence, restart, power_cut, take_over } = self.rates;
+        let Rates { flush, fence, restart, power_cut, take_over, refresh, late: _ } = self.rates;
         let mut rare = self.below(1000);
-        for (rate, what) in [(flush, 0), (fence, 1), (restart, 2), (power_cut, 3), (take_over, 4)] {
+        for (rate, what) in [(flush, 0), (fence, 1), (restart, 2), (power_cut, 3), (take_over, 4), (refresh, 5)] {
             if rare < rate {
                 return match what {
                     0 => self.flush(),
                     1 => self.fence(client),
                     2 => self.restart(service),
                     3 => self.power_cut(),
-                    _ => self.take_over(service),
+                    4 => self.take_over(service),
+                    _ => self.refresh(service),
                 };
             }
             rare -= rate;
@@ -282,6 +289,10 @@ impl World {
             return Ok(());
         }
         let Some((sender, token, answer)) = self.kv.advance() else { return Ok(()) };
+        if self.below(1000) < self.rates.late {
+            self.kv.deliver_again(sender, token, answer);
+            return Ok(());
+        }
         let service = self.services.iter().position(|service| service.id.0 as u32 == sender);
         service.map_or(Ok(()), |service| self.apply(service, SpaceEvent::Kv(token, answer)))
     }
@@ -493,6 +504,11 @@ impl World {
         self.apply(service, SpaceEvent::Take(region))
     }
 
+    fn refresh(&mut self, service: usize) -> Result<(), String> {
+        let region = RegionId(self.below(REGIONS as usize) as u64);
+        self.apply(service, SpaceEvent::Refresh(region))
+    }
+
     fn answer(
         &mut self,
         id: ServiceId,
@@ -592,6 +608,7 @@ impl World {
     /// Without faults everything comes to an end: what is not a file's is free again.
     fn settle(&mut self) -> Result<(), String> {
         self.kv.set_faults(KvFaults::default());
+        self.rates.late = 0;
         while self.kv.pending() > 0 {
             self.deliver()?;
         }

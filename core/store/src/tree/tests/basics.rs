@@ -2,13 +2,15 @@
 
 use super::state::verify;
 use super::world::new_inode;
-use crate::keys::{KeySpace, parent_key, session_key};
-use crate::kv::{COMMIT_BYTES_MAX, COMMIT_KEYS_MAX, Commit, Kv, KvRequest, KvWrite, MemoryKv};
-use crate::records::{Changed, ParentRecord, SessionRecord, to_value};
+use crate::keys::{KeySpace, owner_key, parent_key, service_key, session_key};
+use crate::kv::{COMMIT_BYTES_MAX, COMMIT_KEYS_MAX, Commit, CommitOutcome, Kv, KvAnswer, KvRequest, KvWrite, MemoryKv};
+use crate::records::{Changed, OwnerRecord, ParentRecord, ServiceRecord, SessionRecord, from_value, to_value};
+use crate::tree::setup::begin_session;
 use crate::{
     ATTRIBUTE_BYTES_MAX, ChangeKey, Content, EntryName, EntryPath, Inode, InodeId, InodeKind, InodePath, LIST_MAX,
-    NameAnswer, NameChange, NameQuery, NameReply, NameRequest, RequestToken, ServiceId, SessionId, SetAttributes,
-    StoreError, TARGET_BYTES_MAX, Tree, TreeEffect, TreeEvent, TreeSettings, UnixNanos, begin_session, make_store,
+    NameAnswer, NameChange, NameQuery, NameReply, NameRequest, PeerMessage, RequestToken, ServiceId, SessionId,
+    SetAttributes, StoreError, TARGET_BYTES_MAX, Term, Tree, TreeEffect, TreeEvent, TreeSettings, UnixNanos,
+    make_store,
 };
 use alloc::format;
 use alloc::string::String;
@@ -31,6 +33,9 @@ struct Desk {
     /// The most keys and bytes that a commit had.
     largest: (usize, usize),
     commits: usize,
+    /// Commits of this kind are answered as unknown, and are on their way.
+    withholds: fn(&Commit) -> bool,
+    withheld: Vec<Commit>,
 }
 
 impl Desk {
@@ -49,6 +54,8 @@ impl Desk {
             answers: Vec::new(),
             largest: (0, 0),
             commits: 0,
+            withholds: |_| false,
+            withheld: Vec::new(),
         };
         desk.tick();
         desk
@@ -70,6 +77,12 @@ impl Desk {
                             let (keys, bytes) = self.largest;
                             self.largest = (keys.max(commit.keys()), bytes.max(commit.bytes()));
                             self.commits += 1;
+                            if (self.withholds)(commit) {
+                                self.withheld.push(commit.clone());
+                                let unknown = KvAnswer::Outcome(CommitOutcome::Unknown);
+                                todo.insert(0, (at, TreeEvent::Kv(token, unknown)));
+                                continue;
+                            }
                         }
                         let answer = request.perform(&mut self.kv);
                         todo.insert(0, (at, TreeEvent::Kv(token, answer)));
@@ -488,4 +501,46 @@ fn a_restart_waits_for_the_last_life_unless_it_is_known_to_be_over() {
         desk.wait(Nanos::from_millis(200));
         assert!(desk.lookup(ROOT, "f").is_ok(), "what the last life owned is taken at once");
     }
+}
+
+/// A commit that gives a container up is on its way when the service needs the container again: the commit cannot be made any more.
+#[test]
+fn what_was_perhaps_given_up_is_owned_in_another_term() {
+    let mut desk = Desk::new();
+    let dir = desk.create(ROOT, "d", InodeKind::Directory);
+    let file = desk.create(dir, "f", InodeKind::File);
+    let gives_up = |commit: &Commit| match &commit.writes[..] {
+        [KvWrite::Put(key, value)] if key.0[0] == KeySpace::Owner as u8 => {
+            from_value::<OwnerRecord>(value).is_ok_and(|owner| owner.service == ServiceId(0))
+        }
+        _ => false,
+    };
+    desk.withholds = gives_up;
+    desk.deliver(0, TreeEvent::Peer(ServiceId(2), PeerMessage::Release(dir)));
+    desk.wait(Nanos::from_secs(3));
+    desk.withholds = |_| false;
+    assert_eq!(desk.lookup(dir, "f"), Ok(file));
+    let late = core::mem::take(&mut desk.withheld);
+    assert!(!late.is_empty());
+    for commit in late {
+        assert_eq!(desk.kv.commit(&commit), CommitOutcome::Conflict);
+    }
+    let asked = NameRequest::Query(NameQuery::Lookup(at(dir, "f")));
+    assert_eq!(desk.send(1, &asked), Err(StoreError::Redirect(ServiceId(1))));
+}
+
+#[test]
+fn no_term_comes_behind_the_last() {
+    let mut desk = Desk::new();
+    let dir = desk.create(ROOT, "d", InodeKind::Directory);
+    let last = OwnerRecord { service: ServiceId(0), term: Term(u64::MAX), ..OwnerRecord::default() };
+    let put = KvWrite::Put(owner_key(dir), to_value(&last));
+    desk.kv.commit(&Commit { expect: vec![], writes: vec![put] });
+    assert_eq!(desk.lookup(dir, "f"), Err(StoreError::Damaged));
+    let life = ServiceRecord { incarnation: Term(u64::MAX), is_fenced: true, ..ServiceRecord::default() };
+    let put = KvWrite::Put(service_key(ServiceId(9)), to_value(&life));
+    desk.kv.commit(&Commit { expect: vec![], writes: vec![put] });
+    desk.trees[0] = Tree::new(TreeSettings::new(ServiceId(9), 9));
+    desk.wait(Nanos::from_secs(10));
+    assert!(!desk.trees[0].is_serving(desk.now), "there is no life behind the last one");
 }

@@ -7,11 +7,12 @@ use crate::kv::{FaultyKv, Kv, KvFaultCounts, KvFaults};
 use crate::records::SessionRecord;
 use crate::tree::machine::Waiter;
 use crate::tree::mutant::Mutant;
+use crate::tree::setup::begin_session;
 use crate::tree::task::{CommitKind, Job};
 use crate::{
     ChangeKey, EntryName, EntryPath, InodeId, InodeKind, InodePath, Location, NameAnswer, NameChange, NameQuery,
     NameReply, NameRequest, NewInode, PeerMessage, RequestToken, ServiceId, SessionId, SetAttributes, StoreError, Tree,
-    TreeEffect, TreeEvent, TreeSettings, UnixNanos, begin_session, make_store,
+    TreeEffect, TreeEvent, TreeSettings, UnixNanos, make_store,
 };
 use alloc::collections::BTreeMap;
 use alloc::format;
