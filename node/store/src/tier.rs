@@ -125,6 +125,8 @@ pub trait Tier: Send + fmt::Debug {
     fn pending(&self) -> usize;
     /// What is to be waited for, and whether also for room to send.
     fn socket(&self) -> Option<(BorrowedFd<'_>, bool)>;
+    /// Which connection it has: another one has another number.
+    fn connection(&self) -> u64;
     /// When it is to be polled at the latest although nothing comes.
     fn due(&self) -> Nanos;
     /// Whether the target may still carry out a write that was given up.

@@ -3,8 +3,13 @@
 use super::error::{ClientError, ClientErrorKind};
 use super::file::File;
 use super::options::{CreateOptions, OpenOptions};
-use super::{Client, FileReader, FileWriter};
-use weir_store::{Inode, InodePath, ListEntry, SetAttributes};
+use super::{Client, FileReader, FileWriter, path, unexpected};
+use std::collections::VecDeque;
+use weir_store::protocol::{Answer, Request};
+use weir_store::{
+    ClassId, Content, EntryName, EntryPath, Inode, InodeId, InodeKind, InodePath, LIST_MAX, ListEntry, Location,
+    NameChange, NewInode, SetAttributes, StoreError,
+};
 
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,19 +23,41 @@ pub struct Stat {
 /// The names of a directory, in order, fetched in pages.
 #[derive(Debug)]
 pub struct Listing {
-    _client: Client,
+    client: Client,
+    path: Vec<u8>,
+    container: InodeId,
+    page: VecDeque<ListEntry>,
+    after: Option<EntryName>,
+    is_last: bool,
 }
 
 impl Iterator for Listing {
     type Item = Result<ListEntry, ClientError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        None
+        if self.page.is_empty() && !self.is_last {
+            if let Err(error) = self.fetch() {
+                self.is_last = true;
+                return Some(Err(error.at(&self.path)));
+            }
+        }
+        self.page.pop_front().map(Ok)
     }
 }
 
-fn not_built() -> ClientError {
-    ClientError::new(ClientErrorKind::Unreachable("the client is not built yet".into()))
+impl Listing {
+    fn fetch(&mut self) -> Result<(), ClientError> {
+        let request = Request::List { container: self.container, after: self.after.clone(), most: LIST_MAX as u32 };
+        match self.client.ask(request)? {
+            Answer::Page { entries, is_last, .. } => {
+                self.is_last = is_last || entries.is_empty();
+                self.after = entries.last().map(|entry| entry.name.clone());
+                self.page = entries.into();
+                Ok(())
+            }
+            _ => Err(unexpected()),
+        }
+    }
 }
 
 /// All paths may be `str`, `String`, `[u8]` or `Vec<u8>`.
@@ -40,7 +67,7 @@ impl Client {
     /// # Errors
     /// Nothing is there, or the metadata service does not answer.
     pub fn stat(&self, path: impl AsRef<[u8]>) -> Result<Stat, ClientError> {
-        Err(not_built().at(path))
+        self.resolve(path.as_ref(), true)
     }
 
     /// The same, of a symbolic link itself if the path ends in one.
@@ -48,7 +75,47 @@ impl Client {
     /// # Errors
     /// As [`stat`](Self::stat).
     pub fn stat_link(&self, path: impl AsRef<[u8]>) -> Result<Stat, ClientError> {
-        Err(not_built().at(path))
+        self.resolve(path.as_ref(), false)
+    }
+
+    fn resolve(&self, path: &[u8], follow: bool) -> Result<Stat, ClientError> {
+        let request = Request::Resolve { from: InodeId::ROOT, names: path::names(path)?, follow };
+        match self.ask(request).map_err(|error| error.at(path))? {
+            Answer::Found { at, inode } => Ok(Stat { at, inode: *inode }),
+            _ => Err(unexpected().at(path)),
+        }
+    }
+
+    /// The container of a path's last name, and that name.
+    fn entry(&self, path: &[u8]) -> Result<EntryPath, ClientError> {
+        let mut names = path::names(path)?;
+        let name = names.pop().ok_or_else(|| ClientError::from(StoreError::Root).at(path))?;
+        if names.is_empty() {
+            return Ok(EntryPath { container: InodeId::ROOT, name });
+        }
+        let request = Request::Resolve { from: InodeId::ROOT, names, follow: true };
+        match self.ask(request).map_err(|error| error.at(path))? {
+            Answer::Found { at, inode } if inode.kind.is_container() => Ok(EntryPath { container: at.inode, name }),
+            Answer::Found { .. } => Err(ClientError::from(StoreError::NotDirectory).at(path)),
+            _ => Err(unexpected().at(path)),
+        }
+    }
+
+    /// The same; directories on the way are made where they are missing and wanted.
+    fn entry_for(&self, path: &[u8], parents: bool) -> Result<EntryPath, ClientError> {
+        match self.entry(path) {
+            Err(error) if error.is_not_found() && parents => {
+                let above = path::parent(path).unwrap_or_else(|| b"/".to_vec());
+                self.make_directory(above, true, 0o755)?;
+                self.entry(path)
+            }
+            result => result,
+        }
+    }
+
+    fn change(&self, path: &[u8], change: NameChange) -> Result<(), ClientError> {
+        let request = Request::Change { slot: 0, sequence: 0, change };
+        self.ask(request).map(drop).map_err(|error| error.at(path))
     }
 
     /// The names of a directory, multifile or table.
@@ -56,7 +123,14 @@ impl Client {
     /// # Errors
     /// As [`stat`](Self::stat), or it is a file.
     pub fn list(&self, path: impl AsRef<[u8]>) -> Result<Listing, ClientError> {
-        Err(not_built().at(path))
+        let path = path.as_ref();
+        let stat = self.stat(path)?;
+        if !stat.inode.kind.is_container() {
+            return Err(ClientError::from(StoreError::NotDirectory).at(path));
+        }
+        let (page, after) = (VecDeque::new(), None);
+        let client = self.clone();
+        Ok(Listing { client, path: path.into(), container: stat.at.inode, page, after, is_last: false })
     }
 
     /// Makes a directory; with `parents` also those on the way to it, and it is no error that it is there.
@@ -64,8 +138,20 @@ impl Client {
     /// # Errors
     /// It is there, or what it is to be in is not.
     pub fn make_directory(&self, path: impl AsRef<[u8]>, parents: bool, mode: u32) -> Result<(), ClientError> {
-        let _ = (parents, mode);
-        Err(not_built().at(path))
+        let path = path.as_ref();
+        if parents && path::names(path)?.is_empty() {
+            return Ok(());
+        }
+        let options = CreateOptions { kind: InodeKind::Directory, mode, parents, ..CreateOptions::default() };
+        match self.make(path, &options) {
+            Err(error) if parents && error.store_error() == Some(StoreError::Exists) => {
+                match self.stat(path)?.inode.kind {
+                    InodeKind::Directory => Ok(()),
+                    _ => Err(error),
+                }
+            }
+            result => result,
+        }
     }
 
     /// Deletes a name; with `recursive` a directory with all that is in it.
@@ -73,8 +159,9 @@ impl Client {
     /// # Errors
     /// Nothing is there, or it is a directory that is not empty.
     pub fn remove(&self, path: impl AsRef<[u8]>, recursive: bool) -> Result<(), ClientError> {
-        let _ = recursive;
-        Err(not_built().at(path))
+        let path = path.as_ref();
+        let entry = self.entry(path)?;
+        self.change(path, NameChange::Delete { entry, recursive })
     }
 
     /// Gives what is at `from` another name; with `replace` it takes the place of another file, or of an empty directory.
@@ -82,8 +169,15 @@ impl Client {
     /// # Errors
     /// Nothing is at `from`, something is at `to`, or `to` lies within `from`.
     pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>, replace: bool) -> Result<(), ClientError> {
-        let _ = (to, replace);
-        Err(not_built().at(from))
+        let (from_path, to_path) = (from.as_ref(), to.as_ref());
+        let (from, to) = (self.entry(from_path)?, self.entry(to_path)?);
+        // What is there already is at the other path.
+        let about = |error: ClientError| match error.store_error() {
+            Some(StoreError::Exists | StoreError::NotEmpty | StoreError::IntoItself) => error.at(to_path),
+            _ => error.at(from_path),
+        };
+        let change = NameChange::Rename { from, to, replace };
+        self.ask(Request::Change { slot: 0, sequence: 0, change }).map(drop).map_err(about)
     }
 
     /// Changes attributes; of a file's size see [`File::truncate`].
@@ -91,8 +185,9 @@ impl Client {
     /// # Errors
     /// As [`stat`](Self::stat).
     pub fn set_attributes(&self, path: impl AsRef<[u8]>, set: SetAttributes) -> Result<(), ClientError> {
-        let _ = set;
-        Err(not_built().at(path))
+        let path = path.as_ref();
+        let stat = self.stat(path)?;
+        self.change(path, NameChange::SetAttributes(stat.at, set))
     }
 
     /// Makes a symbolic link at `path` that leads to `target`.
@@ -100,8 +195,11 @@ impl Client {
     /// # Errors
     /// Something is at `path`, or `target` is longer than 4,095 bytes.
     pub fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<(), ClientError> {
-        let _ = target;
-        Err(not_built().at(path))
+        let path = path.as_ref();
+        let options = CreateOptions { kind: InodeKind::Symlink, mode: 0o777, ..CreateOptions::default() };
+        let new = NewInode { target: target.as_ref().into(), ..self.new_inode(&options).map_err(|e| e.at(path))? };
+        let entry = self.entry(path)?;
+        self.change(path, NameChange::Create(entry, new))
     }
 
     /// Where a symbolic link leads to.
@@ -109,7 +207,11 @@ impl Client {
     /// # Errors
     /// As [`stat`](Self::stat), or it is no symbolic link.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, ClientError> {
-        Err(not_built().at(path))
+        let path = path.as_ref();
+        match self.stat_link(path)?.inode.content {
+            Content::Target(target) => Ok(target),
+            _ => Err(ClientError::from(StoreError::WrongKind).at(path)),
+        }
     }
 
     /// The value of an extended attribute.
@@ -117,8 +219,9 @@ impl Client {
     /// # Errors
     /// As [`stat`](Self::stat), or there is no such attribute.
     pub fn extended(&self, path: impl AsRef<[u8]>, name: &str) -> Result<Vec<u8>, ClientError> {
-        let _ = name;
-        Err(not_built().at(path))
+        let path = path.as_ref();
+        let value = self.stat(path)?.inode.attributes.remove(name);
+        value.ok_or_else(|| ClientError::from(StoreError::NoAttribute).at(path))
     }
 
     /// Sets an extended attribute, or with `None` deletes it.
@@ -126,8 +229,37 @@ impl Client {
     /// # Errors
     /// As [`stat`](Self::stat); there is no such attribute, or the inode has no room for it.
     pub fn set_extended(&self, path: impl AsRef<[u8]>, name: &str, value: Option<Vec<u8>>) -> Result<(), ClientError> {
-        let _ = (name, value);
-        Err(not_built().at(path))
+        let path = path.as_ref();
+        let stat = self.stat(path)?;
+        self.change(path, NameChange::SetExtended(stat.at, name.into(), value))
+    }
+
+    fn new_inode(&self, options: &CreateOptions) -> Result<NewInode, ClientError> {
+        let engine = self.shared.lock();
+        let known = &engine.welcome.classes;
+        let class = |name: &String| {
+            let at = known.iter().position(|class| class.as_str() == name);
+            at.and_then(|at| u16::try_from(at).ok()).map(ClassId).ok_or_else(|| {
+                let names: Vec<&str> = known.iter().map(|class| class.as_str()).collect();
+                let text = format!("the store has no class \"{name}\"; it has {}", names.join(", "));
+                ClientError::new(ClientErrorKind::Usage(text))
+            })
+        };
+        let location = match &options.location {
+            Some(location) => Location::new(location)?,
+            None => engine.location().clone(),
+        };
+        Ok(NewInode {
+            kind: options.kind,
+            mode: options.mode,
+            uid: options.uid,
+            gid: options.gid,
+            target: Vec::new(),
+            classes: options.classes.iter().map(class).collect::<Result<_, _>>()?,
+            location,
+            copies: options.copies,
+            block: options.block.unwrap_or(engine.welcome.block),
+        })
     }
 
     /// Makes a file, opened to be read and written. With another kind than a file see [`make`](Self::make).
@@ -135,8 +267,35 @@ impl Client {
     /// # Errors
     /// It is there and `exclusive` was wanted; another client writes it; what it is to be in is not there.
     pub fn create(&self, path: impl AsRef<[u8]>, options: &CreateOptions) -> Result<File, ClientError> {
-        let _ = options;
-        Err(not_built().at(path))
+        let path = path.as_ref();
+        let (file, _) = self.open_new(path, options, Vec::new())?;
+        if file.size() > 0 {
+            file.truncate(0)?;
+        }
+        Ok(file)
+    }
+
+    /// A file that is made with those bytes, or that was there; and whether those are its bytes.
+    fn open_new(&self, path: &[u8], options: &CreateOptions, content: Vec<u8>) -> Result<(File, bool), ClientError> {
+        let new = self.new_inode(options).map_err(|error| error.at(path))?;
+        if options.kind != InodeKind::File {
+            return Err(ClientError::from(StoreError::WrongKind).at(path));
+        }
+        let entry = self.entry_for(path, options.parents)?;
+        let exclusive = options.exclusive;
+        let request = Request::OpenNew { slot: 0, sequence: 0, entry, new, content: content.clone(), exclusive };
+        match self.ask(request).map_err(|error| error.at(path))? {
+            Answer::Opened { handle, at, inode } => {
+                let has_content = inode.content == Content::Inline(content);
+                Ok((self.opened(path, (handle, at), &inode, true), has_content))
+            }
+            _ => Err(unexpected().at(path)),
+        }
+    }
+
+    fn opened(&self, path: &[u8], (handle, at): (u64, InodePath), inode: &Inode, writes: bool) -> File {
+        let id = self.shared.lock().add_file(handle, at, inode, writes);
+        File::new(self.clone(), id, path, at)
     }
 
     /// Makes an inode of any kind but a symbolic link, and opens nothing.
@@ -144,8 +303,10 @@ impl Client {
     /// # Errors
     /// It is there, or what it is to be in is not.
     pub fn make(&self, path: impl AsRef<[u8]>, options: &CreateOptions) -> Result<(), ClientError> {
-        let _ = options;
-        Err(not_built().at(path))
+        let path = path.as_ref();
+        let new = self.new_inode(options).map_err(|error| error.at(path))?;
+        let entry = self.entry_for(path, options.parents)?;
+        self.change(path, NameChange::Create(entry, new))
     }
 
     /// Opens a file that is there.
@@ -153,8 +314,24 @@ impl Client {
     /// # Errors
     /// It is not there, or is no file; another client writes it and it was to be written.
     pub fn open(&self, path: impl AsRef<[u8]>, options: OpenOptions) -> Result<File, ClientError> {
-        let _ = options;
-        Err(not_built().at(path))
+        let path = path.as_ref();
+        let stat = self.stat(path)?;
+        if stat.inode.kind != InodeKind::File {
+            let error = if stat.inode.kind.is_container() { StoreError::IsDirectory } else { StoreError::WrongKind };
+            return Err(ClientError::from(error).at(path));
+        }
+        let file = self.open_at(path, stat.at, options.writes())?;
+        if options.truncate && file.size() > 0 {
+            file.truncate(0)?;
+        }
+        Ok(file)
+    }
+
+    pub(super) fn open_at(&self, path: &[u8], at: InodePath, write: bool) -> Result<File, ClientError> {
+        match self.ask(Request::Open { at, write }).map_err(|error| error.at(path))? {
+            Answer::Opened { handle, at, inode } => Ok(self.opened(path, (handle, at), &inode, write)),
+            _ => Err(unexpected().at(path)),
+        }
     }
 
     /// A buffered stream of a file's bytes, or of all files of a multifile, one after the other in the order of their names.
@@ -162,7 +339,23 @@ impl Client {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn reader(&self, path: impl AsRef<[u8]>) -> Result<FileReader, ClientError> {
-        Err(not_built().at(path))
+        let path = path.as_ref();
+        let stat = self.stat(path)?;
+        match stat.inode.kind {
+            InodeKind::File => Ok(FileReader::new(vec![self.open_at(path, stat.at, false)?])),
+            InodeKind::Multifile => {
+                let mut files = Vec::new();
+                for entry in self.list(path)? {
+                    let entry = entry?;
+                    let at = InodePath { inode: entry.record.inode, parent: stat.at.inode };
+                    let name = [path, b"/", entry.name.as_bytes()].concat();
+                    files.push(self.open_at(&name, at, false)?);
+                }
+                Ok(FileReader::new(files))
+            }
+            kind if kind.is_container() => Err(ClientError::from(StoreError::IsDirectory).at(path)),
+            _ => Err(ClientError::from(StoreError::WrongKind).at(path)),
+        }
     }
 
     /// Makes a file, or cuts it to nothing, and writes it as a buffered stream.
@@ -170,8 +363,7 @@ impl Client {
     /// # Errors
     /// As [`create`](Self::create).
     pub fn writer(&self, path: impl AsRef<[u8]>, options: &CreateOptions) -> Result<FileWriter, ClientError> {
-        let _ = options;
-        Err(not_built().at(path))
+        self.create(path, options).map(|file| FileWriter::new(file, 0))
     }
 
     /// Makes or replaces a file as a whole, or the value of a table. What fits into an inode takes one change.
@@ -179,8 +371,23 @@ impl Client {
     /// # Errors
     /// As [`create`](Self::create).
     pub fn put_small(&self, path: impl AsRef<[u8]>, bytes: &[u8], options: &CreateOptions) -> Result<(), ClientError> {
-        let _ = (bytes, options);
-        Err(not_built().at(path))
+        let path = path.as_ref();
+        if options.kind == InodeKind::Table {
+            // A value, not a file, in a table that is there.
+            let entry = self.entry(path)?;
+            return self.change(path, NameChange::PutValue(entry, bytes.into()));
+        }
+        let most = self.shared.lock().welcome.inline_max as usize;
+        let content = if bytes.len() <= most { bytes.to_vec() } else { Vec::new() };
+        let (file, is_done) = self.open_new(path, options, content)?;
+        if is_done && bytes.len() <= most {
+            return file.close();
+        }
+        if file.size() > bytes.len() as u64 {
+            file.truncate(0)?;
+        }
+        file.write_at(0, bytes)?;
+        file.close()
     }
 
     /// All bytes of a file. What lies in the inode takes one question.
@@ -188,7 +395,33 @@ impl Client {
     /// # Errors
     /// As [`open`](Self::open), or it has more than `most` bytes.
     pub fn get_small(&self, path: impl AsRef<[u8]>, most: usize) -> Result<Vec<u8>, ClientError> {
-        let _ = most;
-        Err(not_built().at(path))
+        let path = path.as_ref();
+        let stat = self.stat(path)?;
+        let too_long = |size: u64| {
+            let text = format!("it has {size} bytes, and {most} are the most that was asked for");
+            ClientError::new(ClientErrorKind::Usage(text)).at(path)
+        };
+        if stat.inode.size > most as u64 {
+            return Err(too_long(stat.inode.size));
+        }
+        match (stat.inode.kind, stat.inode.content) {
+            (InodeKind::File, Content::Inline(mut bytes)) => {
+                bytes.resize(stat.inode.size as usize, 0);
+                Ok(bytes)
+            }
+            (InodeKind::File, _) => {
+                let file = self.open_at(path, stat.at, false)?;
+                let size = file.size();
+                if size > most as u64 {
+                    return Err(too_long(size));
+                }
+                let mut bytes = vec![0; size as usize];
+                let n = file.read_at(0, &mut bytes)?;
+                bytes.truncate(n);
+                Ok(bytes)
+            }
+            (kind, _) if kind.is_container() => Err(ClientError::from(StoreError::IsDirectory).at(path)),
+            _ => Err(ClientError::from(StoreError::WrongKind).at(path)),
+        }
     }
 }

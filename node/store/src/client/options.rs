@@ -16,6 +16,10 @@ pub struct ClientOptions {
     pub spin: Duration,
     /// How long a command waits for a drive whose connection was lost, before another copy is tried or the operation fails.
     pub drive_timeout: Duration,
+    /// The host that it is to NVMe/TCP targets.
+    pub host_nqn: String,
+    /// Whether namespaces may be files of this machine (`file:` targets), which the metadata service names.
+    pub allow_files: bool,
 }
 
 impl Default for ClientOptions {
@@ -28,6 +32,8 @@ impl Default for ClientOptions {
             deadline: Duration::from_secs(30),
             spin: Duration::from_micros(50),
             drive_timeout: Duration::from_secs(5),
+            host_nqn: crate::tier::HOST_NQN.into(),
+            allow_files: false,
         }
     }
 }

@@ -91,6 +91,10 @@ impl Tier for FileTier {
         None
     }
 
+    fn connection(&self) -> u64 {
+        0
+    }
+
     fn due(&self) -> Nanos {
         if self.over.is_empty() { Nanos::NEVER } else { Nanos(0) }
     }

@@ -65,6 +65,7 @@ pub struct NvmeTcpTier {
     /// Until then the target may have writes of an association that was lost.
     doubt: Nanos,
     attend_at: Nanos,
+    connections: u64,
 }
 
 /// The attempts to connect, until one succeeds. Ends with its drop, after the attempt that goes on.
@@ -122,6 +123,7 @@ impl NvmeTcpTier {
             lost: None,
             doubt: Nanos(0),
             attend_at: Nanos::NEVER,
+            connections: 0,
         }
     }
 
@@ -169,6 +171,7 @@ impl NvmeTcpTier {
                 self.scratch = vec![Vec::new(); depth as usize];
                 self.free = (0..depth).rev().collect();
                 (self.queue, self.attempt, self.lost) = (Some(queue), None, None);
+                self.connections += 1;
                 (self.doubt, self.attend_at) = (Nanos(0), now);
                 self.source.set_trouble(None);
                 true
@@ -362,6 +365,10 @@ impl Tier for NvmeTcpTier {
 
     fn socket(&self) -> Option<(BorrowedFd<'_>, bool)> {
         self.queue.as_ref().map(|queue| (queue.socket(), self.has_more_to_send))
+    }
+
+    fn connection(&self) -> u64 {
+        self.connections
     }
 
     fn due(&self) -> Nanos {

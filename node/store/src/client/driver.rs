@@ -1,0 +1,165 @@
+//! Which thread drives the engine: the one that waits for an answer, so that no answer goes through another thread.
+//!
+//! ```text
+//!   a call ─ begin ─► a turn ─► done?  ─ no ─► nobody drives: drive, look for answers, then sleep in epoll without the lock
+//!                                              another drives: sleep until it says that the answer is there, or leaves
+//!   keeper ── renews the lease, and drives what nobody waits for
+//! ```
+
+use super::connection::boot_time;
+use super::engine::{Engine, Outcome};
+use rustix::event::{Timespec, epoll};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+use weir_sys::transport::fds;
+use weir_units::Nanos;
+
+/// The longest sleep.
+const SLEEP: Nanos = Nanos::from_millis(250);
+/// Between the keeper's turns while operations are under way that nobody waits for.
+const UNWAITED: Duration = Duration::from_millis(1);
+/// How long a thread sleeps at the most while another one drives.
+const FOLLOW: Duration = Duration::from_millis(100);
+
+/// What all clones of a client have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub address: String,
+    pub spin: Duration,
+    pub deadline: Duration,
+    engine: Mutex<Engine>,
+    keeper: OnceLock<Thread>,
+}
+
+impl Shared {
+    /// With a keeper.
+    pub fn new(address: &str, spin: Duration, deadline: Duration, engine: Engine) -> std::io::Result<Arc<Self>> {
+        let can_spin = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+        let spin = if can_spin { spin } else { Duration::ZERO };
+        let (engine, keeper) = (Mutex::new(engine), OnceLock::new());
+        let shared = Arc::new(Self { address: address.into(), spin, deadline, engine, keeper });
+        let weak = Arc::downgrade(&shared);
+        let spawned = thread::Builder::new().name("weir-store-client".into()).spawn(move || keep(&weak))?;
+        let _ = shared.keeper.set(spawned.thread().clone());
+        Ok(shared)
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drives until the work is over.
+    pub fn wait(&self, work: u64) -> Outcome {
+        let mut engine = self.lock();
+        let mut quiet: Option<Instant> = None;
+        loop {
+            if let Some(outcome) = engine.take(work) {
+                engine.waiters.remove(&work);
+                self.hand_over(&engine);
+                return outcome;
+            }
+            if engine.is_driven {
+                engine.waiters.insert(work, thread::current());
+                drop(engine);
+                thread::park_timeout(FOLLOW);
+                engine = self.lock();
+                continue;
+            }
+            if engine.turn() {
+                quiet = None;
+                continue;
+            }
+            if engine.is_done(work) {
+                continue;
+            }
+            let since = *quiet.get_or_insert_with(Instant::now);
+            engine = match since.elapsed() < self.spin {
+                true => self.spin(engine),
+                false => self.sleep(engine),
+            };
+        }
+    }
+
+    /// Lets others in for a moment.
+    fn spin<'a>(&'a self, mut engine: MutexGuard<'a, Engine>) -> MutexGuard<'a, Engine> {
+        engine.is_driven = true;
+        drop(engine);
+        std::hint::spin_loop();
+        let mut engine = self.lock();
+        engine.is_driven = false;
+        engine
+    }
+
+    /// Sleeps until something comes, or is due, without the lock.
+    fn sleep<'a>(&'a self, mut engine: MutexGuard<'a, Engine>) -> MutexGuard<'a, Engine> {
+        let left = engine.due().saturating_sub(boot_time()).min(SLEEP);
+        if left == Nanos(0) {
+            return engine;
+        }
+        let (poll, bell) = (engine.poll.clone(), engine.bell.clone());
+        engine.is_driven = true;
+        drop(engine);
+        sleep_in(&poll, &bell, left);
+        let mut engine = self.lock();
+        engine.is_driven = false;
+        engine
+    }
+
+    /// Another thread drives from now on, if there is work.
+    fn hand_over(&self, engine: &Engine) {
+        if engine.is_driven {
+            return;
+        }
+        match engine.waiters.first_key_value() {
+            Some((_, waiter)) => waiter.unpark(),
+            None if engine.has_work() => self.wake_keeper(),
+            None => {}
+        }
+    }
+
+    /// There is work that nobody waits for.
+    pub fn wake_keeper(&self) {
+        if let Some(keeper) = self.keeper.get() {
+            keeper.unpark();
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.engine.get_mut().unwrap_or_else(PoisonError::into_inner).close();
+        self.wake_keeper();
+    }
+}
+
+fn sleep_in(poll: &OwnedFd, bell: &OwnedFd, left: Nanos) {
+    let mut events: Vec<epoll::Event> = Vec::with_capacity(16);
+    let timeout = Timespec { tv_sec: 0, tv_nsec: left.get().min(999_999_999) as _ };
+    // An interrupted sleep is one that is over.
+    let _ = epoll::wait(poll, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
+    fds::drain(bell);
+}
+
+/// Renews the lease, and drives what nobody waits for.
+fn keep(shared: &Weak<Shared>) {
+    loop {
+        let pause = {
+            let Some(shared) = shared.upgrade() else { return };
+            let mut engine = shared.lock();
+            if engine.is_closed {
+                return;
+            }
+            if !engine.is_driven {
+                while engine.turn() {}
+            }
+            let is_unwaited = engine.has_work() && engine.waiters.is_empty() && !engine.is_driven;
+            match is_unwaited {
+                true => UNWAITED,
+                false => Duration::from_nanos(engine.due().saturating_sub(boot_time()).min(SLEEP).get().max(1)),
+            }
+        };
+        thread::park_timeout(pause);
+    }
+}
