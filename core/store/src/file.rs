@@ -48,7 +48,7 @@ mod split;
 mod written;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use blocks::{ChunkMap, MapLookup};
 pub use checksum::{BlockSeed, Crc32cUpdate};

@@ -30,6 +30,7 @@ pub mod keys;
 pub mod kv;
 mod location;
 pub mod members;
+pub mod movement;
 mod mutant;
 mod name;
 pub mod placement;

@@ -63,6 +63,16 @@ pub(crate) enum Mutant {
     NoFlushBeforePublish,
     /// File: what was never written in a new block is what the block had before.
     GapsNotFilled,
+    /// Movement: what was read is not compared with the block's checksums.
+    MoveUnverified,
+    /// Movement: the commit is sent while copies are still being written.
+    MoveCommitsEarly,
+    /// Movement: the commit is sent before the drives are flushed.
+    MoveWithoutFlush,
+    /// Movement: it goes on although the session's lease has ended.
+    MoveBeyondLease,
+    /// Movement: a block that has left all its old places keeps its generation.
+    MoveKeepsGeneration,
 }
 
 /// At most one planted fault; outside of this crate's tests always none, and its size is zero.

@@ -26,7 +26,7 @@ const DRIVE: u64 = 14;
 const INODE: InodeId = InodeId(7);
 
 /// CRC32C eight bits at a time: the tests sum megabytes.
-fn crc(so_far: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn crc(so_far: u32, bytes: &[u8]) -> u32 {
     static TABLE: std::sync::OnceLock<Vec<u32>> = std::sync::OnceLock::new();
     let table = TABLE.get_or_init(|| (0..=255u8).map(|byte| !crc32c(!0, &[byte])).collect());
     let step = |crc: u32, byte: &u8| crc >> 8 ^ table[((crc ^ u32::from(*byte)) & 0xff) as usize];
