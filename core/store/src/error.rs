@@ -83,6 +83,12 @@ pub enum StoreError {
     Overloaded,
     /// The connection has no session.
     NoSession,
+    /// Bytes of a block are no power of two from 64 KiB to 4 MiB.
+    BlockSize,
+    /// Copies of a block are not 1 to 4.
+    Copies,
+    /// An inode would have more than 8 classes.
+    Classes,
 }
 
 impl fmt::Display for StoreError {
@@ -137,6 +143,9 @@ impl fmt::Display for StoreError {
             StoreError::TooManyLinks => "the path leads through too many symbolic links",
             StoreError::Overloaded => "the metadata service has as many clients or requests as it takes; try again",
             StoreError::NoSession => "the request needs a session, and the connection has none",
+            StoreError::BlockSize => "the size of a block is a power of two from 64 KiB to 4 MiB",
+            StoreError::Copies => "a file has 1 to 4 copies of each block",
+            StoreError::Classes => "a file has 8 classes at the most",
         })
     }
 }
@@ -183,6 +192,9 @@ impl StoreError {
             StoreError::TooManyLinks => (36, 0),
             StoreError::Overloaded => (37, 0),
             StoreError::NoSession => (38, 0),
+            StoreError::BlockSize => (39, 0),
+            StoreError::Copies => (40, 0),
+            StoreError::Classes => (41, 0),
         }
     }
 
@@ -227,6 +239,9 @@ impl StoreError {
             36 => StoreError::TooManyLinks,
             37 => StoreError::Overloaded,
             38 => StoreError::NoSession,
+            39 => StoreError::BlockSize,
+            40 => StoreError::Copies,
+            41 => StoreError::Classes,
             _ => return None,
         })
     }
@@ -270,8 +285,8 @@ mod tests {
             assert_eq!(StoreError::from_number(error.number().0, error.number().1), Some(error));
             assert!(texts.insert(error.to_string()), "{error}: two errors read the same");
         }
-        assert_eq!(texts.len(), 38);
-        assert_eq!([0, 39].map(|number| StoreError::from_number(number, 0)), [None; 2]);
+        assert_eq!(texts.len(), 41);
+        assert_eq!([0, 42].map(|number| StoreError::from_number(number, 0)), [None; 2]);
     }
 
     #[test]

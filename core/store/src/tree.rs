@@ -25,7 +25,8 @@
 //! commit; what is in it goes in the background. Until it does, a client that knows an inode in there can work with it.
 //!
 //! Left out: blocks (a mapped file's size is changed, and its orphan freed, where its blocks are), permissions, hard links, the time of the last read.
-//! Limits: names of 255 bytes, 4 KiB of extended attributes of an inode, 256 names in an answer; one change at a time in a container.
+//! Limits: names of 255 bytes, 4 KiB of extended attributes of an inode, 256 names in an answer; one change at a time in a container; 4,096 containers
+//! that no request uses are remembered ([`TreeSettings::containers_max`]), and 16 orphans worked at at a time.
 
 mod advance;
 mod event;
@@ -48,8 +49,8 @@ mod tests;
 pub use event::{NameRequest, PeerMessage, RequestToken, TreeEffect, TreeEvent};
 pub use machine::Tree;
 pub use operation::{
-    ATTRIBUTE_BYTES_MAX, ChangeKey, EntryPath, InodePath, LIST_MAX, ListEntry, NameAnswer, NameChange, NameQuery,
-    NameReply, NewInode, SetAttributes, TARGET_BYTES_MAX,
+    ATTRIBUTE_BYTES_MAX, CLASSES_MAX, ChangeKey, EntryPath, InodePath, LIST_MAX, ListEntry, NameAnswer, NameChange,
+    NameQuery, NameReply, NewInode, SetAttributes, TARGET_BYTES_MAX,
 };
 pub use settings::TreeSettings;
 pub use setup::make_store;

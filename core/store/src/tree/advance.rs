@@ -102,7 +102,9 @@ impl Tree {
     /// Takes and owns all containers; `None` when that is so.
     fn gather(&mut self, id: TaskId, task: &mut Task, effects: &mut Vec<TreeEffect>) -> Option<Flow> {
         for number in task.containers.clone() {
+            self.uses += 1;
             let container = self.containers.entry(number).or_default();
+            container.used = self.uses;
             match container.lock {
                 None => container.lock = Some(id),
                 Some(holder) if holder == id => {}
@@ -306,7 +308,7 @@ impl Tree {
         };
         let counter = found.as_deref().ok_or(StoreError::Damaged).and_then(from_value::<CounterRecord>);
         let (Ok(counter), Some(value)) = (counter, found) else { return Flow::Finish(Err(StoreError::Damaged)) };
-        let end = counter.next.saturating_add(NUMBERS);
+        let Some(end) = counter.next.checked_add(NUMBERS) else { return Flow::Finish(Err(StoreError::Damaged)) };
         let commit = Commit {
             expect: alloc::vec![(key.clone(), Expect::Value(value.clone()))],
             writes: alloc::vec![KvWrite::Put(key, to_value(&CounterRecord { next: end }))],
@@ -353,6 +355,8 @@ impl Tree {
         for orphan in orphans {
             self.spawn_reaper(orphan);
         }
+        // What is left is found when those have gone.
+        let last = last.filter(|_| !self.has_more_orphans);
         match last {
             None => Flow::Finish(DONE),
             Some(mut next) => {

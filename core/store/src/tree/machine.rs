@@ -20,6 +20,10 @@ use weir_units::Nanos;
 /// How often orphans are looked for that nobody works at.
 const SWEEP_EVERY: Nanos = Nanos::from_secs(60);
 
+/// Orphans that are worked at at the same time, at the most. More would only wait for one another: those with containers in them need the
+/// rename key.
+pub(super) const REAPERS_MAX: usize = 16;
+
 /// Who waits for an answer of the key-value store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
@@ -51,7 +55,13 @@ pub struct Tree {
     /// Orphans that a task works at.
     pub(super) reaping: BTreeSet<InodeId>,
     pub(super) ready: VecDeque<TaskId>,
+    /// There were more of them than are worked at at a time.
+    pub(super) has_more_orphans: bool,
     sweep_at: Nanos,
+    /// Orphans are to be looked for again when the look that goes on is over.
+    sweeps_again: bool,
+    /// How often tasks have used containers.
+    pub(super) uses: u64,
     next_token: u64,
     next_task: u64,
 }
@@ -72,7 +82,10 @@ impl Tree {
             observed: BTreeMap::new(),
             reaping: BTreeSet::new(),
             ready: VecDeque::new(),
+            has_more_orphans: false,
             sweep_at: Nanos(0),
+            sweeps_again: false,
+            uses: 0,
             next_token: 0,
             next_task: 0,
         }
@@ -99,7 +112,8 @@ impl Tree {
             Stage::Paused(until) => Some(until),
             Stage::Ready | Stage::Queued(_) | Stage::Waiting => None,
         });
-        paused.fold(self.lease.due(), Nanos::min)
+        let sweep = if self.lease.is_valid(self.now) { self.sweep_at } else { Nanos::NEVER };
+        paused.fold(self.lease.due().min(sweep), Nanos::min)
     }
 
     /// Whether the service has a lease and may answer.
@@ -160,11 +174,18 @@ impl Tree {
         id
     }
 
-    /// A new task that makes the names of an orphan go, if none does.
+    /// A new task that makes the names of an orphan go, if none does. Where there are too many such tasks, the orphan is found again when half of
+    /// them are over.
     pub(super) fn spawn_reaper(&mut self, orphan: InodeId) {
-        if self.reaping.insert(orphan) {
-            self.spawn(Job::Reap(orphan), BTreeSet::from([orphan]));
+        if self.reaping.contains(&orphan) {
+            return;
         }
+        if self.reaping.len() >= REAPERS_MAX {
+            self.has_more_orphans = true;
+            return;
+        }
+        self.reaping.insert(orphan);
+        self.spawn(Job::Reap(orphan), BTreeSet::from([orphan]));
     }
 
     /// Asks the key-value store.
@@ -206,6 +227,7 @@ impl Tree {
         self.pending.clear();
         self.reaping.clear();
         self.ready.clear();
+        (self.has_more_orphans, self.sweeps_again) = (false, false);
     }
 
     /// What is due, and what can go on.
@@ -215,7 +237,10 @@ impl Tree {
         }
         if self.lease.is_valid(self.now) && self.now >= self.sweep_at {
             self.sweep_at = self.now.saturating_add(SWEEP_EVERY);
-            self.spawn(Job::Sweep(KeySpace::Orphan.key(&[])), BTreeSet::new());
+            self.sweeps_again = self.tasks.values().any(|task| matches!(task.job, Job::Sweep(_)));
+            if !self.sweeps_again {
+                self.spawn(Job::Sweep(KeySpace::Orphan.key(&[])), BTreeSet::new());
+            }
         }
         for (id, task) in &mut self.tasks {
             if matches!(task.stage, Stage::Paused(until) if until <= self.now) {
@@ -225,6 +250,31 @@ impl Tree {
         }
         while let Some(id) = self.ready.pop_front() {
             self.advance(id, effects);
+        }
+        self.forget_unused();
+    }
+
+    /// Forgets containers that no task uses, those first that were used longest ago, where there are too many. In the key-value store this
+    /// service stays their owner: who needs one asks for it, and so does this service, in another term.
+    fn forget_unused(&mut self) {
+        let most = self.settings.containers_max;
+        if self.containers.len() <= most {
+            return;
+        }
+        let now = self.now;
+        self.containers.retain(|_, container| {
+            container.yielded = container.yielded.filter(|(_, until)| now < *until);
+            !container.is_idle()
+        });
+        let is_unused = |container: &&Container| container.lock.is_none() && container.yielded.is_none();
+        let unused = self.containers.iter().map(|(number, container)| (container, *number));
+        let unused = unused.filter(|(container, _)| is_unused(container));
+        let mut unused: Vec<(u64, InodeId)> = unused.map(|(container, number)| (container.used, number)).collect();
+        unused.sort_unstable();
+        // Some more than have to be, so that this is not done for each one.
+        let surplus = self.containers.len().saturating_sub(most - most / 8);
+        for (_, number) in unused.into_iter().take(surplus) {
+            self.containers.remove(&number);
         }
     }
 
@@ -244,8 +294,19 @@ impl Tree {
             }
             Job::Reap(orphan) => {
                 self.reaping.remove(&orphan);
+                // One that has waited too long is found again.
+                self.has_more_orphans |= answer == Err(StoreError::Unavailable);
+                if self.has_more_orphans && self.reaping.len() <= REAPERS_MAX / 2 {
+                    self.has_more_orphans = false;
+                    self.sweep_at = self.now;
+                }
             }
-            Job::Release(..) | Job::Unused(_) | Job::Sweep(_) => {}
+            Job::Sweep(_) => {
+                if core::mem::take(&mut self.sweeps_again) {
+                    self.sweep_at = self.now;
+                }
+            }
+            Job::Release(..) | Job::Unused(_) => {}
         }
     }
 

@@ -17,6 +17,9 @@ pub const LIST_MAX: usize = 256;
 /// Bytes of the names and values of an inode's extended attributes at the most.
 pub const ATTRIBUTE_BYTES_MAX: u32 = 4 << 10;
 
+/// Classes of an inode at the most.
+pub const CLASSES_MAX: usize = 8;
+
 /// Bytes of a symlink's path at the most.
 pub const TARGET_BYTES_MAX: u32 = 4095;
 
@@ -80,13 +83,13 @@ pub struct NewInode {
     pub gid: u32,
     /// The path of a symlink, else nothing.
     pub target: Vec<u8>,
-    /// The classes of its blocks, best first; empty: the store's.
+    /// The classes of its blocks, best first, [`CLASSES_MAX`] at the most; empty: the store's.
     pub classes: Vec<ClassId>,
     /// Where its blocks should be.
     pub location: Location,
-    /// Copies of each block: 1 to 4.
+    /// Copies of each block: 1 to 4; of a symlink not looked at.
     pub copies: u8,
-    /// Bytes of a block.
+    /// Bytes of a block: a power of two from 64 KiB to 4 MiB; of a symlink not looked at.
     pub block: u32,
 }
 

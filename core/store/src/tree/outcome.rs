@@ -6,11 +6,11 @@
 //! task keeps its containers.
 
 use super::event::{NameRequest, TreeEffect};
-use super::machine::{Numbers, Tree};
+use super::machine::{Numbers, REAPERS_MAX, Tree};
 use super::mutant::Mutant;
 use super::operation::{NameAnswer, NameReply};
 use super::task::{CommitKind, InFlight, Job, Plan, Purpose, Resolve, Stage, Task, TaskId};
-use super::view::Hold;
+use super::view::{Container, Hold};
 use crate::error::StoreError;
 use crate::keys::{answer_key, owner_key};
 use crate::kv::{Commit, CommitOutcome, KvAnswer, KvToken, KvUnavailable, KvWrite, Versioned};
@@ -265,6 +265,14 @@ impl Tree {
             let is_change = matches!(&task.in_flight, Some(InFlight { kind: CommitKind::Change(..), .. }));
             is(!is_change || held == task.containers.len(), "a change is under way without its containers")?;
         }
+        is(self.reaping.len() <= REAPERS_MAX, "too many orphans are worked at at the same time")?;
+        for orphan in &self.reaping {
+            let works = self.tasks.values().any(|task| task.job == Job::Reap(*orphan));
+            is(works, "an orphan counts as worked at, and no task does")?;
+        }
+        let is_unused = |container: &&Container| container.lock.is_none() && matches!(container.hold, Hold::Owned(_));
+        let unused = self.containers.values().filter(is_unused).count();
+        is(unused <= self.settings.containers_max, "more containers than may be are remembered")?;
         is(self.numbers.next <= self.numbers.end, "inode numbers beyond those reserved")
     }
 }

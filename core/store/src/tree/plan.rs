@@ -3,11 +3,12 @@
 
 use super::mutant::{Mutant, Mutation};
 use super::operation::{
-    ATTRIBUTE_BYTES_MAX, EntryPath, InodePath, LIST_MAX, ListEntry, NameChange, NameQuery, NameReply, NewInode,
-    SetAttributes, TARGET_BYTES_MAX,
+    ATTRIBUTE_BYTES_MAX, CLASSES_MAX, EntryPath, InodePath, LIST_MAX, ListEntry, NameChange, NameQuery, NameReply,
+    NewInode, SetAttributes, TARGET_BYTES_MAX,
 };
 use super::task::Plan;
 use super::view::{PageKey, Planned, Stop, View};
+use crate::class::ClassId;
 use crate::error::StoreError;
 use crate::id::InodeId;
 use crate::inode::{Content, Inode, InodeKind, UnixNanos};
@@ -15,6 +16,7 @@ use crate::keys::{inode_key, name_key, name_of, name_range, orphan_key, owner_ke
 use crate::kv::{KvKey, KvWrite};
 use crate::name::EntryName;
 use crate::records::{COPIES_MAX, Changed, NameRecord, OrphanRecord, ParentRecord, to_value};
+use crate::space::{BLOCK_MAX, BLOCK_MIN};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -124,12 +126,12 @@ impl Planner<'_> {
     }
 
     /// Writes a container whose names change; its new version.
-    pub(super) fn touch(&mut self, container: InodeId, mut inode: Inode) -> u64 {
-        inode.version += 1;
+    pub(super) fn touch(&mut self, container: InodeId, mut inode: Inode) -> Planned<u64> {
+        inode.version = next_number(inode.version)?;
         inode.modified = inode.modified.max(self.wall);
         inode.changed = inode.changed.max(self.wall);
         self.put(Some(container), inode_key(container), &inode);
-        inode.version
+        Ok(inode.version)
     }
 
     fn create(&mut self, entry: &EntryPath, new: &NewInode) -> Planned<Changed> {
@@ -143,6 +145,15 @@ impl Planner<'_> {
         if new.target.len() > TARGET_BYTES_MAX as usize {
             return refuse(StoreError::TooLarge(TARGET_BYTES_MAX));
         }
+        // A symlink has no blocks, and nothing lies in it that takes these from it.
+        let is_block = new.block.is_power_of_two() && (BLOCK_MIN..=BLOCK_MAX).contains(&new.block.into());
+        if new.kind != InodeKind::Symlink && !is_block {
+            return refuse(StoreError::BlockSize);
+        }
+        if new.kind != InodeKind::Symlink && !(1..=COPIES_MAX).contains(&new.copies.into()) {
+            return refuse(StoreError::Copies);
+        }
+        check_classes(&new.classes)?;
         let content = match new.kind {
             InodeKind::File => Content::Inline(Vec::new()),
             InodeKind::Symlink => Content::Target(new.target.clone()),
@@ -185,7 +196,7 @@ impl Planner<'_> {
         } else {
             self.put(Some(entry.container), inode_key(number), &inode);
         }
-        self.touch(entry.container, container);
+        self.touch(entry.container, container)?;
         Ok(Changed { inode: number, version: 1 })
     }
 
@@ -199,7 +210,7 @@ impl Planner<'_> {
         }
         let container = self.view.container(entry.container)?;
         self.remove(Some(entry.container), name_key(entry.container, &entry.name));
-        let version = self.touch(entry.container, container);
+        let version = self.touch(entry.container, container)?;
         Ok(Changed { inode: record.inode, version })
     }
 
@@ -255,11 +266,11 @@ impl Planner<'_> {
     }
 
     /// Writes an inode that has another version now.
-    fn update(&mut self, by: InodeId, number: InodeId, mut inode: Inode) -> Changed {
-        inode.version += 1;
+    fn update(&mut self, by: InodeId, number: InodeId, mut inode: Inode) -> Planned<Changed> {
+        inode.version = next_number(inode.version)?;
         inode.changed = inode.changed.max(self.wall);
         self.put(Some(by), inode_key(number), &inode);
-        Changed { inode: number, version: inode.version }
+        Ok(Changed { inode: number, version: inode.version })
     }
 
     fn set_attributes(&mut self, at: &InodePath, set: &SetAttributes) -> Planned<Changed> {
@@ -277,9 +288,10 @@ impl Planner<'_> {
         inode.uid = set.uid.unwrap_or(inode.uid);
         inode.gid = set.gid.unwrap_or(inode.gid);
         inode.modified = set.modified.unwrap_or(inode.modified);
+        check_classes(set.classes.as_deref().unwrap_or_default())?;
         inode.classes = set.classes.clone().unwrap_or(inode.classes);
         inode.location = set.location.clone().unwrap_or(inode.location);
-        Ok(self.update(by, at.inode, inode))
+        self.update(by, at.inode, inode)
     }
 
     fn set_extended(&mut self, at: &InodePath, name: &str, value: Option<&[u8]>) -> Planned<Changed> {
@@ -296,7 +308,7 @@ impl Planner<'_> {
         if bytes > ATTRIBUTE_BYTES_MAX as usize {
             return refuse(StoreError::AttributeSpace(ATTRIBUTE_BYTES_MAX));
         }
-        Ok(self.update(by, at.inode, inode))
+        self.update(by, at.inode, inode)
     }
 
     fn write_inline(&mut self, at: &InodePath, bytes: &[u8]) -> Planned<Changed> {
@@ -311,7 +323,7 @@ impl Planner<'_> {
         }
         inode.size = bytes.len() as u64;
         inode.modified = inode.modified.max(self.wall);
-        Ok(self.update(by, at.inode, inode))
+        self.update(by, at.inode, inode)
     }
 
     fn put_value(&mut self, entry: &EntryPath, bytes: &[u8]) -> Planned<Changed> {
@@ -339,6 +351,15 @@ impl Planner<'_> {
         };
         self.make(entry, container, &new, Content::Inline(bytes.into()))
     }
+}
+
+/// The number behind this one. Numbers of 64 bits that are counted up are not used up: one that is was damaged.
+pub(super) fn next_number(number: u64) -> Planned<u64> {
+    number.checked_add(1).ok_or(Stop::Never(StoreError::Damaged))
+}
+
+fn check_classes(classes: &[ClassId]) -> Planned<()> {
+    if classes.len() > CLASSES_MAX { refuse(StoreError::Classes) } else { Ok(()) }
 }
 
 /// The container whose owner has an inode: its own for a container. An orphan's file has none.

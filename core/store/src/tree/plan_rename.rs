@@ -2,7 +2,7 @@
 
 use super::mutant::Mutant;
 use super::operation::EntryPath;
-use super::plan::{Planner, refuse};
+use super::plan::{Planner, next_number, refuse};
 use super::view::{PageKey, Planned, Stop};
 use crate::error::StoreError;
 use crate::id::InodeId;
@@ -42,11 +42,11 @@ impl Planner<'_> {
         }
         if is_far {
             let source = self.view.container(from.container)?;
-            self.touch(from.container, source);
+            self.touch(from.container, source)?;
         }
         self.remove(Some(from.container), name_key(from.container, &from.name));
         self.put(Some(to.container), name_key(to.container, &to.name), &moved);
-        let version = self.touch(to.container, target);
+        let version = self.touch(to.container, target)?;
         Ok(Changed { inode: moved.inode, version })
     }
 
@@ -67,7 +67,7 @@ impl Planner<'_> {
         if !self.mutation.is(Mutant::NoRenameKey) {
             self.plan.expect.push((key.clone(), Expect::Value(to_value(&counter))));
         }
-        self.put(None, key, &CounterRecord { next: counter.next + 1 });
+        self.put(None, key, &CounterRecord { next: next_number(counter.next)? });
         Ok(())
     }
 
@@ -124,7 +124,7 @@ impl Planner<'_> {
         if moves_container {
             self.take_rename_key()?;
         }
-        self.touch(orphan, container);
+        self.touch(orphan, container)?;
         Ok(false)
     }
 

@@ -22,12 +22,14 @@ pub struct TreeSettings {
     pub patience: Nanos,
     /// Bytes of a file that may lie in its inode: 2 KiB with an embedded database, 256 B with etcd.
     pub inline_max: u32,
+    /// Containers that are remembered although no request uses them, at the most: of more, those that were used longest ago are forgotten.
+    pub containers_max: usize,
     /// The last process of this service is known to be dead, so its lease need not be waited for: it held the lock on the embedded database.
     pub is_predecessor_dead: bool,
 }
 
 impl TreeSettings {
-    /// A lease of 3 s with a margin of 1 s, attempts every 10 ms for 2 s, 2 KiB in an inode.
+    /// A lease of 3 s with a margin of 1 s, attempts every 10 ms for 2 s, 2 KiB in an inode, 4,096 containers.
     pub const fn new(service: ServiceId, process: u64) -> Self {
         Self {
             service,
@@ -37,6 +39,7 @@ impl TreeSettings {
             retry: Nanos::from_millis(10),
             patience: Nanos::from_secs(2),
             inline_max: 2 << 10,
+            containers_max: 4096,
             is_predecessor_dead: false,
         }
     }

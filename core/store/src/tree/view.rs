@@ -37,6 +37,8 @@ pub(crate) struct Container {
     pub queue: VecDeque<TaskId>,
     /// It was given to that service, which has until then to take it.
     pub yielded: Option<(ServiceId, Nanos)>,
+    /// When a task used it last, in uses of all containers.
+    pub used: u64,
     /// Values of its inode, its names and the files' inodes, while it is owned: nobody else changes them.
     cache: BTreeMap<KvKey, Option<Vec<u8>>>,
 }

@@ -2,15 +2,17 @@
 
 use super::state::verify;
 use super::world::new_inode;
-use crate::keys::{KeySpace, owner_key, parent_key, service_key, session_key};
+use crate::keys::{KeySpace, inode_key, owner_key, parent_key, service_key, session_key};
 use crate::kv::{COMMIT_BYTES_MAX, COMMIT_KEYS_MAX, Commit, CommitOutcome, Kv, KvAnswer, KvRequest, KvWrite, MemoryKv};
-use crate::records::{Changed, OwnerRecord, ParentRecord, ServiceRecord, SessionRecord, from_value, to_value};
+use crate::records::{
+    Changed, CounterRecord, OwnerRecord, ParentRecord, ServiceRecord, SessionRecord, from_value, to_value,
+};
 use crate::tree::setup::begin_session;
 use crate::{
-    ATTRIBUTE_BYTES_MAX, ChangeKey, Content, EntryName, EntryPath, Inode, InodeId, InodeKind, InodePath, LIST_MAX,
-    NameAnswer, NameChange, NameQuery, NameReply, NameRequest, PeerMessage, RequestToken, ServiceId, SessionId,
-    SetAttributes, StoreError, TARGET_BYTES_MAX, Term, Tree, TreeEffect, TreeEvent, TreeSettings, UnixNanos,
-    make_store,
+    ATTRIBUTE_BYTES_MAX, CLASSES_MAX, ChangeKey, ClassId, Content, EntryName, EntryPath, Inode, InodeId, InodeKind,
+    InodePath, LIST_MAX, NameAnswer, NameChange, NameQuery, NameReply, NameRequest, NewInode, PeerMessage,
+    RequestToken, ServiceId, SessionId, SetAttributes, StoreError, TARGET_BYTES_MAX, Term, Tree, TreeEffect, TreeEvent,
+    TreeSettings, UnixNanos, make_store,
 };
 use alloc::format;
 use alloc::string::String;
@@ -543,4 +545,86 @@ fn no_term_comes_behind_the_last() {
     desk.trees[0] = Tree::new(TreeSettings::new(ServiceId(9), 9));
     desk.wait(Nanos::from_secs(10));
     assert!(!desk.trees[0].is_serving(desk.now), "there is no life behind the last one");
+}
+
+#[test]
+fn what_an_inode_cannot_be_made_with_is_refused() {
+    let mut desk = Desk::new();
+    let good = new_inode(InodeKind::File);
+    for (block, copies, classes, why) in [
+        (0, 1, 0, StoreError::BlockSize),
+        (32 << 10, 1, 0, StoreError::BlockSize),
+        (3 << 20, 1, 0, StoreError::BlockSize),
+        (8 << 20, 1, 0, StoreError::BlockSize),
+        (1 << 20, 0, 0, StoreError::Copies),
+        (1 << 20, 5, 0, StoreError::Copies),
+        (1 << 20, 1, CLASSES_MAX + 1, StoreError::Classes),
+    ] {
+        for kind in [InodeKind::File, InodeKind::Directory, InodeKind::Table] {
+            let new = NewInode { kind, block, copies, classes: vec![ClassId(1); classes], ..good.clone() };
+            assert_eq!(desk.change(NameChange::Create(at(ROOT, "x"), new)), Err(why), "{block} {copies} {classes}");
+        }
+    }
+    let new = NewInode { block: 4 << 20, copies: 4, classes: vec![ClassId(1); CLASSES_MAX], ..good };
+    let file = desk.change(NameChange::Create(at(ROOT, "x"), new)).expect("all of it may be").inode;
+    let set = SetAttributes { classes: Some(vec![ClassId(1); CLASSES_MAX + 1]), ..SetAttributes::default() };
+    let path = InodePath { inode: file, parent: ROOT };
+    assert_eq!(desk.change(NameChange::SetAttributes(path, set)), Err(StoreError::Classes));
+}
+
+#[test]
+fn containers_that_nobody_uses_are_forgotten() {
+    let mut desk = Desk::new();
+    let mut settings = TreeSettings::new(ServiceId(1), 1);
+    settings.containers_max = 16;
+    desk.trees[0] = Tree::new(settings);
+    desk.wait(Nanos::from_secs(5));
+    let dirs: Vec<InodeId> = (0..50).map(|n| desk.create(ROOT, &format!("d{n}"), InodeKind::Directory)).collect();
+    let files: Vec<InodeId> = dirs.iter().map(|dir| desk.create(*dir, "f", InodeKind::File)).collect();
+    assert!(desk.trees[0].containers.len() <= 16);
+    assert!(desk.trees[0].containers.contains_key(&dirs[49]) && !desk.trees[0].containers.contains_key(&dirs[0]));
+    for (dir, file) in dirs.iter().zip(&files) {
+        assert_eq!(desk.lookup(*dir, "f"), Ok(*file));
+    }
+    // In the key-value store it owns all of them.
+    let asked = NameRequest::Query(NameQuery::Lookup(at(dirs[0], "f")));
+    assert_eq!(desk.send(1, &asked), Err(StoreError::Redirect(ServiceId(1))));
+}
+
+#[test]
+fn few_orphans_are_worked_at_at_a_time() {
+    let mut desk = Desk::new();
+    let top = desk.create(ROOT, "top", InodeKind::Directory);
+    for n in 0..300 {
+        let sub = desk.create(top, &format!("s{n}"), InodeKind::Directory);
+        desk.create(sub, "d", InodeKind::Directory);
+    }
+    desk.delete(at(ROOT, "top"), true).expect("deleted");
+    desk.wait(Nanos::from_secs(30));
+    assert_eq!((desk.count(KeySpace::Name), desk.count(KeySpace::Orphan), desk.count(KeySpace::Inode)), (0, 0, 1));
+}
+
+/// Numbers that are at their end, as only damage leaves them.
+#[test]
+fn numbers_do_not_begin_anew() {
+    let mut desk = Desk::new();
+    let dir = desk.create(ROOT, "d", InodeKind::Directory);
+    let file = desk.create(dir, "f", InodeKind::File);
+    let mut inode = desk.stat(file, dir).expect("it is there");
+    inode.version = u64::MAX;
+    let counter = |next| to_value(&CounterRecord { next });
+    for write in [
+        KvWrite::Put(inode_key(file), to_value(&inode)),
+        KvWrite::Put(KeySpace::RenameKey.key(&[]), counter(u64::MAX)),
+        KvWrite::Put(KeySpace::NextInode.key(&[]), counter(u64::MAX - 9)),
+    ] {
+        desk.kv.commit(&Commit { expect: vec![], writes: vec![write] });
+    }
+    desk.trees[0] = Tree::new(TreeSettings::new(ServiceId(1), 7));
+    desk.wait(Nanos::from_secs(5));
+    let path = InodePath { inode: file, parent: dir };
+    assert_eq!(desk.change(NameChange::WriteInline(path, vec![1])), Err(StoreError::Damaged));
+    assert_eq!(desk.delete(at(ROOT, "d"), true), Err(StoreError::Damaged));
+    assert_eq!(desk.change(NameChange::Create(at(dir, "g"), new_inode(InodeKind::File))), Err(StoreError::Damaged));
+    assert_eq!(desk.lookup(dir, "f"), Ok(file));
 }

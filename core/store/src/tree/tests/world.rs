@@ -186,6 +186,10 @@ impl World {
         settings.margin = Nanos::from_millis(20);
         settings.retry = Nanos::from_millis(2);
         settings.patience = Nanos::from_millis(60);
+        if self.options.seed % 5 == 2 {
+            // Containers are forgotten all the time.
+            settings.containers_max = 1;
+        }
         let mut tree = Tree::new(settings);
         tree.mutation.mutant = self.options.mutant;
         // Two clocks differ by a tenth at the most, and so by half the margin in a lease.
