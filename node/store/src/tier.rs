@@ -24,7 +24,7 @@ mod nvme_tcp;
 mod parts;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use blocking::BlockingNamespace;
 pub use file::FileTier;

@@ -3,6 +3,7 @@
 mod model_service;
 
 use super::{Client, ClientErrorKind, ClientOptions, CreateOptions, File, OpenOptions};
+use crate::tier::tests::model_target::ModelTarget;
 use model_service::{INLINE_MAX, ModelService};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::atomic::Ordering;
@@ -37,8 +38,11 @@ fn compare(file: &File, model: &[u8], what: &str) {
 
 /// Random operations at any byte offset and length, with kills of the service and lost answers, against an array.
 fn model_run(seed: u64, kills: bool) {
-    let service = ModelService::new(&format!("model-{seed}-{kills}"), LEASE);
-    let client = client(&service);
+    model_run_over(&ModelService::new(&format!("model-{seed}-{kills}"), LEASE), seed, kills);
+}
+
+fn model_run_over(service: &ModelService, seed: u64, kills: bool) {
+    let client = client(service);
     let mut random = SplitMix64::new(seed);
     let copies = 1 + (seed % 2) as u8;
     let options = CreateOptions { copies, block: Some(64 << 10), ..CreateOptions::default() };
@@ -87,7 +91,7 @@ fn model_run(seed: u64, kills: bool) {
                 compare(&file, &model, &format!("seed {seed} step {step} opened again"));
             }
             17 => {
-                let reader = self::client(&service);
+                let reader = self::client(service);
                 let seen = reader.open("/file", OpenOptions::default()).unwrap();
                 assert_eq!(
                     seen.size(),
@@ -113,7 +117,7 @@ fn model_run(seed: u64, kills: bool) {
     }
     compare(&file, &model, &format!("seed {seed} at the end"));
     file.close().unwrap();
-    let other = self::client(&service);
+    let other = self::client(service);
     compare(&other.open("/file", OpenOptions::default()).unwrap(), &model, &format!("seed {seed} by another client"));
 }
 
@@ -125,6 +129,16 @@ fn any_bytes_are_as_in_an_array() {
 #[test]
 fn a_killed_service_loses_nothing() {
     (10..16).for_each(|seed| model_run(seed, true));
+}
+
+#[test]
+fn drives_over_nvme_tcp_may_end_connections() {
+    for (seed, hang_up_every) in [(20, 0), (21, 40), (22, 15)] {
+        let drives = [ModelTarget::new(64 << 20, 512), ModelTarget::new(64 << 20, 4096)];
+        drives.iter().for_each(|drive| drive.hang_up_every(hang_up_every));
+        let urls = drives.iter().map(ModelTarget::url).collect();
+        model_run_over(&ModelService::over(urls, Vec::new(), LEASE), seed, true);
+    }
 }
 
 #[test]

@@ -251,16 +251,17 @@ impl NvmeTcpTier {
                 self.has_more_to_send = !queue.send(&slots)?;
             }
             let got = queue.receive(&mut slots, &mut self.finished)?;
-            // An answer may have asked for data.
-            if got {
-                self.has_more_to_send = !queue.send(&slots)?;
-            }
             for done in self.finished.drain(..) {
                 let Some(part) = self.flight[done.slot as usize].take() else { continue };
                 self.free.push(done.slot);
                 if std::mem::take(&mut self.scratch[done.slot as usize]).is_empty() {
                     self.commands.end(part.command, done.status.is_success());
                 }
+            }
+            // An answer may have asked for data.
+            if got {
+                let slots = SlotMemory { flight: &self.flight, scratch: &mut self.scratch, memory };
+                self.has_more_to_send = !queue.send(&slots)?;
             }
             any |= got;
             let may_go_on = !self.commands.waiting.is_empty() && !self.free.is_empty();

@@ -1,8 +1,156 @@
-//! Namespaces in files, and targets that are not there.
+//! Namespaces in files and over NVMe/TCP, and targets that go, hang up or are not there.
 
-use super::{BlockingNamespace, NamespaceUrl, TierOptions};
+pub(crate) mod model_target;
+
+use super::{
+    BlockingNamespace, MemoryPlace, NamespaceUrl, Tier, TierCommand, TierCommandId, TierDone, TierMemory, TierOptions,
+    open,
+};
+use model_target::ModelTarget;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use weir_store::file::{FileBuffer, FileOpId};
+use weir_sys::reactor::now;
+
+/// The memory of each command, by its number.
+struct Memory(Vec<Vec<u8>>);
+
+impl Memory {
+    fn range(at: &MemoryPlace) -> (usize, std::ops::Range<usize>) {
+        let FileBuffer::Caller(FileOpId(op), from) = at.buffer else { panic!("a caller's memory") };
+        (op as usize, from as usize..from as usize + at.len as usize)
+    }
+}
+
+impl TierMemory for Memory {
+    fn bytes(&self, at: &MemoryPlace) -> &[u8] {
+        let (op, range) = Memory::range(at);
+        &self.0[op][range]
+    }
+    fn bytes_mut(&mut self, at: &MemoryPlace) -> &mut [u8] {
+        let (op, range) = Memory::range(at);
+        &mut self.0[op][range]
+    }
+}
+
+fn place(op: u64, len: usize) -> MemoryPlace {
+    MemoryPlace { file: 0, buffer: FileBuffer::Caller(FileOpId(op), 0), len: len as u32 }
+}
+
+/// Polls until so many commands are over.
+fn finish(tier: &mut dyn Tier, memory: &mut Memory, count: usize) -> Vec<TierDone> {
+    let (mut done, begun) = (Vec::new(), Instant::now());
+    while done.len() < count {
+        if !tier.poll(now(), memory, &mut done) {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        tier.attend(now());
+        assert!(begun.elapsed() < Duration::from_secs(30), "{} of {count}: {:?}", done.len(), tier.trouble());
+    }
+    done
+}
+
+/// Many commands at once, longer than a transfer may be: all are carried out, also over connections that end.
+fn many_commands(hang_up_every: u32) -> ModelTarget {
+    let target = ModelTarget::new(32 << 20, 512);
+    target.hang_up_every(hang_up_every);
+    let mut tier = open(&target.url(), TierOptions::default()).unwrap();
+    let len = |n: u64| 512 * (1 + (n as usize * 37) % 700);
+    let content = |n: u64| (0..len(n)).map(|i| (i / 512) as u8 ^ (i as u8) ^ n as u8).collect::<Vec<u8>>();
+    let mut memory = Memory((0..60).map(content).collect());
+    for n in 0..60 {
+        let what = TierCommand::Write(n * (512 << 10), place(n, len(n)));
+        tier.submit(now(), TierCommandId(n), what, &mut memory);
+    }
+    assert!(finish(&mut *tier, &mut memory, 60).iter().all(|done| done.is_done));
+    tier.submit(now(), TierCommandId(99), TierCommand::Flush, &mut memory);
+    assert!(finish(&mut *tier, &mut memory, 1)[0].is_done);
+    memory.0 = (0..60).map(|n| vec![0; len(n)]).collect();
+    for n in 0..60 {
+        let what = TierCommand::Read(n * (512 << 10), place(n, len(n)));
+        tier.submit(now(), TierCommandId(100 + n), what, &mut memory);
+    }
+    let done = finish(&mut *tier, &mut memory, 60);
+    assert!(done.iter().all(|done| done.is_done), "{done:?} {:?}", tier.trouble());
+    for n in 0..60 {
+        assert!(memory.0[n as usize] == content(n), "command {n}");
+    }
+    assert_eq!((tier.pending(), tier.geometry().unwrap().bytes), (0, 32 << 20));
+    target
+}
+
+#[test]
+fn many_commands_are_in_flight_at_once() {
+    assert_eq!(many_commands(0).associations(), (1, 1));
+}
+
+#[test]
+fn commands_are_sent_again_over_connections_that_end() {
+    let (associations, hosts) = many_commands(17).associations();
+    assert!(associations > 3 && hosts == 1, "{associations} associations of {hosts} hosts");
+}
+
+#[test]
+fn a_target_that_goes_fails_commands_in_time_and_may_come_back() {
+    let target = ModelTarget::new(4 << 20, 4096);
+    let options = TierOptions { timeout: Duration::from_millis(200), ..TierOptions::default() };
+    let mut tier = open(&target.url(), options).unwrap();
+    let mut memory = Memory(vec![vec![3; 4096]]);
+    tier.submit(now(), TierCommandId(1), TierCommand::Write(0, place(0, 4096)), &mut memory);
+    assert!(finish(&mut *tier, &mut memory, 1)[0].is_done);
+    target.go_away(true);
+    let begun = Instant::now();
+    for id in 2..5 {
+        tier.submit(now(), TierCommandId(id), TierCommand::Read(0, place(0, 4096)), &mut memory);
+        assert!(!finish(&mut *tier, &mut memory, 1)[0].is_done, "it waits for the timeout, and the next ones do not");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10) && tier.trouble().is_some());
+    target.go_away(false);
+    memory.0[0].fill(0);
+    let begun = Instant::now();
+    for id in 10.. {
+        tier.submit(now(), TierCommandId(id), TierCommand::Read(0, place(0, 4096)), &mut memory);
+        if finish(&mut *tier, &mut memory, 1)[0].is_done {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", tier.trouble());
+    }
+    assert_eq!(memory.0[0], [3; 4096]);
+}
+
+#[test]
+fn a_read_that_is_given_up_leaves_its_memory_alone() {
+    let target = ModelTarget::new(4 << 20, 4096);
+    target.get_stuck(true);
+    let mut tier = open(&target.url(), TierOptions::default()).unwrap();
+    let mut memory = Memory(vec![vec![1; 4096], vec![2; 4096]]);
+    tier.submit(now(), TierCommandId(0), TierCommand::Read(0, place(0, 4096)), &mut memory);
+    tier.submit(now(), TierCommandId(1), TierCommand::Write(4096, place(1, 4096)), &mut memory);
+    assert_eq!(finish(&mut *tier, &mut memory, 1), [TierDone { command: TierCommandId(1), is_done: true }]);
+    tier.abort(TierCommandId(0));
+    assert_eq!(finish(&mut *tier, &mut memory, 1), [TierDone { command: TierCommandId(0), is_done: false }]);
+    assert!(!tier.may_still_write(now()) && memory.0[0] == [1; 4096]);
+    target.get_stuck(false);
+    tier.submit(now(), TierCommandId(2), TierCommand::Read(4096, place(0, 4096)), &mut memory);
+    assert!(finish(&mut *tier, &mut memory, 1)[0].is_done && memory.0[0] == [2; 4096]);
+}
+
+#[test]
+fn labels_are_looked_at_over_a_network_as_well() {
+    let target = ModelTarget::new(4 << 20, 512);
+    let label = TierOptions {
+        label: Some(Arc::new(|first: &[u8]| match first {
+            [0x5a, ..] => Err("it has no label".into()),
+            _ => Ok(()),
+        })),
+        ..options()
+    };
+    let error = BlockingNamespace::open(&target.url(), label.clone()).unwrap_err().to_string();
+    assert!(error.contains("it has no label"), "{error}");
+    let mut namespace = BlockingNamespace::open(&target.url(), options()).unwrap();
+    namespace.write(0, &[1; 4096]).unwrap();
+    assert_eq!(BlockingNamespace::open(&target.url(), label).unwrap().geometry().sector, 512);
+}
 
 fn options() -> TierOptions {
     TierOptions { allow_files: true, timeout: Duration::from_millis(200), ..TierOptions::default() }

@@ -77,6 +77,14 @@ impl ModelService {
             path
         };
         let drives: Vec<PathBuf> = (1..=2).map(drive).collect();
+        let sector = |number: usize| if number == 0 { 512 } else { 4096 };
+        let url = |(number, path): (usize, &PathBuf)| format!("file:{}?sector={}", path.display(), sector(number));
+        let urls = drives.iter().enumerate().map(url).collect();
+        Self::over(urls, drives, lease)
+    }
+
+    /// Over two drives, of which the first has sectors of 512 bytes and the second of 4096.
+    pub fn over(urls: Vec<String>, drives: Vec<PathBuf>, lease: Duration) -> Self {
         let root = Inode { kind: InodeKind::Directory, mode: 0o755, ..Inode::default() };
         let state = State { inodes: BTreeMap::from([(1, root)]), last: 100, epoch: 1, ..State::default() };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -88,7 +96,6 @@ impl ModelService {
             hang_up_every: Arc::default(),
             is_deaf: Arc::default(),
         };
-        let urls: Vec<String> = service.drives.iter().map(|path| format!("file:{}", path.display())).collect();
         let (state, requests) = (service.state.clone(), service.requests.clone());
         let (hang_up_every, is_deaf) = (service.hang_up_every.clone(), service.is_deaf.clone());
         thread::spawn(move || {
@@ -325,7 +332,7 @@ impl Connection {
         let info = |(url, number): (&String, u64)| NamespaceInfo {
             namespace: NamespaceId(number),
             node: NodeId(number),
-            target: format!("{url}?sector={}", if number == 1 { 512 } else { 4096 }),
+            target: url.clone(),
             class: ClassId(0),
             location: Location::default(),
             sector: if number == 1 { 512 } else { 4096 },
