@@ -64,6 +64,8 @@ pub enum CliCommand {
     Volume(Volume),
     /// List the ways to drives and volumes, open and end some
     Export(Export),
+    /// Files of the store: list, copy, move and remove them
+    Fs(crate::fs::FsArgs),
     /// Replace the running node's program while I/O runs; not with keeper = false in [node]
     Upgrade(Upgrade),
     /// Let the running node finish what is in flight and end

@@ -6,7 +6,9 @@
 //! A node that ends removes its file; the file of one that was killed stays. So a file counts while something listens at an address in
 //! it, and a node that starts removes those that do not count. A node that cannot write its file serves all the same.
 
+use crate::address;
 use crate::client::ApiClient;
+use crate::failure::CommandFailure;
 use crate::output::Table;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -30,16 +32,20 @@ pub struct RunningNode {
     pub api: Vec<String>,
     /// Its configuration file; none for the built-in default.
     pub config: Option<PathBuf>,
+    /// Where its metadata service of the store listens: `unix:PATH` or `IP:PORT`; nowhere without one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub store: Vec<String>,
 }
 
 impl RunningNode {
-    fn of(config: &Config, file: Option<&Path>, pid: u32) -> Self {
+    fn of(config: &Config, file: Option<&Path>, pid: u32, store: &[String]) -> Self {
         RunningNode {
             version: VERSION,
             name: config.node.name.clone(),
             pid,
             api: config.node.api.iter().map(ToString::to_string).collect(),
             config: file.and_then(|file| std::path::absolute(file).ok()),
+            store: store.to_vec(),
         }
     }
 
@@ -76,8 +82,8 @@ impl Registered {
 }
 
 /// Notes a node whose API listens, in place of files that do not count. A failure is a line in the log.
-pub fn register(config: &Config, file: Option<&Path>, pid: u32) -> Registered {
-    let entry = RunningNode::of(config, file, pid);
+pub fn register(config: &Config, file: Option<&Path>, pid: u32, store: &[String]) -> Registered {
+    let entry = RunningNode::of(config, file, pid, store);
     let runtime = config::runtime_dir();
     let write = || {
         config::create_runtime_dir(&runtime)?;
@@ -111,6 +117,35 @@ pub fn running() -> Vec<RunningNode> {
         .collect();
     entries.sort_by(|a, b| (&a.name, a.pid).cmp(&(&b.name, b.pid)));
     entries
+}
+
+/// The metadata service of the node that runs: of the one with that API or name, else of the only one that has any.
+///
+/// # Errors
+/// There is none, or there are several.
+pub fn store(api: Option<&str>, node: Option<&str>) -> Result<String, CommandFailure> {
+    let here = Path::new("");
+    let by_environment = || if node.is_some() { Ok(None) } else { address::by_environment(here) };
+    let api = address::by_option(api, here)?.map_or_else(by_environment, |api| Ok(Some(api)))?;
+    let is_meant = |entry: &RunningNode| {
+        api.as_ref().is_none_or(|api| entry.has(api)) && node.is_none_or(|name| entry.name == name)
+    };
+    only_store(running().into_iter().filter(is_meant).collect())
+}
+
+fn only_store(nodes: Vec<RunningNode>) -> Result<String, CommandFailure> {
+    let with: Vec<RunningNode> = nodes.into_iter().filter(|entry| !entry.store.is_empty()).collect();
+    match with.as_slice() {
+        [entry] => Ok(entry.store[0].clone()),
+        [] => Err(CommandFailure::new(
+            "no store: no node that runs here has one; start one with weir up --store, or name one by --store or WEIR_STORE",
+        )),
+        several => Err(CommandFailure::new(format_args!(
+            "{} nodes have a store; name one by --node, --store or WEIR_STORE\n{}",
+            several.len(),
+            table(several)
+        ))),
+    }
 }
 
 /// The nodes as a table, a line each.
@@ -170,7 +205,7 @@ mod tests {
 
     fn entry(name: &str, pid: u32, socket: &Path) -> RunningNode {
         let api = vec![format!("unix:{}", socket.display())];
-        RunningNode { version: VERSION, name: name.into(), pid, api, config: None }
+        RunningNode { version: VERSION, name: name.into(), pid, api, config: None, store: Vec::new() }
     }
 
     #[test]
@@ -183,6 +218,22 @@ mod tests {
         for bad in ["", "{}", "[]", &text.replace("\"version\":1", "\"version\":2")] {
             assert_eq!(parse(bad.as_bytes()), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_store_is_found_where_there_is_one() {
+        let with = |name: &str, pid, store: &[&str]| RunningNode {
+            store: store.iter().map(ToString::to_string).collect(),
+            ..entry(name, pid, Path::new("/x.sock"))
+        };
+        let (none, one) = (with("a", 1, &[]), with("b", 2, &["127.0.0.1:4430", "unix:/s.sock"]));
+        let text = serde_json::to_string(&one).unwrap();
+        assert_eq!(parse(text.as_bytes()), Some(one.clone()));
+        let found = only_store(vec![none.clone(), one.clone()]);
+        assert_eq!(found.map_err(|e| e.text().to_owned()), Ok("127.0.0.1:4430".to_owned()));
+        assert!(only_store(vec![none]).unwrap_err().text().starts_with("no store: "));
+        let several = only_store(vec![one.clone(), with("c", 3, &["[::1]:1"])]).unwrap_err();
+        assert!(several.text().starts_with("2 nodes have a store; name one by --node, "), "{}", several.text());
     }
 
     #[test]

@@ -202,7 +202,7 @@ fn serve(
         ready()?;
         running
     };
-    let registered = registry::register(&config, args.config.as_deref(), keep.node());
+    let registered = registry::register(&config, args.config.as_deref(), keep.node(), &[]);
     let systemd = systemd(keep)?;
     systemd.ready();
     tracing::info!(steps = %steps.text(), "serving");

@@ -1,0 +1,106 @@
+//! `weir fs`: files of the store, as coreutils and `hadoop fs` have them.
+//!
+//! ```text
+//! args ─▶ Operands (paths, each in its store; patterns) ─▶ listing, names, transfer ─▶ Files ─▶ weir_store_node::client
+//! ```
+//! What cannot be done of several things is said, and the others are done. A copy gets its name when it is whole.
+
+mod args;
+mod files;
+mod glob;
+mod listing;
+mod names;
+mod operands;
+mod path;
+mod progress;
+#[cfg(test)]
+mod tests;
+mod text;
+mod transfer;
+
+pub use args::FsArgs;
+
+use crate::failure::CommandFailure;
+use crate::output;
+use args::FsCommand;
+use files::Files;
+use operands::Operands;
+use serde_json::json;
+use std::rc::Rc;
+use transfer::Copied;
+use weir_store_node::client::{Client, ClientOptions};
+
+/// Names the store where `--store` does not.
+const VARIABLE: &str = "WEIR_STORE";
+
+/// Runs a command; `running` finds the store of the node that runs.
+///
+/// # Errors
+/// What could not be done.
+pub fn run(
+    args: &FsArgs,
+    json: bool,
+    running: impl Fn() -> Result<String, CommandFailure>,
+) -> Result<(), CommandFailure> {
+    let open = |named: Option<&str>| {
+        let address = match named.or(args.store.as_deref()) {
+            Some(address) => address.to_owned(),
+            None => by_environment()?.map_or_else(&running, Ok)?,
+        };
+        let client = Client::connect(&address, ClientOptions::default()).map_err(CommandFailure::new)?;
+        Ok(Rc::new(client) as Rc<dyn Files>)
+    };
+    command(&args.command, json, Box::new(open))
+}
+
+/// What `WEIR_STORE` says; empty means unset.
+fn by_environment() -> Result<Option<String>, CommandFailure> {
+    let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let wrong = |text: std::ffi::OsString| {
+        CommandFailure::usage(format_args!("{VARIABLE}: {} is not UTF-8", text.to_string_lossy()))
+    };
+    text.into_string().map(Some).map_err(wrong)
+}
+
+fn command(command: &FsCommand, json: bool, open: operands::OpenStore<'_>) -> Result<(), CommandFailure> {
+    let none = [];
+    let paths = match command {
+        FsCommand::Cat { paths }
+        | FsCommand::Rm { paths, .. }
+        | FsCommand::Mkdir { paths, .. }
+        | FsCommand::Stat { paths, .. }
+        | FsCommand::Touch { paths, .. } => paths.as_slice(),
+        // These say themselves which of theirs are which.
+        _ => &none,
+    };
+    let mut operands = Operands::new(paths, open);
+    let all = &mut operands;
+    match command {
+        FsCommand::Ls(args) => listing::ls(all, args, json)?,
+        FsCommand::Stat { dereference, .. } => listing::stat(all, *dereference, json)?,
+        FsCommand::Du(args) => listing::du(all, args, json)?,
+        FsCommand::Cat { .. } => transfer::cat(all)?,
+        FsCommand::Put(args) => copied(transfer::put(all, args)?, json)?,
+        FsCommand::Get(args) => {
+            let to_output = args.paths.last().is_some_and(|to| to == "-");
+            copied(transfer::get(all, args)?, json && !to_output)?;
+        }
+        FsCommand::Cp(args) => copied(transfer::cp(all, args)?, json)?,
+        FsCommand::Mv { paths, force } => done("moved", names::mv(all, paths, *force)?, json)?,
+        FsCommand::Rm { recursive, force, .. } => done("removed", names::rm(all, *recursive, *force)?, json)?,
+        FsCommand::Mkdir { parents, mode, .. } => done("made", names::mkdir(all, *parents, *mode)?, json)?,
+        FsCommand::Touch { no_create, .. } => done("touched", names::touch(all, !*no_create)?, json)?,
+        FsCommand::Ln { target, link, force, .. } => done("made", names::ln(all, target, link, *force)?, json)?,
+    }
+    operands.finish()
+}
+
+fn done(what: &str, count: u64, json: bool) -> Result<(), CommandFailure> {
+    if json { output::json(&json!({ what: count })) } else { Ok(()) }
+}
+
+fn copied(copied: Copied, json: bool) -> Result<(), CommandFailure> {
+    let Copied { files, folders, links, bytes } = copied;
+    let all = || json!({ "files": files, "folders": folders, "links": links, "bytes": bytes });
+    if json { output::json(&all()) } else { Ok(()) }
+}
