@@ -31,6 +31,9 @@
 //! see a size only then. A write or flush that has failed in a way that leaves copies or the commit unknown ends all further writes
 //! of this open file, with the first cause: recovery settles the blocks.
 //!
+//! **Epochs.** A block is another file's when all clients have said that they know no older map and have no I/O under one. [`FileIo::oldest`] is
+//! what this file has to say about that; [`FileEvent::Forget`] has it let go.
+//!
 //! **Leases and deadlines**: nothing begins after the lease has ended, and nothing that a drive has done counts after it. What is late is
 //! aborted, and answered when no drive has its memory any more.
 //!
@@ -39,6 +42,7 @@
 
 mod blocks;
 mod checksum;
+mod epochs;
 mod event;
 mod flush;
 mod io;

@@ -73,6 +73,10 @@ pub(crate) enum Mutant {
     MoveBeyondLease,
     /// Movement: a block that has left all its old places keeps its generation.
     MoveKeepsGeneration,
+    /// File: what is in flight under a map that was let go of does not count.
+    InFlightNotCounted,
+    /// File: the first of several commits of a flush has the size of all of them.
+    SizeBeforeBlocks,
 }
 
 /// At most one planted fault; outside of this crate's tests always none, and its size is zero.

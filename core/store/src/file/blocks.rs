@@ -1,7 +1,8 @@
 //! The map of a file's blocks as a client has it: chunks of at most 32 KiB, each fetched when it is needed.
 
-use crate::records::{BlockRecord, MapChunk, blocks_per_chunk};
-use crate::space::Epoch;
+use crate::Extent;
+use crate::records::{BlockRecord, CHECKSUM_BYTES, COPIES_MAX, MapChunk, blocks_per_chunk};
+use crate::space::{Epoch, GRAIN};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -28,6 +29,7 @@ struct CachedChunk {
 /// The chunks of one file's map that a client holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkMap {
+    block: u32,
     per_chunk: u32,
     chunks: BTreeMap<u32, CachedChunk>,
 }
@@ -35,7 +37,7 @@ pub struct ChunkMap {
 impl ChunkMap {
     /// Nothing is known of a file with blocks of that size.
     pub fn new(block_bytes: u32) -> Self {
-        Self { per_chunk: blocks_per_chunk(block_bytes).max(1), chunks: BTreeMap::new() }
+        Self { block: block_bytes, per_chunk: blocks_per_chunk(block_bytes).max(1), chunks: BTreeMap::new() }
     }
 
     /// The chunk of a block, and the block's number in it; `None` behind the last chunk.
@@ -56,17 +58,33 @@ impl ChunkMap {
         }
     }
 
+    /// The epoch of the chunk that has a block, if it is held.
+    pub fn epoch_of(&self, block: u64) -> Option<Epoch> {
+        let (number, _) = self.place(block)?;
+        self.chunks.get(&number).map(|cached| cached.epoch)
+    }
+
     /// A chunk as the file's owner says it is. `epoch` is the store's as it was when, or before, the owner read it. `false`, and
-    /// the chunk is not used, if its blocks are not in order or lie outside of it.
+    /// the chunk is not used, if its blocks are not in order, lie outside of it, or cannot be.
     #[must_use]
     pub fn put(&mut self, number: u32, chunk: MapChunk, epoch: Epoch) -> bool {
         let in_order = chunk.blocks.windows(2).all(|pair| pair[0].index < pair[1].index);
-        let is_sane = |block: &BlockRecord| block.index < self.per_chunk && !block.copies.is_empty();
-        if !in_order || !chunk.blocks.iter().all(is_sane) {
+        if !in_order || !chunk.blocks.iter().all(|block| self.can_be(block)) {
             return false;
         }
         self.chunks.insert(number, CachedChunk { chunk, epoch });
         true
+    }
+
+    /// Whether a block has its copies, all of one length within a block and of whole grains, and no more checksums than units.
+    fn can_be(&self, block: &BlockRecord) -> bool {
+        let length = block.copies.first().map_or(0, |copy| copy.length.get());
+        let units = length.div_ceil(CHECKSUM_BYTES.into());
+        block.index < self.per_chunk
+            && block.copies.len() <= COPIES_MAX
+            && (1..=u64::from(self.block)).contains(&length)
+            && block.copies.iter().all(|copy| copy.length.get() == length && is_whole_grains(copy))
+            && block.checksums.len() as u64 <= units
     }
 
     /// A block as this client has published it, within a chunk that it holds. `false` if it holds none.
@@ -104,13 +122,21 @@ impl ChunkMap {
     }
 }
 
+/// Whether an extent is whole grains and ends somewhere.
+pub(super) fn is_whole_grains(extent: &Extent) -> bool {
+    extent.offset.get() % GRAIN == 0 && extent.length.get() % GRAIN == 0 && extent.end().is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Extent;
+
+    fn extent(offset: u64, length: u64) -> Extent {
+        Extent { offset: offset.into(), length: length.into(), ..Extent::default() }
+    }
 
     fn record(index: u32) -> BlockRecord {
-        BlockRecord { index, copies: alloc::vec![Extent::default()], ..BlockRecord::default() }
+        BlockRecord { index, copies: alloc::vec![extent(0, GRAIN)], ..BlockRecord::default() }
     }
 
     #[test]
@@ -123,6 +149,7 @@ mod tests {
         assert!(map.set(134, record(0)) && !map.set(0, record(0)) && !map.set(u64::MAX, record(0)));
         assert_eq!(map.find(134), MapLookup::Block(&record(6)));
         assert!(map.put(0, MapChunk::default(), Epoch(4)));
+        assert_eq!((map.epoch_of(133), map.epoch_of(0), map.epoch_of(999)), (Some(Epoch(3)), Some(Epoch(4)), None));
         assert_eq!(
             (map.oldest(), map.forget_before(Epoch(4)), map.oldest()),
             (Some(Epoch(3)), alloc::vec![1], Some(Epoch(4)))
@@ -140,6 +167,13 @@ mod tests {
             alloc::vec![record(5), record(4)],
             alloc::vec![record(64)],
             alloc::vec![BlockRecord { copies: Vec::new(), ..record(1) }],
+            alloc::vec![BlockRecord { copies: alloc::vec![extent(0, GRAIN); COPIES_MAX + 1], ..record(1) }],
+            alloc::vec![BlockRecord { copies: alloc::vec![extent(0, 0)], ..record(1) }],
+            alloc::vec![BlockRecord { copies: alloc::vec![extent(0, (4 << 20) + GRAIN)], ..record(1) }],
+            alloc::vec![BlockRecord { copies: alloc::vec![extent(0, GRAIN), extent(GRAIN, 2 * GRAIN)], ..record(1) }],
+            alloc::vec![BlockRecord { copies: alloc::vec![extent(512, GRAIN)], ..record(1) }],
+            alloc::vec![BlockRecord { copies: alloc::vec![extent(u64::MAX - GRAIN + 1, GRAIN)], ..record(1) }],
+            alloc::vec![BlockRecord { checksums: alloc::vec![0; 2], ..record(1) }],
         ] {
             assert!(!map.put(0, MapChunk { blocks }, Epoch(1)));
         }

@@ -74,6 +74,9 @@ pub enum FileEvent {
     Done(DriveTicket, Result<(), DriveFailure>),
     /// The session's lease was renewed: until when it holds.
     Lease(Nanos),
+    /// Maps that are older than this epoch are to be let go of ([`HolderEffect::Forget`](crate::members::HolderEffect::Forget)). When that is
+    /// done [`FileIo::oldest`](super::FileIo::oldest) says.
+    Forget(Epoch),
     /// Time has passed.
     Tick,
 }
@@ -89,7 +92,9 @@ pub enum FileEffect {
     Unsettle(u64),
     /// Commit that a block has these copies and no others: a write of the others has failed.
     MarkOut(u64, Vec<Extent>),
-    /// Commit the size, and these blocks: settled, with their checksums. Blocks that were there before have given up their old extents.
+    /// Commit the size, and these blocks: settled, with their checksums. Blocks that were there before have given up their old extents. A flush
+    /// may have several of these, each when the one before was answered: so many blocks as fit into a commit, in their order, and a size that
+    /// grows only to what is published.
     Publish(u64, Vec<(u64, BlockRecord)>),
     /// Read whole sectors.
     Read(DriveTicket, Extent, FileBuffer),
@@ -122,6 +127,10 @@ pub enum FileError {
     Unsettled(u64),
     /// The map of the file cannot be.
     BadMap,
+    /// A block that was changed here was replaced or given up by others in the meantime; the file takes no more writes.
+    Replaced(u64),
+    /// The file's blocks have a size that no block has.
+    BlockSize(u32),
     /// No class of the file has room.
     NoSpace,
     /// The metadata service did not do what it was asked for.
@@ -143,6 +152,12 @@ impl fmt::Display for FileError {
                 write!(f, "block {block} is being recovered after its writer was lost; try again")
             }
             FileError::BadMap => f.write_str("the file's map contradicts itself; run weir store fsck"),
+            FileError::Replaced(block) => {
+                write!(f, "block {block} was replaced while it was being written; open the file again")
+            }
+            FileError::BlockSize(bytes) => {
+                write!(f, "the file's blocks cannot have {bytes} bytes; run weir store fsck")
+            }
             FileError::NoSpace => f.write_str("no class of the file has room"),
             FileError::Metadata => f.write_str("the metadata service has refused the change, or does not answer"),
         }

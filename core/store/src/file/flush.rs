@@ -2,17 +2,44 @@
 //!
 //! In this order, each when the one before is over: writes that came before it; zeroes in the gaps of new blocks; checksums of units that
 //! were not written as a whole, from what a drive has; a flush of every namespace that was written; the commit. Writes that come behind it wait.
+//!
+//! A commit has a limit, so there may be several, one after the other: blocks in their order, and with each a size that ends with the last of them.
+//! What others read after any of them is a file whose writer came so far: no block behind the size, and none missing before it.
 
 use super::event::{DriveTicket, FileBuffer, FileEffect, FileError, FileMemory, FileOpId};
 use super::io::{DriveTarget, FileIo, FileOp, OpKind};
 use super::local::length;
+use crate::kv::{COMMIT_BYTES_MAX, COMMIT_KEYS_MAX};
 use crate::mutant::Mutant;
-use crate::records::{BlockRecord, CHECKSUM_BYTES};
+use crate::records::{CHECKSUM_BYTES, COPIES_MAX, MAP_CHUNK_BYTES_MAX};
 use crate::space::cut_tail;
 use crate::{Extent, NamespaceId};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use weir_units::Nanos;
+
+/// Keys that a publish may need at the most beside those of the inode, the session, the request's answer and the file's owner: of the 100 that a
+/// commit has.
+pub(super) const PUBLISH_KEYS: usize = 84;
+
+/// Chunks of the map that one commit changes at the most, each of 32 KiB before and 32 KiB after: of 512 KiB.
+const PUBLISH_CHUNKS: usize = 6;
+
+/// Keys of a new copy: the region's lease, the grant's record, and the three that this is cut into.
+const NEW_COPY_KEYS: usize = 5;
+
+/// Keys of a copy that is given up: the region's lease, and its record before and after.
+const OLD_COPY_KEYS: usize = 3;
+
+/// Keys of a chunk of the map: before and after.
+const CHUNK_KEYS: usize = 2;
+
+const _: () = assert!(
+    COPIES_MAX * (NEW_COPY_KEYS + OLD_COPY_KEYS) + CHUNK_KEYS <= PUBLISH_KEYS && PUBLISH_KEYS + 16 <= COMMIT_KEYS_MAX,
+    "one block fits into a commit"
+);
+const _: () =
+    assert!(PUBLISH_CHUNKS * 2 * MAP_CHUNK_BYTES_MAX + (64 << 10) <= COMMIT_BYTES_MAX, "its chunks fit into a commit");
 
 /// How far a flush is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,10 +76,36 @@ pub(super) struct Flush {
     /// The size, and the blocks with the length of each.
     size: u64,
     blocks: Vec<(u64, u32)>,
+    /// How many of the blocks the commit under way has, and its size.
+    sent: (usize, u64),
     /// Commands under way, and the copies that have failed, a bit each.
     inflight: usize,
     failed: u32,
     own: Option<u64>,
+}
+
+impl Flush {
+    /// Commands to drives are under way.
+    pub fn is_sending(&self) -> bool {
+        self.inflight > 0
+    }
+
+    /// A commit is under way.
+    pub fn is_publishing(&self) -> bool {
+        self.phase == FlushPhase::Publish
+    }
+
+    /// The blocks that are to be published.
+    pub fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
+        self.blocks.iter().map(|(block, _)| *block)
+    }
+}
+
+/// What of a copy lies behind its first bytes.
+fn behind(copy: &Extent, len: u32) -> Option<Extent> {
+    let (cut, length) = (u64::from(len), copy.length.get());
+    let offset = copy.offset.get().checked_add(cut)?;
+    (cut < length).then(|| Extent { offset: offset.into(), length: (length - cut).into(), ..*copy })
 }
 
 impl FileIo {
@@ -65,13 +118,15 @@ impl FileIo {
         effects: &mut Vec<FileEffect>,
     ) {
         let over = (now >= self.setup.lease).then_some(FileError::LeaseOver);
-        if let Some(error) = self.poison.or(over) {
+        if let Some(error) = self.poison.or(over).or_else(|| self.wrong_block()) {
             return effects.push(FileEffect::Answer(id, Err(error)));
         }
         let (kind, end) = (OpKind::Flush, self.size());
-        self.ops.insert(id, FileOp { kind, deadline, left: 1, bytes: 0, end, error: None, over: None });
+        self.ops
+            .insert(id, FileOp { kind, deadline, left: 1, bytes: 0, end, error: None, over: None, is_aborted: false });
         let (barrier, phase, steps, blocks) = (self.next_number(), FlushPhase::Waiting, VecDeque::new(), Vec::new());
-        let flush = Flush { op: id, cut, barrier, phase, steps, size: 0, blocks, inflight: 0, failed: 0, own: None };
+        let (sent, own) = ((0, 0), None);
+        let flush = Flush { op: id, cut, barrier, phase, steps, size: 0, blocks, sent, inflight: 0, failed: 0, own };
         self.flushes.push_back(flush);
     }
 
@@ -123,13 +178,7 @@ impl FileIo {
                 (FlushPhase::Drives, namespaces.into_iter().map(FlushStep::Drive).collect())
             }
             FlushPhase::Drives | FlushPhase::Publish => {
-                let known = |(block, length): &(u64, u32)| Some((*block, self.local.get(block)?.to_publish(*length)?));
-                let records: Option<Vec<(u64, BlockRecord)>> = flush.blocks.iter().map(known).collect();
-                let size = flush.size;
-                match records {
-                    Some(records) => effects.push(FileEffect::Publish(size, records)),
-                    None => self.poison = Some(FileError::BadMap),
-                }
+                self.publish_some(effects);
                 (FlushPhase::Publish, VecDeque::new())
             }
         };
@@ -137,6 +186,41 @@ impl FileIo {
             (flush.phase, flush.steps) = (phase, steps);
         }
         phase != FlushPhase::Publish || self.poison.is_some()
+    }
+
+    /// Sends the commit of as many blocks as it can have, from the first on.
+    fn publish_some(&mut self, effects: &mut Vec<FileEffect>) {
+        let Some(flush) = self.flushes.front() else { return };
+        let (mut keys, mut chunks, mut records) = (0, BTreeSet::new(), Vec::new());
+        for (block, length) in &flush.blocks {
+            let known = self.local.get(block).and_then(|local| Some((local, local.to_publish(*length)?)));
+            let Some((local, record)) = known else {
+                self.poison.get_or_insert(FileError::BadMap);
+                return;
+            };
+            let new = if local.is_new { record.copies.len() * NEW_COPY_KEYS } else { 0 };
+            chunks.extend(self.map.place(*block).map(|(chunk, _)| chunk));
+            keys += new + local.replaces * OLD_COPY_KEYS;
+            let is_full = keys + chunks.len() * CHUNK_KEYS > self.publish_keys || chunks.len() > PUBLISH_CHUNKS;
+            if is_full && !records.is_empty() {
+                break;
+            }
+            records.push((*block, record));
+        }
+        let last = records.last().filter(|_| records.len() < flush.blocks.len());
+        let end = last.map_or(flush.size, |(block, _)| {
+            block.saturating_add(1).saturating_mul(self.setup.block.into()).clamp(self.setup.size, flush.size)
+        });
+        let size = if self.planted.is(Mutant::SizeBeforeBlocks) { flush.size } else { end };
+        for (block, _) in &records {
+            if let Some(local) = self.local.get_mut(block) {
+                local.is_exposed = true;
+            }
+        }
+        if let Some(flush) = self.flushes.front_mut() {
+            flush.sent = (records.len(), size);
+        }
+        effects.push(FileEffect::Publish(size, records));
     }
 
     /// Blocks that are to be published, and how many bytes of each.
@@ -294,7 +378,8 @@ impl FileIo {
             self.poison.get_or_insert(FileError::Unwritable(block));
             return false;
         }
-        local.keep_copies(keep);
+        let gone = local.keep_copies(keep);
+        self.unused.extend(gone);
         true
     }
 
@@ -316,18 +401,28 @@ impl FileIo {
         effects: &mut Vec<FileEffect>,
     ) {
         let Some(flush) = self.flushes.front().filter(|flush| flush.phase == FlushPhase::Publish) else { return };
-        let (size, blocks) = (flush.size, flush.blocks.clone());
+        let (count, size) = flush.sent;
         if let Err(error) = result {
             return self.end_flush(Err(error), memory, effects);
         }
         self.setup.size = size;
+        let blocks: Vec<(u64, u32)> = match self.flushes.front_mut() {
+            Some(flush) => flush.blocks.drain(..count.min(flush.blocks.len())).collect(),
+            None => return,
+        };
         for (block, len) in blocks {
             self.marked.remove(&block);
-            let Some(record) = self.local.remove(&block).and_then(|local| local.to_publish(len)) else { continue };
+            let Some(local) = self.local.remove(&block) else { continue };
+            let rest = local.record.copies.iter().filter(|_| local.is_new).filter_map(|copy| behind(copy, len));
+            self.unused.extend(rest);
+            let Some(record) = local.to_publish(len) else { continue };
             // A chunk that is not held is fetched when it is needed.
             let _ = self.map.set(block, record);
         }
-        self.end_flush(Ok(()), memory, effects);
+        match self.flushes.front().is_some_and(|flush| !flush.blocks.is_empty()) {
+            true => self.publish_some(effects),
+            false => self.end_flush(Ok(()), memory, effects),
+        }
     }
 
     /// Answers the first flush. One that has failed leaves checksums and copies of which nobody knows what was published.

@@ -1,16 +1,17 @@
 //! The machine: operations, their pieces, and what they wait for. See [the module](super).
 
-use super::blocks::{ChunkMap, MapLookup};
+use super::blocks::{ChunkMap, MapLookup, is_whole_grains};
 use super::checksum::{BlockSeed, Crc32cUpdate};
 use super::event::{
     DriveFailure, DriveTicket, FileBuffer, FileEffect, FileError, FileEvent, FileMemory, FileOpId, NewBlock,
 };
-use super::flush::Flush;
+use super::flush::{Flush, PUBLISH_KEYS};
 use super::local::{LocalBlock, length};
 use super::piece::{Piece, PieceStage};
 use super::split::{SectorSize, pieces};
 use crate::mutant::{Mutant, Planted};
-use crate::records::BlockRecord;
+use crate::records::{BlockRecord, COPIES_MAX};
+use crate::space::{BLOCK_MAX, BLOCK_MIN, Epoch};
 use crate::{Extent, InodeId, NamespaceId};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -53,6 +54,8 @@ pub(super) struct FileOp {
     pub error: Option<FileError>,
     /// Its time is over, or the session's: nothing more is sent for it.
     pub over: Option<FileError>,
+    /// What it has at drives was aborted.
+    pub is_aborted: bool,
 }
 
 /// What a command to a drive is for.
@@ -79,12 +82,18 @@ pub struct FileIo {
     pub(super) fetching: BTreeSet<u32>,
     pub(super) granting: BTreeSet<u64>,
     /// Blocks that were granted, until a write takes them.
-    grants: BTreeMap<u64, NewBlock>,
+    pub(super) grants: BTreeMap<u64, NewBlock>,
     pub(super) unsettling: BTreeSet<u64>,
     /// Blocks that this writer has marked as unsettled.
     pub(super) marked: BTreeSet<u64>,
     /// The end of what was written and acknowledged.
     pub(super) end: u64,
+    /// Chunks of the map that are older are not used.
+    pub(super) floor: Epoch,
+    /// What was granted and is not needed.
+    pub(super) unused: Vec<Extent>,
+    /// What a commit takes of a publish.
+    pub(super) publish_keys: usize,
     /// Why nothing is written any more.
     pub(super) poison: Option<FileError>,
     pub(super) flushes: VecDeque<Flush>,
@@ -109,6 +118,9 @@ impl FileIo {
             grants: BTreeMap::new(),
             unsettling: BTreeSet::new(),
             marked: BTreeSet::new(),
+            floor: Epoch::default(),
+            unused: Vec::new(),
+            publish_keys: PUBLISH_KEYS,
             poison: None,
             flushes: VecDeque::new(),
             planted: Planted::default(),
@@ -146,20 +158,34 @@ impl FileIo {
                 self.begin(now, id, OpKind::Write, (offset, len), deadline, effects);
             }
             FileEvent::Flush(id, cut, deadline) => self.begin_flush(now, id, cut, deadline, effects),
-            FileEvent::Chunk(number, result) => {
-                let result = result.map(|(chunk, epoch)| self.map.put(number, chunk, epoch));
-                self.fetched(number, result, memory, effects);
+            // One that is out of date is fetched again, if it is still needed.
+            FileEvent::Chunk(number, Ok((_, epoch))) if epoch < self.floor => _ = self.fetching.remove(&number),
+            FileEvent::Chunk(number, Ok((chunk, epoch))) => {
+                let is_good = self.map.put(number, chunk, epoch);
+                if is_good {
+                    self.confirm(number, epoch);
+                }
+                self.fetched(number, Ok(is_good), memory, effects);
             }
+            FileEvent::Chunk(number, Err(error)) => self.fetched(number, Err(error), memory, effects),
             FileEvent::Granted(block, result) => self.granted(block, result, memory, effects),
             FileEvent::Unsettled(block, result) => self.unsettled(block, result, memory, effects),
             FileEvent::MarkedOut(block, result) => self.marked_out(block, result, memory, effects),
             FileEvent::Published(result) => self.published(result, memory, effects),
             FileEvent::Done(ticket, result) => self.done(now, ticket, result, memory, effects),
             FileEvent::Lease(until) => self.setup.lease = self.setup.lease.max(until),
-            FileEvent::Tick => {}
+            FileEvent::Forget(epoch) => self.forget(now, epoch, effects),
+            FileEvent::Tick => self.look_up_changed(now, effects),
         }
         self.expire(now, memory, effects);
         self.go_on(memory, effects);
+    }
+
+    /// An error if the file's blocks have no size that a block has.
+    pub(super) fn wrong_block(&self) -> Option<FileError> {
+        let block = self.setup.block;
+        let is_good = block.is_power_of_two() && (BLOCK_MIN..=BLOCK_MAX).contains(&block.into());
+        (!is_good).then_some(FileError::BlockSize(block))
     }
 
     pub(super) fn next_number(&mut self) -> u64 {
@@ -181,7 +207,7 @@ impl FileIo {
             (None, _) => Some(FileError::TooFar),
             (_, Some(poison)) if writes => Some(poison),
             _ if now >= self.setup.lease => Some(FileError::LeaseOver),
-            _ => None,
+            _ => self.wrong_block(),
         };
         if let Some(error) = error {
             return effects.push(FileEffect::Answer(id, Err(error)));
@@ -191,7 +217,10 @@ impl FileIo {
             return effects.push(FileEffect::Answer(id, Ok(0)));
         }
         let end = offset.saturating_add(len.into());
-        self.ops.insert(id, FileOp { kind, deadline, left: cut.len(), bytes: len, end, error: None, over: None });
+        self.ops.insert(
+            id,
+            FileOp { kind, deadline, left: cut.len(), bytes: len, end, error: None, over: None, is_aborted: false },
+        );
         for piece in cut {
             let number = self.next_number();
             self.queues.entry(piece.block).or_default().push_back(number);
@@ -231,6 +260,9 @@ impl FileIo {
         if let Some(error) = self.poison.filter(|_| is_write) {
             return self.fail(number, error, memory, effects);
         }
+        if self.local.get(&block).is_some_and(|local| local.is_stale) {
+            return self.fail(number, FileError::Replaced(block), memory, effects);
+        }
         // A published block that was cut has no room behind its end, also if it is being written over.
         let grows = self.local.get(&block).is_some_and(|local| !local.is_new && end > length(&local.record));
         if is_write && grows && !self.take_grant(block, effects) {
@@ -256,7 +288,8 @@ impl FileIo {
                     if !is_marked && !self.planted.is(Mutant::WriteBeforeUnsettle) {
                         return;
                     }
-                    self.local.insert(block, LocalBlock::published(record.clone()));
+                    let local = LocalBlock::published(record.clone(), self.map.epoch_of(block).unwrap_or_default());
+                    self.local.insert(block, local);
                 }
                 MapLookup::Block(_) | MapLookup::Hole if is_write => {
                     if !self.take_grant(block, effects) {
@@ -265,13 +298,17 @@ impl FileIo {
                 }
                 MapLookup::Block(record) => {
                     let record = record.clone();
+                    let epoch = self.map.epoch_of(block);
                     if let Some(piece) = self.pieces.get_mut(&number) {
-                        piece.record = Some(record.clone());
+                        (piece.record, piece.epoch) = (Some(record.clone()), epoch);
                     }
                     return self.start_read(number, &record, memory, effects);
                 }
                 MapLookup::Hole => return self.read_hole(number, memory, effects),
             }
+        }
+        if let (Some(local), Some(piece)) = (self.local.get(&block), self.pieces.get_mut(&number)) {
+            piece.epoch = Some(local.epoch);
         }
         if is_write {
             return self.start_write(number, memory, effects);
@@ -298,7 +335,8 @@ impl FileIo {
             (None, _) => None,
         };
         let record = BlockRecord { generation: new.generation, copies: new.copies, ..BlockRecord::default() };
-        self.local.insert(block, LocalBlock::granted(record, source));
+        let epoch = self.local.get(&block).map(|local| local.epoch).or_else(|| self.map.epoch_of(block));
+        self.local.insert(block, LocalBlock::granted(record, source, epoch.unwrap_or_default()));
         true
     }
 
@@ -335,10 +373,10 @@ impl FileIo {
         if !self.granting.remove(&block) {
             return;
         }
-        let is_whole = |extent: &Extent| extent.length.get() == u64::from(self.setup.block);
+        let is_whole = |extent: &Extent| extent.length.get() == u64::from(self.setup.block) && is_whole_grains(extent);
         let error = match result {
             // The write that asked for it may be over: the next one takes it.
-            Ok(new) if !new.copies.is_empty() && new.copies.iter().all(is_whole) => {
+            Ok(new) if (1..=COPIES_MAX).contains(&new.copies.len()) && new.copies.iter().all(is_whole) => {
                 self.grants.insert(block, new);
                 return;
             }
@@ -458,11 +496,16 @@ impl FileIo {
     /// was to be sent is not: behind the lease the bytes may be another's.
     fn expire(&mut self, now: Nanos, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
         let is_lapsed = now >= self.setup.lease && !self.planted.is(Mutant::WaitsBeyondLease);
-        let late = self.ops.iter().filter(|(_, op)| op.over.is_none() && (is_lapsed || op.deadline <= now));
+        // One that is over already, by a completion behind the lease, may have other pieces that wait.
+        let is_late = |op: &FileOp| op.over.is_some() || is_lapsed || op.deadline <= now;
+        let late = self.ops.iter().filter(|(_, op)| !op.is_aborted && is_late(op));
         let late: Vec<FileOpId> = late.map(|(id, _)| *id).collect();
         let why = if is_lapsed { FileError::LeaseOver } else { FileError::Deadline };
         for id in late {
             self.end_time(id, why);
+            let Some(op) = self.ops.get_mut(&id) else { continue };
+            op.is_aborted = true;
+            let why = op.over.unwrap_or(why);
             if self.ops.get(&id).is_some_and(|op| op.kind == OpKind::Flush) {
                 self.expire_flush(id, why, memory, effects);
                 continue;
@@ -501,12 +544,18 @@ impl FileIo {
             let sent = self.drive.values().filter(|t| matches!(t, DriveTarget::Piece(n, _) if n == number)).count();
             assert_eq!(sent, piece.inflight, "piece {number} waits for its commands");
             assert!(self.ops.contains_key(&piece.op), "piece {number} has an operation");
+            let waits = piece.stage == PieceStage::Waiting;
+            assert_eq!(piece.epoch.is_none(), waits, "piece {number} goes to drives under an epoch");
         }
         for (id, op) in &self.ops {
             let left = self.pieces.values().filter(|piece| piece.op == *id).count();
             assert!(op.kind == OpKind::Flush || left == op.left, "{id:?} waits for its pieces");
         }
         assert!(self.local.values().all(|block| !block.record.copies.is_empty()), "a block has a copy");
+        assert!(
+            self.local.values().all(|block| !block.is_stale) || self.poison.is_some(),
+            "what is stale is not written"
+        );
     }
 }
 

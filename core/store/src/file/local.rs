@@ -3,6 +3,7 @@
 use super::written::WrittenRanges;
 use crate::Extent;
 use crate::records::{BlockRecord, CHECKSUM_BYTES};
+use crate::space::Epoch;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -21,22 +22,38 @@ pub(super) struct LocalBlock {
     pub dirty: BTreeSet<u32>,
     /// Checksums of units that were written as a whole.
     pub sums: BTreeMap<u32, u32>,
+    /// The store's epoch when the map was as it was when this began, or later.
+    pub epoch: Epoch,
+    /// A publish that names it was sent and has not been answered as done: others may know of it, and give it up.
+    pub is_exposed: bool,
+    /// Others have replaced it, or given it up: nothing more goes to it.
+    pub is_stale: bool,
+    /// Copies of the block that it replaces.
+    pub replaces: usize,
 }
 
 impl LocalBlock {
     /// A block that is published; its first bytes, up to its length, count.
-    pub fn published(record: BlockRecord) -> Self {
+    pub fn published(record: BlockRecord, epoch: Epoch) -> Self {
         let written = WrittenRanges::up_to(length(&record));
         // This writer has marked it before, and has let go of what it knew of it.
         let units = if record.is_unsettled { length(&record).div_ceil(CHECKSUM_BYTES) } else { 0 };
         let (dirty, sums) = ((0..units).collect(), BTreeMap::new());
-        Self { record, written, is_new: false, source: None, dirty, sums }
+        let (is_exposed, is_stale, replaces) = (false, false, 0);
+        Self { record, written, is_new: false, source: None, dirty, sums, epoch, is_exposed, is_stale, replaces }
     }
 
     /// A block that was granted, instead of a shorter one or of nothing.
-    pub fn granted(record: BlockRecord, source: Option<BlockRecord>) -> Self {
+    pub fn granted(record: BlockRecord, source: Option<BlockRecord>, epoch: Epoch) -> Self {
         let (written, dirty, sums) = (WrittenRanges::default(), BTreeSet::new(), BTreeMap::new());
-        Self { record, written, is_new: true, source, dirty, sums }
+        let (is_exposed, is_stale) = (false, false);
+        let replaces = source.as_ref().map_or(0, |source| source.copies.len());
+        Self { record, written, is_new: true, source, dirty, sums, epoch, is_exposed, is_stale, replaces }
+    }
+
+    /// Whether it is known by a map, and more I/O may go to it. What was granted is this session's until it is published.
+    pub fn is_counted(&self) -> bool {
+        !self.is_stale && (!self.is_new || self.source.is_some() || self.is_exposed)
     }
 
     /// Bytes of it are about to be written: their checksums are not known. They do not count yet: a write that fails may leave what the
@@ -59,13 +76,16 @@ impl LocalBlock {
         self.sums.insert(unit, sum);
     }
 
-    /// Leaves the copies that `keep` says.
-    pub fn keep_copies(&mut self, keep: impl Fn(usize, &Extent) -> bool) {
-        let mut number = 0;
-        self.record.copies.retain(|extent| {
-            number += 1;
-            keep(number - 1, extent)
-        });
+    /// Leaves the copies that `keep` says; those that go and that no map names.
+    #[must_use]
+    pub fn keep_copies(&mut self, keep: impl Fn(usize, &Extent) -> bool) -> Vec<Extent> {
+        let (mut kept, mut gone) = (Vec::new(), Vec::new());
+        for (number, extent) in self.record.copies.iter().enumerate() {
+            let to = if keep(number, extent) { &mut kept } else { &mut gone };
+            to.push(*extent);
+        }
+        self.record.copies = kept;
+        if self.is_new { gone } else { Vec::new() }
     }
 
     /// The record with its first `length` bytes and their checksums; nothing if one of them is not known.

@@ -8,6 +8,7 @@ use super::split::{BlockPiece, PartAction, SectorPart, read_parts, write_parts};
 use crate::Extent;
 use crate::mutant::Mutant;
 use crate::records::{BlockRecord, CHECKSUM_BYTES};
+use crate::space::Epoch;
 use alloc::vec::Vec;
 
 /// How far a piece is.
@@ -37,6 +38,8 @@ pub(super) struct Piece {
     pub parts: Vec<SectorPart>,
     /// The block as a read has found it in the map.
     pub record: Option<BlockRecord>,
+    /// The epoch of the map under which it goes to drives, from its first command on.
+    pub epoch: Option<Epoch>,
     /// What of the block had never been written when a read of it began.
     gaps: Vec<(u32, u32)>,
     /// Its copies.
@@ -65,6 +68,7 @@ impl Piece {
             stage: PieceStage::Waiting,
             parts: Vec::new(),
             record: None,
+            epoch: None,
             gaps: Vec::new(),
             copies: Vec::new(),
             copy: 0,
@@ -348,7 +352,7 @@ impl FileIo {
     /// What is known of the block is gone: the map is fetched again.
     fn read_again(&mut self, number: u64, memory: &mut impl FileMemory) {
         if let Some(piece) = self.pieces.get_mut(&number) {
-            (piece.stage, piece.failed, piece.copy) = (PieceStage::Waiting, 0, 0);
+            (piece.stage, piece.failed, piece.copy, piece.epoch) = (PieceStage::Waiting, 0, 0, None);
             if let Some(own) = piece.own.take() {
                 memory.release(own);
             }
@@ -365,7 +369,8 @@ impl FileIo {
             return self.fail(number, FileError::Unwritable(block), memory, effects);
         }
         if failed != 0 {
-            local.keep_copies(|copy, _| failed & 1 << copy == 0);
+            let gone = local.keep_copies(|copy, _| failed & 1 << copy == 0);
+            self.unused.extend(gone);
         }
         if piece.stage == PieceStage::CopyOut {
             if let Some(source) = local.source.take() {

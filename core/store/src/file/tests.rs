@@ -18,6 +18,8 @@ use weir_units::{Bytes, Nanos};
 
 extern crate std;
 
+mod epochs;
+
 const BLOCK: u32 = 128 << 10;
 const BLOCKS: u64 = 5;
 const NAMESPACES: u64 = 3;
@@ -93,6 +95,7 @@ struct Totals {
     deadlines: u64,
     unwritable: u64,
     unreadable: u64,
+    commits: u64,
 }
 
 struct Issued {
@@ -151,6 +154,8 @@ impl World {
         let copies = 1 + random.below(3) as usize;
         let mut file = FileIo::new(setup(0, 200));
         file.planted = mutant.into();
+        // In some runs a commit has room for few blocks.
+        file.publish_keys = [84, 14, 7][random.below(3) as usize];
         let length = (BLOCKS * u64::from(BLOCK)) as usize;
         World {
             random,
@@ -439,18 +444,36 @@ impl World {
     fn publish(&mut self, size: u64, blocks: Vec<(u64, BlockRecord)>) -> Result<(), String> {
         let flush = self.issued.values().find(|issued| !issued.model.is_empty());
         let flush = flush.map(|issued| (issued.model.clone(), issued.doubt.clone()));
-        if size != self.end.max(self.size) {
-            return Err(format!("the size is published as {size}, and {} was written", self.end));
+        let before = core::mem::replace(&mut self.size, size);
+        if !(before..=self.end.max(before)).contains(&size) {
+            return Err(format!("the size is published as {size} after {before}, and {} was written", self.end));
         }
-        self.size = size;
+        self.totals.commits += 1;
+        let sent: BTreeSet<u64> = blocks.iter().map(|(block, _)| *block).collect();
         for (block, record) in blocks {
             let old = self.map.insert(block, record.clone());
             self.totals.replaced += u64::from(old.is_some_and(|old| old.copies[0].offset != record.copies[0].offset));
         }
-        // What others read from now on, also after a power cut.
+        // What others read from now on, also after a power cut: blocks that are still to come are what they were.
         let map = self.map.clone();
+        let to_come: BTreeSet<u64> = self.file.flushes.front().into_iter().flat_map(|flush| flush.blocks()).collect();
         for (block, record) in map.iter().filter(|(_, record)| !record.is_unsettled) {
-            self.verify_block(*block, record, flush.as_ref())?;
+            let is_new = sent.contains(block) || !to_come.contains(block);
+            self.verify_block(*block, record, flush.as_ref().filter(|_| is_new))?;
+        }
+        flush.map_or(Ok(()), |(model, doubt)| self.verify_holes(before..size, &model, &doubt))
+    }
+
+    /// Bytes that have come into the file are in blocks, or zeroes.
+    fn verify_holes(&self, range: core::ops::Range<u64>, model: &[u8], doubt: &[bool]) -> Result<(), String> {
+        let whole = u64::from(BLOCK);
+        for block in range.start / whole..range.end.div_ceil(whole) {
+            let held = self.map.get(&block).map_or(0, |record| record.copies[0].length.get());
+            let from = range.start.max(block * whole + held) as usize;
+            let to = range.end.min((block + 1) * whole) as usize;
+            if let Some(at) = (from..to.max(from)).find(|at| model[*at] != 0 && !doubt[*at]) {
+                return Err(format!("the size is published as {}, and byte {at} is in no block", range.end));
+            }
         }
         Ok(())
     }
@@ -505,7 +528,12 @@ impl World {
                 self.verify_copies(issued.offset, issued.expected.len() as u64)?;
             }
             (true, Err(_)) => self.doubt(range),
-            (false, Ok(_)) if !issued.model.is_empty() => self.totals.flushes += 1,
+            (false, Ok(_)) if !issued.model.is_empty() => {
+                self.totals.flushes += 1;
+                if self.size < self.end {
+                    return Err(format!("a flush is done, and {} of {} bytes are published", self.size, self.end));
+                }
+            }
             (false, Ok(len)) => {
                 self.totals.reads += 1;
                 if len as usize != issued.expected.len() {
@@ -583,7 +611,7 @@ fn run(seed: u64, mutant: Option<Mutant>) -> Result<Totals, String> {
 
 #[test]
 fn a_file_is_as_an_array_of_bytes() {
-    let mut all = [0; 10];
+    let mut all = [0; 11];
     for seed in 0..300 {
         let t = World::new(seed, None).run().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         let counts = [
@@ -597,11 +625,12 @@ fn a_file_is_as_an_array_of_bytes() {
             t.deadlines,
             t.unwritable,
             t.unreadable,
+            t.commits.saturating_sub(t.flushes),
         ];
         all.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
     std::println!(
-        "reads, writes, flushes, replaced, marked out, unsettled, lease over, deadlines, unwritable, unreadable: {all:?}"
+        "reads, writes, flushes, replaced, marked out, unsettled, lease over, deadlines, unwritable, unreadable, more commits than flushes: {all:?}"
     );
     assert!(all.iter().all(|count| *count > 20), "everything happens: {all:?}");
 }
@@ -615,6 +644,7 @@ fn every_planted_fault_is_found() {
         Mutant::WaitsBeyondLease,
         Mutant::NoFlushBeforePublish,
         Mutant::GapsNotFilled,
+        Mutant::SizeBeforeBlocks,
     ] {
         let found = (0..2_000).find_map(|seed| run(seed, Some(mutant)).err().map(|why| (seed, why)));
         std::println!("{mutant:?}: {found:?}");
@@ -752,4 +782,122 @@ fn what_cannot_be_is_refused() {
         answers.map(|(id, result)| FileEffect::Answer(FileOpId(id), result)),
         "behind the end there is nothing"
     );
+}
+
+/// What a commit takes is bounded, however many blocks were written: blocks go in their order, and the size with them.
+#[test]
+fn a_large_flush_has_several_commits() {
+    const WRITTEN: u64 = 100;
+    let (mut memory, mut effects) = (Memory::default(), Vec::new());
+    let mut file = FileIo::new(setup(0, u64::MAX));
+    let far = Nanos(u64::MAX);
+    for block in 0..WRITTEN {
+        let (id, len) = (FileOpId(block), if block + 1 == WRITTEN { 5000 } else { BLOCK });
+        memory.callers.insert(id, alloc::vec![7; len as usize]);
+        file.apply(Nanos(1), FileEvent::Write(id, block * u64::from(BLOCK), len, far), &mut memory, &mut effects);
+    }
+    file.apply(Nanos(1), FileEvent::Flush(FileOpId(999), true, far), &mut memory, &mut effects);
+    let (mut published, mut size, mut commits, mut answers) = (Vec::new(), 0, 0, 0);
+    while let Some(effect) = effects.pop() {
+        let event = match effect {
+            FileEffect::Fetch(chunk) => FileEvent::Chunk(chunk, Ok((MapChunk::default(), Epoch(1)))),
+            FileEffect::Grant(block) => {
+                let offset = (block * u64::from(BLOCK)).into();
+                let extent = Extent { namespace: NamespaceId(0), offset, length: u64::from(BLOCK).into() };
+                FileEvent::Granted(block, Ok(NewBlock { copies: alloc::vec![extent], generation: Generation(block) }))
+            }
+            FileEffect::Read(ticket, ..) | FileEffect::Write(ticket, ..) | FileEffect::FlushDrive(ticket, _) => {
+                FileEvent::Done(ticket, Ok(()))
+            }
+            FileEffect::Publish(now, blocks) => {
+                assert!(!blocks.is_empty() && blocks.len() <= 45, "{} blocks", blocks.len());
+                published.extend(blocks.into_iter().map(|(block, _)| block));
+                assert!(now > size && now <= published.len() as u64 * u64::from(BLOCK), "{now}");
+                (size, commits) = (now, commits + 1);
+                FileEvent::Published(Ok(()))
+            }
+            FileEffect::Answer(id, result) => {
+                assert!(result.is_ok() && (id != FileOpId(999) || published.len() as u64 == WRITTEN));
+                answers += 1;
+                continue;
+            }
+            other => panic!("{other:?}"),
+        };
+        file.apply(Nanos(1), event, &mut memory, &mut effects);
+        file.check();
+    }
+    assert_eq!(published, (0..WRITTEN).collect::<Vec<_>>());
+    assert_eq!((size, answers, file.published_size()), ((WRITTEN - 1) * u64::from(BLOCK) + 5000, WRITTEN + 1, size));
+    assert!(commits >= 3);
+    // The rest of the last block is the session's still.
+    let rest = Extent {
+        namespace: NamespaceId(0),
+        offset: ((WRITTEN - 1) * u64::from(BLOCK) + 8192).into(),
+        length: (u64::from(BLOCK) - 8192).into(),
+    };
+    assert_eq!((file.take_unused(), file.close()), (alloc::vec![rest], Vec::new()));
+}
+
+#[test]
+fn blocks_and_grants_that_cannot_be_are_refused() {
+    let (mut memory, mut effects, far) = (Memory::default(), Vec::new(), Nanos(u64::MAX));
+    for block in [0, 4096, 96 << 10, 8 << 20] {
+        let mut file = FileIo::new(FileSetup { block, ..setup(100, u64::MAX) });
+        for event in [
+            FileEvent::Read(FileOpId(1), 0, 9, far),
+            FileEvent::Write(FileOpId(1), 0, 9, far),
+            FileEvent::Flush(FileOpId(1), true, far),
+        ] {
+            effects.clear();
+            file.apply(Nanos(1), event, &mut memory, &mut effects);
+            assert_eq!(effects, [FileEffect::Answer(FileOpId(1), Err(FileError::BlockSize(block)))]);
+        }
+    }
+    let extent =
+        |offset: u64| Extent { namespace: NamespaceId(0), offset: offset.into(), length: u64::from(BLOCK).into() };
+    for copies in [Vec::new(), alloc::vec![extent(0); 5], alloc::vec![extent(1)], alloc::vec![extent(u64::MAX - 4095)]]
+    {
+        let mut file = FileIo::new(setup(0, u64::MAX));
+        memory.callers.insert(FileOpId(1), alloc::vec![1; 9]);
+        effects.clear();
+        file.apply(Nanos(1), FileEvent::Write(FileOpId(1), 0, 9, far), &mut memory, &mut effects);
+        file.apply(Nanos(1), FileEvent::Chunk(0, Ok((MapChunk::default(), Epoch(1)))), &mut memory, &mut effects);
+        effects.clear();
+        let granted = FileEvent::Granted(0, Ok(NewBlock { copies, generation: Generation(1) }));
+        file.apply(Nanos(1), granted, &mut memory, &mut effects);
+        assert_eq!(effects, [FileEffect::Answer(FileOpId(1), Err(FileError::BadMap))]);
+    }
+}
+
+/// A command is done behind the lease: what waits of the same read in another block is not sent.
+#[test]
+fn a_late_completion_ends_the_other_pieces() {
+    let (mut world, mut effects) = (with_two_copies(), Vec::new());
+    world.file = FileIo::new(setup(200_000, 100));
+    world.memory.callers.insert(FileOpId(70), alloc::vec![0; 200_000]);
+    world.memory.callers.insert(FileOpId(71), alloc::vec![1; 10]);
+    let mut apply = |now, event| {
+        effects.clear();
+        world.file.apply(Nanos(now), event, &mut world.memory, &mut effects);
+        world.file.check();
+        effects.clone()
+    };
+    let far = Nanos(u64::MAX);
+    // A write of the second block waits for its mark, and the read behind it.
+    apply(1, FileEvent::Write(FileOpId(71), u64::from(BLOCK), 10, far));
+    apply(1, FileEvent::Read(FileOpId(70), 0, 200_000, far));
+    let blocks = world.map.iter().map(|(block, record)| BlockRecord { index: *block as u32, ..record.clone() });
+    let sent = apply(2, FileEvent::Chunk(0, Ok((MapChunk { blocks: blocks.collect() }, Epoch(1)))));
+    let reads = sent.iter().filter_map(|effect| match effect {
+        FileEffect::Read(ticket, ..) => Some(*ticket),
+        _ => None,
+    });
+    let reads: Vec<DriveTicket> = reads.collect();
+    let mut after = Vec::new();
+    for ticket in reads {
+        after.extend(apply(100, FileEvent::Done(ticket, Ok(()))));
+    }
+    let is_over = |id: u64| FileEffect::Answer(FileOpId(id), Err(FileError::LeaseOver));
+    assert!(after.contains(&is_over(70)) && after.contains(&is_over(71)), "{after:?}");
+    assert!(!after.iter().any(|effect| matches!(effect, FileEffect::Read(..) | FileEffect::Write(..))), "{after:?}");
 }

@@ -37,9 +37,9 @@ pub(crate) enum Mutant {
 }
 
 impl Mutant {
-    /// All of them.
+    /// Those that random histories find. A test of its own finds the last one.
     #[cfg(test)]
-    pub const ALL: [Mutant; 15] = [
+    pub const ALL: [Mutant; 14] = [
         Mutant::UnknownIsConflict,
         Mutant::AnswerApart,
         Mutant::RefusalNotRecorded,
@@ -54,7 +54,6 @@ impl Mutant {
         Mutant::ReleaseKeepsHold,
         Mutant::VictimNotOwned,
         Mutant::NumbersFromUnknown,
-        Mutant::OwnAgainInSameTerm,
     ];
 }
 
