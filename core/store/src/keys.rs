@@ -1,7 +1,7 @@
 //! How everything lies in the key-value store: the keys. A key is a letter and big-endian numbers, so that the order of keys is the order
 //! of numbers; `docs/reference/formats.md` has the table. [`records`](crate::records) has the values.
 
-use crate::id::{InodeId, ServiceId, SessionId};
+use crate::id::{InodeId, NamespaceId, ServiceId, SessionId};
 use crate::kv::KvKey;
 use crate::name::EntryName;
 use alloc::vec::Vec;
@@ -14,6 +14,8 @@ pub enum KeySpace {
     Answer = b'a',
     /// A client's session.
     Session = b'c',
+    /// A donated namespace.
+    Namespace = b'd',
     /// What an extent of a region is used for.
     Extent = b'e',
     /// Which service a region is leased to.
@@ -32,14 +34,20 @@ pub enum KeySpace {
     Service = b's',
     /// The container that a container is in.
     Parent = b'u',
+    /// Which session may write a file.
+    Writer = b'w',
     /// An inode that no name leads to any more.
     Orphan = b'x',
+    /// The store's classes.
+    Classes = b'C',
     /// How often sessions were asked to let go of older maps.
     Epoch = b'E',
     /// The next inode number.
     NextInode = b'I',
     /// How many containers have changed their parent so far.
     RenameKey = b'R',
+    /// The next session number.
+    NextSession = b'S',
     /// The store itself: made once, with the version of all this.
     Store = b'V',
 }
@@ -105,6 +113,16 @@ pub fn owner_key(container: InodeId) -> KvKey {
 /// The key of an orphan.
 pub fn orphan_key(inode: InodeId) -> KvKey {
     KeySpace::Orphan.number(inode.get())
+}
+
+/// The key of a donated namespace.
+pub fn namespace_key(namespace: NamespaceId) -> KvKey {
+    KeySpace::Namespace.number(namespace.get())
+}
+
+/// The key of a file's writer.
+pub fn writer_key(file: InodeId) -> KvKey {
+    KeySpace::Writer.number(file.get())
 }
 
 /// The key of a service's lease.
@@ -195,6 +213,10 @@ mod tests {
             (parent_key(InodeId::ROOT), "750000000000000001"),
             (owner_key(InodeId::ROOT), "6f0000000000000001"),
             (orphan_key(InodeId(9)), "780000000000000009"),
+            (writer_key(InodeId(9)), "770000000000000009"),
+            (namespace_key(NamespaceId(2)), "640000000000000002"),
+            (KeySpace::Classes.key(&[]), "43"),
+            (KeySpace::NextSession.key(&[]), "53"),
             (service_key(ServiceId(3)), "730000000000000003"),
             (session_key(SessionId(4)), "630000000000000004"),
             (answer_key(SessionId(4), 5), "6100000000000000040005"),

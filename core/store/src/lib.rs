@@ -36,6 +36,7 @@ mod name;
 pub mod placement;
 pub mod protocol;
 pub mod records;
+pub mod service;
 pub mod space;
 mod tree;
 
@@ -49,7 +50,7 @@ pub use location::{LOCATION_MAX, Location};
 pub use name::{EntryName, NAME_BYTES_MAX};
 pub use records::Changed;
 pub use tree::{
-    ATTRIBUTE_BYTES_MAX, CLASSES_MAX, ChangeKey, EntryPath, InodePath, LIST_MAX, ListEntry, NameAnswer, NameChange,
-    NameQuery, NameReply, NameRequest, NewInode, PeerMessage, RequestToken, SetAttributes, TARGET_BYTES_MAX, Tree,
-    TreeEffect, TreeEvent, TreeSettings, make_store,
+    ATTRIBUTE_BYTES_MAX, CLASSES_MAX, ChangeKey, EntryPath, FileChange, InodePath, LIST_MAX, ListEntry, NameAnswer,
+    NameChange, NameQuery, NameReply, NameRequest, NewInode, PeerMessage, RequestToken, SetAttributes,
+    TARGET_BYTES_MAX, Tree, TreeEffect, TreeEvent, TreeSettings, make_store,
 };

@@ -1,10 +1,13 @@
 //! How everything lies in the key-value store: the values. A value is the version of its layout, one byte, and then its fields, little-endian.
 //! `docs/reference/formats.md` has the tables. [`keys`](crate::keys) has the keys.
 
+use crate::class::{ClassId, ClassName};
 use crate::error::StoreError;
 use crate::extent::Extent;
-use crate::id::{Generation, InodeId, ServiceId, Term};
+use crate::id::{Generation, InodeId, NodeId, ServiceId, SessionId, Term};
 use crate::inode::{Inode, InodeKind, UnixNanos};
+use crate::location::Location;
+use crate::members::ContentLabel;
 use alloc::string::String;
 use alloc::vec::Vec;
 use weir_codec::{Code, Coder, Damaged, Reader, Writer, fields};
@@ -113,6 +116,45 @@ pub struct CounterRecord {
     pub next: u64,
 }
 
+/// Which session may write a file: there is one while it has the file open for writing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriterRecord {
+    /// The session.
+    pub session: SessionId,
+}
+
+/// A namespace that was donated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceRecord {
+    /// The machine that has it.
+    pub node: NodeId,
+    /// Where it is reached.
+    pub target: String,
+    /// Its class.
+    pub class: ClassId,
+    /// Where it stands.
+    pub location: Location,
+    /// Bytes of a sector.
+    pub sector: u32,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Bytes of each of its regions; the last one has what is left as well.
+    pub region: u64,
+    /// What its label block says of its content.
+    pub label: ContentLabel,
+    /// No new blocks are given out.
+    pub is_draining: bool,
+    /// Its content is gone.
+    pub is_lost: bool,
+}
+
+/// The store's classes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassesRecord {
+    /// Their names, best first; the number of a class is its place, from 0.
+    pub names: Vec<ClassName>,
+}
+
 /// The store itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreRecord {
@@ -188,6 +230,9 @@ records! {
     OrphanRecord: put_orphan, get_orphan;
     CounterRecord: put_counter, get_counter;
     StoreRecord: put_store, get_store;
+    WriterRecord: put_writer, get_writer;
+    NamespaceRecord: put_namespace, get_namespace;
+    ClassesRecord: put_classes, get_classes;
     BlockRecord: put_block, get_block;
     MapChunk: put_chunk, get_chunk;
 }
@@ -247,6 +292,24 @@ fields! { OrphanRecord: put_orphan, get_orphan, orphan_rows {
 } }
 fields! { CounterRecord: put_counter, get_counter, counter_rows {
     next: "the next number",
+} }
+fields! { WriterRecord: put_writer, get_writer, writer_rows {
+    session: "the session that may write the file",
+} }
+fields! { NamespaceRecord: put_namespace, get_namespace, namespace_rows {
+    node: "the machine that has it",
+    target: "where it is reached",
+    class: "its class",
+    location: "where it stands",
+    sector: "bytes of a sector",
+    bytes: "its size",
+    region: "bytes of each of its regions; the last has the rest",
+    label: "what its label block says",
+    is_draining: "1: no new blocks",
+    is_lost: "1: its content is gone",
+} }
+fields! { ClassesRecord: put_classes, get_classes, classes_rows {
+    names: "best first; a class's number is its place, from 0",
 } }
 fields! { StoreRecord: put_store, get_store, store_rows {
     id: "random number of the store",

@@ -75,6 +75,24 @@ fn golden_values() {
     );
     golden(&OrphanRecord { kind: InodeKind::Directory, since: UnixNanos(8) }, "01 02 0800000000000000");
     golden(&CounterRecord { next: 258 }, "01 0201000000000000");
+    golden(&WriterRecord { session: SessionId(4) }, "01 0400000000000000");
+    golden(
+        &NamespaceRecord {
+            node: NodeId(1),
+            target: "t".into(),
+            class: ClassId(1),
+            location: Location::new("r1").expect("a location"),
+            sector: 4096,
+            bytes: 1 << 30,
+            region: 1 << 26,
+            label: ContentLabel(7),
+            is_draining: true,
+            is_lost: false,
+        },
+        "01 0100000000000000 01000000 74 0100 02000000 7231 00100000 0000004000000000 0000000400000000 \
+         07000000000000000000000000000000 01 00",
+    );
+    golden(&ClassesRecord { names: vec![ClassName::new("dram").expect("a class")] }, "01 01000000 04000000 6472616d");
     golden(&StoreRecord { id: 1, created: UnixNanos(2) }, "01 0100000000000000 0200000000000000");
     let block = BlockRecord {
         index: 3,
@@ -146,7 +164,7 @@ type Table = (&'static str, fn() -> Vec<Row>);
 fn the_documentation_has_every_field() {
     let text = include_str!("../../../docs/reference/formats.md");
     let section = text.split("\n## The store's keys and values").nth(1).expect("the section");
-    let tables: [Table; 13] = [
+    let tables: [Table; 16] = [
         ("Inode", inode_rows),
         ("NameRecord", name_rows),
         ("ParentRecord", parent_rows),
@@ -157,6 +175,9 @@ fn the_documentation_has_every_field() {
         ("Changed", changed_rows),
         ("OrphanRecord", orphan_rows),
         ("CounterRecord", counter_rows),
+        ("WriterRecord", writer_rows),
+        ("NamespaceRecord", namespace_rows),
+        ("ClassesRecord", classes_rows),
         ("StoreRecord", store_rows),
         ("BlockRecord", block_rows),
         ("MapChunk", chunk_rows),

@@ -24,7 +24,11 @@
 //! **Deletes.** A deleted file becomes an orphan until nobody has it open ([`TreeEvent::Unused`]). A recursive delete makes the container an orphan in one
 //! commit; what is in it goes in the background. Until it does, a client that knows an inode in there can work with it.
 //!
-//! Left out: blocks (a mapped file's size is changed, and its orphan freed, where its blocks are), permissions, hard links, the time of the last read.
+//! **Files.** A file is one session's to write at a time: a record says whose, made in the commit of the open, expected by each publish, and taken over when
+//! that session has ended and is fenced. A change in which blocks change hands is committed by [`Space`](crate::space::Space), which gets the
+//! rest of the commit ([`TreeEffect::Space`]). Limits: a deleted file that is open can be read, and is not written any more.
+//!
+//! Left out: permissions, hard links, the time of the last read.
 //! Limits: names of 255 bytes, 4 KiB of extended attributes of an inode, 256 names in an answer; one change at a time in a container; 4,096 containers
 //! that no request uses are remembered ([`TreeSettings::containers_max`]), and 16 orphans worked at at a time.
 
@@ -36,6 +40,7 @@ mod operation;
 mod outcome;
 mod own;
 mod plan;
+mod plan_file;
 mod plan_rename;
 mod service_lease;
 mod settings;
@@ -49,8 +54,8 @@ mod tests;
 pub use event::{NameRequest, PeerMessage, RequestToken, TreeEffect, TreeEvent};
 pub use machine::Tree;
 pub use operation::{
-    ATTRIBUTE_BYTES_MAX, CLASSES_MAX, ChangeKey, EntryPath, InodePath, LIST_MAX, ListEntry, NameAnswer, NameChange,
-    NameQuery, NameReply, NewInode, SetAttributes, TARGET_BYTES_MAX,
+    ATTRIBUTE_BYTES_MAX, CLASSES_MAX, ChangeKey, EntryPath, FileChange, InodePath, LIST_MAX, ListEntry, NameAnswer,
+    NameChange, NameQuery, NameReply, NewInode, SetAttributes, TARGET_BYTES_MAX,
 };
 pub use settings::TreeSettings;
 pub use setup::make_store;

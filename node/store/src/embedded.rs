@@ -143,6 +143,17 @@ impl EmbeddedKv {
         Revision(self.shared.lock().revision)
     }
 
+    /// All commits up to this revision are on the medium.
+    pub fn durable(&self) -> Revision {
+        let state = self.shared.lock();
+        Revision(match state.durability {
+            Durability::Power => state.revision,
+            Durability::Process if state.is_settled() => state.revision,
+            Durability::Process if state.frozen.is_empty() => state.frozen_until,
+            Durability::Process => 0,
+        })
+    }
+
     /// Makes a checkpoint, and waits for its end: then the medium has all commits, however they were answered.
     ///
     /// # Errors

@@ -4,9 +4,13 @@
 //! | part | what it is |
 //! |---|---|
 //! | [`embedded`] | a key-value store in a file, for a store with one metadata service |
+//! | [`service`] | a metadata service: its listener and its thread |
+//! | [`label`] | what a donated namespace begins with |
 //! | [`tier`] | the donated namespaces: read, write, flush |
 //! | [`client`] | files and names of a store, for programs |
 
 pub mod client;
 pub mod embedded;
+pub mod label;
+pub mod service;
 pub mod tier;

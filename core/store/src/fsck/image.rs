@@ -7,8 +7,8 @@ use crate::kv::{Kv, KvKey, KvUnavailable, KvWrite, RANGE_MAX};
 use crate::members::HoldRecord;
 use crate::name::EntryName;
 use crate::records::{
-    AnswerRecord, CounterRecord, MapChunk, NameRecord, OrphanRecord, OwnerRecord, ParentRecord, ServiceRecord,
-    SessionRecord, StoreRecord, from_value,
+    AnswerRecord, ClassesRecord, CounterRecord, MapChunk, NameRecord, NamespaceRecord, OrphanRecord, OwnerRecord,
+    ParentRecord, ServiceRecord, SessionRecord, StoreRecord, WriterRecord, from_value,
 };
 use crate::space::{Epoch, ExtentRecord, RegionLease};
 use crate::{Extent, InodeId, RegionId, ServiceId, SessionId};
@@ -124,8 +124,15 @@ impl Image {
             KeySpace::Inode | KeySpace::MapChunk | KeySpace::Extent => {
                 Repair::Refused("what it said of a file is lost; put a copy of the metadata back, or delete the file")
             }
-            KeySpace::RegionLease | KeySpace::Epoch | KeySpace::NextInode | KeySpace::RenameKey => {
+            KeySpace::RegionLease
+            | KeySpace::Epoch
+            | KeySpace::NextInode
+            | KeySpace::NextSession
+            | KeySpace::RenameKey => {
                 Repair::Refused("a number that only rises is lost; put a copy of the metadata back")
+            }
+            KeySpace::Namespace | KeySpace::Classes => {
+                Repair::Refused("which drives and classes the store has is lost; put a copy of the metadata back")
             }
             KeySpace::Store => Repair::Refused("it is no store, or one of another version"),
             // Names are found again through the inodes that they led to.
@@ -140,6 +147,10 @@ impl Image {
             KeySpace::Store => alone().and_then(|()| read(value)).map(|record| self.store = Some(record)),
             KeySpace::NextInode => alone().and_then(|()| read(value)).map(|record| self.next_inode = Some(record)),
             KeySpace::RenameKey => alone().and_then(|()| read::<CounterRecord>(value)).map(|_| ()),
+            KeySpace::NextSession => alone().and_then(|()| read::<CounterRecord>(value)).map(|_| ()),
+            KeySpace::Classes => alone().and_then(|()| read::<ClassesRecord>(value)).map(|_| ()),
+            KeySpace::Namespace => number(rest).and_then(|_| read::<NamespaceRecord>(value)).map(|_| ()),
+            KeySpace::Writer => number(rest).and_then(|_| read::<WriterRecord>(value)).map(|_| ()),
             KeySpace::Epoch => {
                 alone()?;
                 self.epoch = Epoch::decode(value).map_err(|_| Unread::Value)?;

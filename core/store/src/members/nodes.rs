@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use weir_units::Nanos;
 
 /// What is written on a donated namespace, and changes when its content is lost: a random number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContentLabel(pub u128);
 
 /// What a node is.

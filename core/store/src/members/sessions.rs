@@ -192,6 +192,12 @@ impl Sessions {
         self
     }
 
+    /// Sessions that were there at the last look, and what their clients call themselves.
+    pub fn known(&self) -> impl Iterator<Item = (SessionId, String)> + '_ {
+        let client = |value: &[u8]| from_value::<SessionRecord>(value).map(|record| record.client).unwrap_or_default();
+        self.watched.iter().map(move |(session, watched)| (*session, client(&watched.value)))
+    }
+
     /// The store's epoch when this service looked last: it never says a later one than the store has, and stamps maps with it.
     pub fn epoch(&self) -> Epoch {
         self.epoch

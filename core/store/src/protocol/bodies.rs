@@ -299,6 +299,8 @@ impl Code for NameChange {
                 to.put(entry);
                 to.bytes(bytes);
             }
+            // It has requests of its own, with a handle; read as a change it is refused.
+            NameChange::File(_) => to.u8(0),
         }
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Damaged> {

@@ -12,12 +12,13 @@ use super::plan::Planner;
 use super::task::{CommitKind, InFlight, Job, ParentLookup, Plan, Purpose, Resolve, Stage, Task, TaskId};
 use super::view::{Hold, PageKey, Planned, Stop, View, WantedKey};
 use crate::error::StoreError;
-use crate::id::InodeId;
+use crate::id::{InodeId, SessionId};
 use crate::keys::{KeySpace, answer_key, orphan_of, owner_key, session_key};
 use crate::kv::{Commit, Expect, KvKey, KvRequest, KvWrite};
 use crate::records::{
     AnswerRecord, Changed, CounterRecord, OrphanRecord, OwnerRecord, SessionRecord, from_value, to_value,
 };
+use crate::space::SpaceRequest;
 use alloc::vec::Vec;
 use weir_units::Nanos;
 
@@ -162,6 +163,10 @@ impl Tree {
             inline_max: self.settings.inline_max,
             number: (self.numbers.next < self.numbers.end).then_some(InodeId(self.numbers.next)),
             reads_parent: task.parent == ParentLookup::Reads,
+            session: match &task.job {
+                Job::Request(NameRequest::Change(key, _), _) => Some(key.session),
+                _ => None,
+            },
             mutation: self.mutation,
             plan: Plan::default(),
         }
@@ -215,12 +220,12 @@ impl Tree {
         let mut commit = self.guarded(task, &plan);
         commit.expect.push((session_key(key.session), Expect::Present));
         commit.expect.push((record.clone(), last.map_or(Expect::Absent, Expect::Value)));
-        if !self.mutation.is(Mutant::AnswerApart) {
+        if !plan.is_step && !self.mutation.is(Mutant::AnswerApart) {
             let told = AnswerRecord { sequence: key.sequence, answer };
             commit.writes.push(KvWrite::Put(record, to_value(&told)));
         }
-        let told = answer.map(NameReply::Changed);
-        self.commit_change(id, task, commit, plan, Some(told), effects)
+        let told = (!plan.is_step).then(|| answer.map(NameReply::Changed));
+        self.commit_change(id, task, commit, plan, told, effects)
     }
 
     /// The answer that a change got when it was made, if it was.
@@ -264,7 +269,34 @@ impl Tree {
         if plan.uses_number {
             self.numbers.next += 1;
         }
+        if !plan.space.is_empty() {
+            return self.send_to_space(id, task, commit, plan, told, effects);
+        }
         self.commit(id, task, commit, CommitKind::Change(plan, told), effects)
+    }
+
+    /// Has `Space` make a commit in which blocks change hands.
+    fn send_to_space(
+        &mut self,
+        id: TaskId,
+        task: &mut Task,
+        commit: Commit,
+        plan: Plan,
+        told: Option<NameAnswer>,
+        effects: &mut Vec<TreeEffect>,
+    ) -> Flow {
+        let session = match &task.job {
+            Job::Request(NameRequest::Change(key, _), _) => key.session,
+            _ => SessionId(0),
+        };
+        let (map, unmap) = (plan.space.map.clone(), plan.space.unmap.clone());
+        let request = SpaceRequest::Publish { session, map, unmap, with: commit.clone() };
+        let token = self.await_answer(Waiter::Task(id, Purpose::Space));
+        effects.push(TreeEffect::Space(token, request));
+        task.waiting.insert(token);
+        task.in_flight = Some(InFlight { commit, kind: CommitKind::Change(plan, told) });
+        task.stage = Stage::Waiting;
+        Flow::Park
     }
 
     /// Gets what a plan lacks.
@@ -351,6 +383,8 @@ impl Tree {
             |value: &[u8]| from_value::<OrphanRecord>(value).is_ok_and(|record| record.kind.is_container());
         let orphans = found.iter().filter(|(_, value)| is_container(value)).filter_map(|(key, _)| orphan_of(key));
         let orphans: Vec<InodeId> = orphans.collect();
+        let files = found.iter().filter(|(_, value)| !is_container(value)).filter_map(|(key, _)| orphan_of(key));
+        self.orphaned.extend(files.collect::<Vec<_>>());
         let last = found.last().filter(|_| found.len() == SWEEP_ORPHANS).map(|(key, _)| key.clone());
         for orphan in orphans {
             self.spawn_reaper(orphan);

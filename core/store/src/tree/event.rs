@@ -4,6 +4,7 @@ use super::operation::{ChangeKey, NameAnswer, NameChange, NameQuery};
 use crate::id::{InodeId, ServiceId};
 use crate::inode::UnixNanos;
 use crate::kv::{KvAnswer, KvRequest, KvToken};
+use crate::space::{SpaceAnswer, SpaceError, SpaceRequest};
 
 /// By what a caller recognises the answer to a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +35,8 @@ pub enum TreeEvent {
     Request(RequestToken, NameRequest, UnixNanos),
     /// An answer of the key-value store; one whose token is not waited for is ignored.
     Kv(KvToken, KvAnswer),
+    /// What became of a [`TreeEffect::Space`]; one whose token is not waited for is ignored.
+    Space(KvToken, Result<SpaceAnswer, SpaceError>),
     /// A message of another service.
     Peer(ServiceId, PeerMessage),
     /// No client has this deleted file open any more.
@@ -51,4 +54,8 @@ pub enum TreeEffect {
     Answer(RequestToken, NameAnswer),
     /// Tell another service.
     Peer(ServiceId, PeerMessage),
+    /// Have `Space` make a change, with what belongs into the same commit.
+    Space(KvToken, SpaceRequest),
+    /// A file has lost its name: say [`TreeEvent::Unused`] when nobody has it open. It is said again until it is gone.
+    Orphaned(InodeId),
 }

@@ -13,6 +13,7 @@ use crate::inode::UnixNanos;
 use crate::keys::KeySpace;
 use crate::kv::{KvAnswer, KvKey, KvRequest, KvToken};
 use crate::records::ServiceRecord;
+use crate::space::{SpaceAnswer, SpaceError};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use weir_units::Nanos;
@@ -57,6 +58,8 @@ pub struct Tree {
     pub(super) ready: VecDeque<TaskId>,
     /// There were more of them than are worked at at a time.
     pub(super) has_more_orphans: bool,
+    /// Files that have lost their names, and of which the caller is to be told.
+    pub(super) orphaned: Vec<InodeId>,
     sweep_at: Nanos,
     /// Orphans are to be looked for again when the look that goes on is over.
     sweeps_again: bool,
@@ -83,6 +86,7 @@ impl Tree {
             reaping: BTreeSet::new(),
             ready: VecDeque::new(),
             has_more_orphans: false,
+            orphaned: Vec::new(),
             sweep_at: Nanos(0),
             sweeps_again: false,
             uses: 0,
@@ -97,6 +101,7 @@ impl Tree {
         match event {
             TreeEvent::Request(token, request, wall) => self.request(token, request, wall, effects),
             TreeEvent::Kv(token, answer) => self.answered(token, answer, effects),
+            TreeEvent::Space(token, result) => self.space_answered(token, result, effects),
             TreeEvent::Peer(from, message) => self.peer(from, message),
             TreeEvent::Unused(file) => {
                 self.spawn(Job::Unused(file), BTreeSet::new());
@@ -190,11 +195,28 @@ impl Tree {
 
     /// Asks the key-value store.
     pub(super) fn send(&mut self, waiter: Waiter, request: KvRequest, effects: &mut Vec<TreeEffect>) -> KvToken {
+        let token = self.await_answer(waiter);
+        effects.push(TreeEffect::Kv(token, request));
+        token
+    }
+
+    /// A number for an answer that is waited for.
+    pub(super) fn await_answer(&mut self, waiter: Waiter) -> KvToken {
         let token = KvToken(self.next_token);
         self.next_token += 1;
         self.pending.insert(token, waiter);
-        effects.push(TreeEffect::Kv(token, request));
         token
+    }
+
+    fn space_answered(
+        &mut self,
+        token: KvToken,
+        result: Result<SpaceAnswer, SpaceError>,
+        effects: &mut Vec<TreeEffect>,
+    ) {
+        if let Some(Waiter::Task(id, Purpose::Space)) = self.pending.remove(&token) {
+            self.space_changed(id, token, result, effects);
+        }
     }
 
     fn answered(&mut self, token: KvToken, answer: KvAnswer, effects: &mut Vec<TreeEffect>) {
@@ -251,6 +273,7 @@ impl Tree {
         while let Some(id) = self.ready.pop_front() {
             self.advance(id, effects);
         }
+        effects.extend(self.orphaned.drain(..).map(TreeEffect::Orphaned));
         self.forget_unused();
     }
 

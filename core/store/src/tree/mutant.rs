@@ -34,6 +34,12 @@ pub(crate) enum Mutant {
     NumbersFromUnknown,
     /// A container that was given up by a commit of unknown outcome is owned again in the same term.
     OwnAgainInSameTerm,
+    /// A file whose writer's session goes on is another session's to write.
+    WriterTakenOver,
+    /// A publish does not expect that the file is the session's to write.
+    PublishWithoutWriter,
+    /// Blocks that a publish replaces stay the file's.
+    OldBlocksKept,
 }
 
 impl Mutant {

@@ -2,11 +2,12 @@
 
 use crate::class::ClassId;
 use crate::error::StoreError;
+use crate::extent::Extent;
 use crate::id::{InodeId, SessionId};
 use crate::inode::{Inode, InodeKind, UnixNanos};
 use crate::location::Location;
 use crate::name::EntryName;
-use crate::records::{Changed, NameRecord};
+use crate::records::{BlockRecord, Changed, NameRecord};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -143,6 +144,34 @@ pub enum NameChange {
     WriteInline(InodePath, Vec<u8>),
     /// A value of a table: made or replaced.
     PutValue(EntryPath, Vec<u8>),
+    /// What happens to a file's bytes, for a session that has it open.
+    File(FileChange),
+}
+
+/// A change of a file by the session that writes it. Clients ask for it with a handle, not in these words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileChange {
+    /// The file is the session's to write: nobody else's, until it is closed or the session has ended and is fenced.
+    OpenWriter(InodePath),
+    /// A file is made with these first bytes, or opened if it is there and that is not excluded, for writing.
+    OpenNew {
+        /// The name.
+        entry: EntryPath,
+        /// What is made.
+        new: NewInode,
+        /// Its first bytes.
+        bytes: Vec<u8>,
+        /// It must not be there.
+        exclusive: bool,
+    },
+    /// The file is nobody's to write.
+    CloseWriter(InodePath),
+    /// Size and blocks, by their number in the file and in order. What had been in those blocks is given up, and so is what is behind the size.
+    Publish(InodePath, u64, Vec<(u64, BlockRecord)>),
+    /// Published bytes of a block are about to be written over.
+    Unsettle(InodePath, u64),
+    /// A block has these copies and no others.
+    MarkOut(InodePath, u64, Vec<Extent>),
 }
 
 /// A name of a list.
@@ -196,11 +225,19 @@ impl NameChange {
         match self {
             NameChange::Create(entry, _) | NameChange::PutValue(entry, _) => entry.container,
             NameChange::Rename { from, .. } => from.container,
+            NameChange::File(FileChange::OpenNew { entry, .. }) => entry.container,
             NameChange::Delete { entry, .. } => entry.container,
             NameChange::HardLink(at, _)
             | NameChange::SetAttributes(at, _)
             | NameChange::SetExtended(at, ..)
-            | NameChange::WriteInline(at, _) => at.parent,
+            | NameChange::WriteInline(at, _)
+            | NameChange::File(
+                FileChange::OpenWriter(at)
+                | FileChange::CloseWriter(at)
+                | FileChange::Publish(at, ..)
+                | FileChange::Unsettle(at, _)
+                | FileChange::MarkOut(at, ..),
+            ) => at.parent,
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::error::StoreError;
 use crate::keys::{answer_key, owner_key};
 use crate::kv::{Commit, CommitOutcome, KvAnswer, KvToken, KvUnavailable, KvWrite, Versioned};
 use crate::records::{AnswerRecord, from_value, to_value};
+use crate::space::{SpaceAnswer, SpaceError};
 use alloc::vec::Vec;
 
 impl Tree {
@@ -55,6 +56,10 @@ impl Tree {
                 None
             }
         };
+        self.end_or_go_on(id, task, done, effects);
+    }
+
+    fn end_or_go_on(&mut self, id: TaskId, mut task: Task, done: Option<NameAnswer>, effects: &mut Vec<TreeEffect>) {
         match done {
             Some(answer) => self.finish(id, task, answer, effects),
             None => {
@@ -67,6 +72,38 @@ impl Tree {
         }
     }
 
+    /// What became of a task's commit that `Space` was to make.
+    pub(super) fn space_changed(
+        &mut self,
+        id: TaskId,
+        token: KvToken,
+        result: Result<SpaceAnswer, SpaceError>,
+        effects: &mut Vec<TreeEffect>,
+    ) {
+        let Some(mut task) = self.tasks.remove(&id) else { return };
+        task.waiting.remove(&token);
+        let done = match result {
+            Ok(SpaceAnswer::Done(revision)) => self.committed(&mut task, CommitOutcome::Done(revision)),
+            // Nothing that was sent with the old term can be made after that answer, so the record tells.
+            Err(SpaceError::Conflict | SpaceError::Unknown) => {
+                task.has_failed = true;
+                self.committed(&mut task, CommitOutcome::Conflict)
+            }
+            Err(SpaceError::Busy) => {
+                task.in_flight = None;
+                self.doubt(&mut task);
+                task.has_failed = true;
+                None
+            }
+            Err(why) => {
+                task.in_flight = None;
+                Some(Err(refused(why)))
+            }
+            Ok(SpaceAnswer::Granted(_) | SpaceAnswer::Fenced) => Some(Err(StoreError::Damaged)),
+        };
+        self.end_or_go_on(id, task, done, effects);
+    }
+
     /// The outcome of a task's commit; the answer, if the task is over.
     fn committed(&mut self, task: &mut Task, outcome: CommitOutcome) -> Option<NameAnswer> {
         let in_flight = task.in_flight.take()?;
@@ -74,6 +111,11 @@ impl Tree {
             (CommitKind::Change(plan, told), CommitOutcome::Done(_)) => {
                 let (plan, told) = (plan.clone(), told.clone());
                 self.made(task, &plan);
+                if plan.is_step {
+                    task.forget_reads();
+                    task.deadline = self.now.saturating_add(self.settings.patience);
+                    return None;
+                }
                 return self.told(task, told);
             }
             (CommitKind::Change(_, Some(_)), CommitOutcome::Unknown) if self.mutation.is(Mutant::UnknownIsConflict) => {
@@ -144,6 +186,7 @@ impl Tree {
         for orphan in &plan.orphans {
             self.spawn_reaper(*orphan);
         }
+        self.orphaned.extend(&plan.orphan_files);
     }
 
     /// What a task is told whose change was made, if that is its end.
@@ -205,6 +248,7 @@ impl Tree {
                     for orphan in plan.orphans {
                         self.spawn_reaper(orphan);
                     }
+                    self.orphaned.extend(plan.orphan_files);
                 }
                 self.doubt(task);
                 Some(record.answer.map(NameReply::Changed))
@@ -274,5 +318,17 @@ impl Tree {
         let unused = self.containers.values().filter(is_unused).count();
         is(unused <= self.settings.containers_max, "more containers than may be are remembered")?;
         is(self.numbers.next <= self.numbers.end, "inode numbers beyond those reserved")
+    }
+}
+
+/// Why a client's change comes to nothing that `Space` has refused.
+fn refused(why: SpaceError) -> StoreError {
+    match why {
+        SpaceError::NotYours => StoreError::NotGranted,
+        SpaceError::Malformed | SpaceError::TooLarge => StoreError::Malformed,
+        SpaceError::Full | SpaceError::UsedUp(_) => StoreError::NoSpace,
+        SpaceError::Ahead => StoreError::Ahead,
+        SpaceError::NotLeased(_) | SpaceError::Elsewhere => StoreError::NotGranted,
+        SpaceError::Busy | SpaceError::Conflict | SpaceError::Unknown => StoreError::Unavailable,
     }
 }

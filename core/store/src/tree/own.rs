@@ -12,7 +12,7 @@ use super::advance::Flow;
 use super::event::{NameRequest, PeerMessage, TreeEffect};
 use super::machine::Tree;
 use super::mutant::Mutant;
-use super::operation::{InodePath, NameChange, NameQuery, NameReply};
+use super::operation::{FileChange, InodePath, NameChange, NameQuery, NameReply};
 use super::task::{CommitKind, Job, ParentLookup, Purpose, Task, TaskId};
 use super::view::Hold;
 use crate::error::StoreError;
@@ -265,6 +265,14 @@ fn inode_path(job: &Job) -> Option<InodePath> {
         Job::Request(NameRequest::Change(_, NameChange::SetAttributes(at, _)), _)
         | Job::Request(NameRequest::Change(_, NameChange::SetExtended(at, ..)), _)
         | Job::Request(NameRequest::Change(_, NameChange::WriteInline(at, _)), _) => Some(*at),
+        Job::Request(NameRequest::Change(_, NameChange::File(change)), _) => match change {
+            FileChange::OpenWriter(at)
+            | FileChange::CloseWriter(at)
+            | FileChange::Publish(at, ..)
+            | FileChange::Unsettle(at, _)
+            | FileChange::MarkOut(at, ..) => Some(*at),
+            FileChange::OpenNew { .. } => None,
+        },
         _ => None,
     }
 }

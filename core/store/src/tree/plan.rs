@@ -3,14 +3,14 @@
 
 use super::mutant::{Mutant, Mutation};
 use super::operation::{
-    ATTRIBUTE_BYTES_MAX, CLASSES_MAX, EntryPath, InodePath, LIST_MAX, ListEntry, NameChange, NameQuery, NameReply,
-    NewInode, SetAttributes, TARGET_BYTES_MAX,
+    ATTRIBUTE_BYTES_MAX, CLASSES_MAX, EntryPath, FileChange, InodePath, LIST_MAX, ListEntry, NameChange, NameQuery,
+    NameReply, NewInode, SetAttributes, TARGET_BYTES_MAX,
 };
 use super::task::Plan;
 use super::view::{PageKey, Planned, Stop, View};
 use crate::class::ClassId;
 use crate::error::StoreError;
-use crate::id::InodeId;
+use crate::id::{InodeId, SessionId};
 use crate::inode::{Content, Inode, InodeKind, UnixNanos};
 use crate::keys::{inode_key, name_key, name_of, name_range, orphan_key, owner_key, parent_key};
 use crate::kv::{KvKey, KvWrite};
@@ -33,6 +33,8 @@ pub(crate) struct Planner<'a> {
     pub number: Option<InodeId>,
     /// The container that the client saw its inode in is not the one, or cannot be asked: the inode's record tells.
     pub reads_parent: bool,
+    /// Who asks for a change.
+    pub session: Option<SessionId>,
     pub mutation: Mutation,
     /// What the plan has come to so far. Preconditions count also if it is refused.
     pub plan: Plan,
@@ -63,6 +65,18 @@ impl Planner<'_> {
             NameChange::SetExtended(at, name, value) => self.set_extended(at, name, value.as_deref()),
             NameChange::WriteInline(at, bytes) => self.write_inline(at, bytes),
             NameChange::PutValue(entry, bytes) => self.put_value(entry, bytes),
+            NameChange::File(change) => self.file(change),
+        }
+    }
+
+    fn file(&mut self, change: &FileChange) -> Planned<Changed> {
+        match change {
+            FileChange::OpenWriter(at) => self.open_writer(at),
+            FileChange::OpenNew { entry, new, bytes, exclusive } => self.open_new(entry, new, bytes, *exclusive),
+            FileChange::CloseWriter(at) => self.close_writer(at),
+            FileChange::Publish(at, size, blocks) => self.publish(at, *size, blocks),
+            FileChange::Unsettle(at, block) => self.unsettle(at, *block),
+            FileChange::MarkOut(at, block, copies) => self.mark_out(at, *block, copies),
         }
     }
 
@@ -102,7 +116,7 @@ impl Planner<'_> {
     }
 
     /// An inode, and the container that covers it.
-    fn locate(&self, at: &InodePath) -> Planned<(InodeId, Inode)> {
+    pub(super) fn locate(&self, at: &InodePath) -> Planned<(InodeId, Inode)> {
         if self.reads_parent {
             let found: Option<Inode> = self.view.free(inode_key(at.inode))?;
             return match found {
@@ -163,7 +177,13 @@ impl Planner<'_> {
     }
 
     /// A new inode with a name.
-    fn make(&mut self, entry: &EntryPath, container: Inode, new: &NewInode, content: Content) -> Planned<Changed> {
+    pub(super) fn make(
+        &mut self,
+        entry: &EntryPath,
+        container: Inode,
+        new: &NewInode,
+        content: Content,
+    ) -> Planned<Changed> {
         let number = self.number.ok_or(Stop::Numbers)?;
         let size = match &content {
             Content::Inline(bytes) | Content::Target(bytes) => bytes.len() as u64,
@@ -237,6 +257,7 @@ impl Planner<'_> {
             return Err(Stop::Never(StoreError::Damaged));
         };
         inode.parent = InodeId(0);
+        self.plan.orphan_files.push(file);
         self.put(None, inode_key(file), &inode);
         self.put(None, orphan_key(file), &OrphanRecord { kind: InodeKind::File, since: self.wall });
         Ok(())
@@ -266,7 +287,7 @@ impl Planner<'_> {
     }
 
     /// Writes an inode that has another version now.
-    fn update(&mut self, by: InodeId, number: InodeId, mut inode: Inode) -> Planned<Changed> {
+    pub(super) fn update(&mut self, by: InodeId, number: InodeId, mut inode: Inode) -> Planned<Changed> {
         inode.version = next_number(inode.version)?;
         inode.changed = inode.changed.max(self.wall);
         self.put(Some(by), inode_key(number), &inode);
@@ -276,6 +297,7 @@ impl Planner<'_> {
     fn set_attributes(&mut self, at: &InodePath, set: &SetAttributes) -> Planned<Changed> {
         let (by, mut inode) = self.locate(at)?;
         if let Some(size) = set.size {
+            self.expect_no_other_writer(at.inode)?;
             match &mut inode.content {
                 Content::Inline(bytes) => bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX)),
                 Content::Mapped => return refuse(StoreError::NotInline),
@@ -313,6 +335,7 @@ impl Planner<'_> {
 
     fn write_inline(&mut self, at: &InodePath, bytes: &[u8]) -> Planned<Changed> {
         let (by, mut inode) = self.locate(at)?;
+        self.expect_no_other_writer(at.inode)?;
         match &mut inode.content {
             Content::Inline(_) if bytes.len() > self.inline_max as usize => {
                 return refuse(StoreError::TooLarge(self.inline_max));

@@ -127,19 +127,4 @@ impl Planner<'_> {
         self.touch(orphan, container)?;
         Ok(false)
     }
-
-    /// An orphaned file goes, unless it has blocks: those are freed first.
-    pub fn unused(&mut self, file: InodeId) -> Planned<()> {
-        let orphan: Option<OrphanRecord> = self.view.free(orphan_key(file))?;
-        let inode: Option<Inode> = self.view.free(inode_key(file))?;
-        match (orphan, inode) {
-            (Some(_), Some(inode)) if matches!(inode.content, crate::inode::Content::Inline(_)) => {
-                self.plan.expect.push((inode_key(file), Expect::Value(to_value(&inode))));
-                self.remove(None, inode_key(file));
-                self.remove(None, orphan_key(file));
-                Ok(())
-            }
-            _ => Err(Stop::Never(StoreError::NotFound)),
-        }
-    }
 }

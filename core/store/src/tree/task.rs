@@ -4,9 +4,11 @@ use super::event::{NameRequest, RequestToken};
 use super::operation::NameAnswer;
 use super::view::Seen;
 use crate::error::StoreError;
+use crate::extent::Extent;
 use crate::id::{InodeId, ServiceId, Term};
 use crate::inode::UnixNanos;
 use crate::kv::{Commit, KvKey, KvToken, KvWrite};
+use crate::space::BlockPlace;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use weir_units::Nanos;
@@ -30,6 +32,25 @@ pub(crate) enum Job {
     Sweep(KvKey),
 }
 
+/// Which blocks change hands in a plan's commit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SpaceEdit {
+    /// Granted blocks that become the file's.
+    pub map: Vec<BlockPlace>,
+    /// Blocks of the file that are given up.
+    pub unmap: Vec<(InodeId, Extent)>,
+}
+
+impl SpaceEdit {
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty() && self.unmap.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.map.len() + self.unmap.len()
+    }
+}
+
 /// A change, complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
@@ -41,6 +62,12 @@ pub(crate) struct Plan {
     pub gone: Vec<InodeId>,
     /// Orphans that were made, whose names are to go.
     pub orphans: Vec<InodeId>,
+    /// Files that have lost their names.
+    pub orphan_files: Vec<InodeId>,
+    /// Blocks that change hands in the same commit.
+    pub space: SpaceEdit,
+    /// It is a step on the way: the task goes on behind it.
+    pub is_step: bool,
     /// Whether it has used up an inode number.
     pub uses_number: bool,
 }
@@ -94,6 +121,8 @@ pub(crate) enum Purpose {
     Owner(KvKey),
     /// The outcome of the commit.
     Commit,
+    /// What became of the commit that `Space` makes.
+    Space,
     /// The record of the request, after a commit was not simply done. Whether that was a conflict.
     Record(bool),
 }

@@ -91,6 +91,8 @@ impl Desk {
                         todo.insert(0, (at, TreeEvent::Kv(token, answer)));
                     }
                     TreeEffect::Answer(token, answer) => self.answers.push((token, answer)),
+                    TreeEffect::Orphaned(_) => {}
+                    TreeEffect::Space(..) => panic!("no file has blocks here"),
                     TreeEffect::Peer(to, message) => {
                         let from = ServiceId(at as u64 + 1);
                         todo.insert(0, (to.get() as usize - 1, TreeEvent::Peer(from, message)));

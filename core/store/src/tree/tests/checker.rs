@@ -39,6 +39,7 @@ pub(super) fn brief(call: &Call) -> String {
             NameChange::SetExtended(at, ..) => format!("extend {}", at.inode),
             NameChange::WriteInline(at, bytes) => format!("write {} {bytes:?}", at.inode),
             NameChange::PutValue(at, bytes) => format!("put {} {bytes:?}", entry(at)),
+            NameChange::File(change) => format!("{change:?}"),
         },
     };
     let told = match &call.answer {

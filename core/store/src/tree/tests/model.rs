@@ -176,7 +176,7 @@ impl Model {
             NameChange::SetAttributes(at, _) | NameChange::SetExtended(at, ..) | NameChange::WriteInline(at, _) => {
                 self.is_in_condemned(at.inode)
             }
-            NameChange::HardLink(..) => false,
+            NameChange::HardLink(..) | NameChange::File(_) => false,
         }
     }
 
@@ -239,6 +239,7 @@ impl Model {
     fn make(&mut self, change: &NameChange, told: InodeId) -> Outcome {
         match change {
             NameChange::HardLink(..) => Err(StoreError::HardLink),
+            NameChange::File(_) => unreachable!("names alone are tried here"),
             NameChange::Create(entry, new) => {
                 let container = self.container(entry.container)?.kind;
                 if self.entry(entry).is_ok() {

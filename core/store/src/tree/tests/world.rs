@@ -318,6 +318,8 @@ impl World {
             match effect {
                 TreeEffect::Kv(token, request) => self.kv.send(process, token, request),
                 TreeEffect::Answer(token, answer) => self.post(Packet::Answer(token, answer)),
+                TreeEffect::Orphaned(_) => {}
+                TreeEffect::Space(..) => panic!("no file has blocks here"),
                 TreeEffect::Peer(to, message) => {
                     self.totals.releases += u64::from(matches!(message, PeerMessage::Released(_)));
                     self.post(Packet::Peer(to.get() as usize - 1, ServiceId(at as u64 + 1), message));

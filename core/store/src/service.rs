@@ -1,0 +1,43 @@
+//! A metadata service: the machine behind its listener.
+//!
+//! ```text
+//!   clients ─Request─► Service ─┬─ Tree        names, inodes, who writes a file, what its map says
+//!           ◄─Answer──          ├─ Space       which block is whose      ◄─┐ one commit for map and blocks
+//!                               ├─ Placement   from which region           │
+//!                               └─ Sessions    whose lease goes on       ──┘
+//!   ServiceEffect::Kv ─► the key-value store        ServiceEffect::Tier ─► the label of a namespace
+//! ```
+//! [`Service`] takes events to their end and says what is to be done; it has no socket, no thread and no clock. Its parts talk to each other
+//! within one event.
+//!
+//! **Connections** begin with a `Hello` and have at most one session. A request is checked against it: handles of other sessions are not open, blocks
+//! that it was not granted are refused, all in the terms of the protocol; nothing that one client sends changes what another is told.
+//!
+//! **Handles** lie in memory. A service that was started again has none: clients open their files again, and for one lease no deleted file's
+//! blocks are freed ([`ServiceSettings::timing`]), so that they can.
+//!
+//! **Sessions that are lost** are fenced by waiting (rank 2): [`ServiceSettings::fence_wait`] after their lease is over no drive has a command of
+//! theirs in flight, because the client sends keep-alives only while it renews.
+//!
+//! **Namespaces** are recorded with their label, which is read again at the start and whenever one was not reached. Blocks are given out where the label is
+//! the one that was written. All regions are this service's: there is one service.
+//!
+//! What is not here: other services (their redirects and peers), policies, the moving of blocks, recovery of unsettled blocks, reservations.
+
+mod event;
+mod files;
+mod machine;
+mod namespaces;
+mod requests;
+mod resolve;
+mod start;
+mod state;
+
+#[cfg(test)]
+mod tests;
+
+pub use event::{
+    ConnectionId, LabelFound, ServiceEffect, ServiceEvent, ServiceSettings, TierAnswer, TierFailure, TierRequest,
+    TierToken,
+};
+pub use machine::Service;

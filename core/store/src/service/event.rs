@@ -1,0 +1,150 @@
+//! What goes into the machine and what comes out of it.
+
+use crate::class::ClassName;
+use crate::id::{NamespaceId, ServiceId};
+use crate::inode::UnixNanos;
+use crate::kv::{KvAnswer, KvRequest, KvToken, Revision};
+use crate::members::{ContentLabel, LeaseTiming};
+use crate::protocol::{Answer, Request, RequestNumber};
+use alloc::string::String;
+use alloc::vec::Vec;
+use weir_units::Nanos;
+
+/// A connection, as the caller numbers them; no number is used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// A request to a namespace, as the machine numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TierToken(pub u64);
+
+/// What a service is set up with.
+#[derive(Clone, Debug)]
+pub struct ServiceSettings {
+    /// Its number.
+    pub service: ServiceId,
+    /// A random number that no other process has.
+    pub process: u64,
+    /// The process that had the metadata before is known to be dead.
+    pub is_predecessor_dead: bool,
+    /// How long clients' sessions live.
+    pub timing: LeaseTiming,
+    /// How wrong clocks may be, in millionths: as in `timing`.
+    pub drift_ppm: u32,
+    /// How long after the end of its lease a session counts as fenced: keep-alive timeout and clean-up of the targets.
+    pub fence_wait: Nanos,
+    /// The store's classes, best first; a store that is there has those that it was made with, and these behind them.
+    pub classes: Vec<ClassName>,
+    /// Bytes of a block, where a client says nothing.
+    pub block: u32,
+    /// Bytes of a file that may lie in its inode.
+    pub inline_max: u32,
+    /// When a change is answered, in words: `process` or `power`.
+    pub durability: String,
+    /// Where the metadata lie, in words.
+    pub metadata: String,
+}
+
+/// What is found where a namespace's label should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LabelFound {
+    /// Zeroes.
+    Blank,
+    /// Something that is not a label.
+    Foreign,
+    /// A label.
+    Label {
+        /// The store's random number.
+        store: u64,
+        /// The namespace's number in that store.
+        namespace: NamespaceId,
+        /// What its content is known by.
+        content: ContentLabel,
+    },
+}
+
+/// What is wanted of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TierRequest {
+    /// Its size, and its label.
+    ReadLabel {
+        /// Where it is reached.
+        target: String,
+    },
+    /// Write a label, and flush it.
+    WriteLabel {
+        /// Where it is reached.
+        target: String,
+        /// The store's random number.
+        store: u64,
+        /// The namespace's number.
+        namespace: NamespaceId,
+        /// What its content is known by from now on.
+        content: ContentLabel,
+    },
+}
+
+/// A namespace cannot be reached, or does not do what it should: in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierFailure(pub String);
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TierAnswer {
+    /// Of [`TierRequest::ReadLabel`].
+    Label {
+        /// Its size.
+        bytes: u64,
+        /// Bytes of a sector.
+        sector: u32,
+        /// What is there.
+        found: LabelFound,
+    },
+    /// Of [`TierRequest::WriteLabel`].
+    Written,
+}
+
+/// What happens to a service.
+#[derive(Clone, Debug)]
+pub enum ServiceEvent {
+    /// The process begins: the metadata are read, or made.
+    Start,
+    /// Somebody has connected.
+    Connected(ConnectionId),
+    /// A whole message has come.
+    Message(ConnectionId, RequestNumber, Request),
+    /// The connection has ended.
+    Disconnected(ConnectionId),
+    /// What became of a [`ServiceEffect::Kv`].
+    Kv(KvToken, KvAnswer),
+    /// What became of a [`ServiceEffect::Tier`].
+    Tier(TierToken, Result<TierAnswer, TierFailure>),
+    /// All commits up to this revision are on the medium.
+    Durable(Revision),
+    /// What is wrong with the metadata's file, if anything is: for the status.
+    Trouble(Option<String>),
+    /// Time has passed: a few times a second.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ServiceEffect {
+    /// Ask the key-value store.
+    Kv(KvToken, KvRequest),
+    /// Answer a request.
+    Send(ConnectionId, RequestNumber, Answer),
+    /// End a connection, once what was sent is out.
+    Close(ConnectionId),
+    /// Ask a namespace.
+    Tier(TierToken, TierRequest),
+    /// The service cannot go on with this store: why, in words.
+    Refuse(String),
+}
+
+/// An event's times: of a clock that runs while the machine sleeps, and of the calendar.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Clock {
+    pub now: Nanos,
+    pub wall: UnixNanos,
+}

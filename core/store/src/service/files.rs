@@ -1,0 +1,240 @@
+//! Open files: handles, grants, maps, and deleted files that somebody still has open.
+
+use super::event::ServiceEffect;
+use super::machine::{Service, blocks_of};
+use super::state::{Granting, Handle, KvOwner, OwnRead, SpaceOwner, What, Work};
+use crate::Extent;
+use crate::class::ClassId;
+use crate::error::StoreError;
+use crate::id::{InodeId, RegionId, SessionId};
+use crate::inode::Inode;
+use crate::keys::{map_chunk_key, session_key};
+use crate::kv::{Commit, Expect, KvRequest, KvUnavailable, Versioned};
+use crate::placement::{AskId, BlockWish, CopyGrant, GrantAnswer, PlacementAsk, PlacementError, PlacementEvent};
+use crate::protocol::Answer;
+use crate::records::{MapChunk, from_value};
+use crate::space::{Epoch, SpaceAnswer, SpaceError, SpaceRequest};
+use crate::tree::{InodePath, TreeEvent};
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+/// Handles of one session at the most.
+const HANDLES_MAX: usize = 1 << 16;
+
+impl Service {
+    /// The handle of that number, if it is this session's.
+    pub(super) fn handle(&self, session: Option<SessionId>, handle: u64) -> Result<&Handle, StoreError> {
+        let found = self.handles.get(&handle).filter(|found| Some(found.session) == session);
+        found.ok_or(StoreError::NotOpen)
+    }
+
+    /// The handle of that number, if it is this session's and open for writing.
+    pub(super) fn writer(&self, session: Option<SessionId>, handle: u64) -> Result<&Handle, StoreError> {
+        self.handle(session, handle).and_then(|found| if found.writes { Ok(found) } else { Err(StoreError::NotOpen) })
+    }
+
+    /// A file is open: the answer to the request that has opened it.
+    pub(super) fn opened(
+        &mut self,
+        id: u64,
+        at: InodePath,
+        inode: Box<Inode>,
+        writes: bool,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        let Some(session) = self.pending.get(&id).and_then(|pending| pending.session) else {
+            return self.fail(id, StoreError::NoSession, "", effects);
+        };
+        if inode.kind.is_container() {
+            return self.fail(id, StoreError::IsDirectory, "", effects);
+        }
+        if self.handles.values().filter(|handle| handle.session == session).count() >= HANDLES_MAX {
+            return self.fail(id, StoreError::Overloaded, "", effects);
+        }
+        let at = InodePath { inode: at.inode, parent: inode.parent };
+        // Numbers of an earlier process are other ones.
+        let number = (self.settings.process << 32) | (self.next() & u64::from(u32::MAX));
+        let handle = Handle {
+            session,
+            at,
+            writes,
+            block: inode.block,
+            copies: inode.copies,
+            classes: inode.classes.clone(),
+            location: inode.location.clone(),
+        };
+        self.handles.insert(number, handle);
+        *self.opened.entry(at.inode).or_default() += 1;
+        self.answer(id, Answer::Opened { handle: number, at, inode }, effects);
+    }
+
+    /// Whether the session has another handle of the file that writes.
+    pub(super) fn writes_otherwise(&self, session: SessionId, handle: u64, file: InodeId) -> bool {
+        let is_other = |(number, found): (&u64, &Handle)| {
+            *number != handle && found.session == session && found.writes && found.at.inode == file
+        };
+        self.handles.iter().any(is_other)
+    }
+
+    /// A handle is no more.
+    pub(super) fn close(&mut self, handle: u64) {
+        let Some(closed) = self.handles.remove(&handle) else { return };
+        let file = closed.at.inode;
+        if let Some(count) = self.opened.get_mut(&file) {
+            *count -= 1;
+            if *count == 0 {
+                self.opened.remove(&file);
+                if self.orphans.contains(&file) {
+                    self.orphaned(file);
+                }
+            }
+        }
+    }
+
+    /// A file without a name: it goes when nobody has it open.
+    pub(super) fn orphaned(&mut self, file: InodeId) {
+        let grace = self.began.saturating_add(self.settings.timing.lease());
+        if self.opened.contains_key(&file) || self.clock.now < grace {
+            self.orphans.insert(file);
+            return;
+        }
+        self.orphans.remove(&file);
+        self.push(Work::Tree(TreeEvent::Unused(file)));
+    }
+
+    pub(super) fn free_orphans(&mut self) {
+        let free: Vec<InodeId> = self.orphans.iter().filter(|file| !self.opened.contains_key(file)).copied().collect();
+        free.into_iter().for_each(|file| self.orphaned(file));
+    }
+
+    /// A chunk of a file's map is read. The epoch is from before.
+    pub(super) fn read_chunk(&mut self, id: u64, file: InodeId, chunk: u32, effects: &mut Vec<ServiceEffect>) {
+        let epoch = self.sessions.epoch();
+        let request = KvRequest::Get(map_chunk_key(file, chunk));
+        self.ask_kv(KvOwner::own(OwnRead::Map(id, epoch)), request, effects);
+    }
+
+    pub(super) fn chunk_read(
+        &mut self,
+        id: u64,
+        epoch: Epoch,
+        value: Result<Option<Versioned>, KvUnavailable>,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        let chunk = match value {
+            Err(KvUnavailable) => return self.fail(id, StoreError::Unavailable, "", effects),
+            Ok(None) => MapChunk::default(),
+            Ok(Some(found)) => match from_value(&found.value) {
+                Ok(chunk) => chunk,
+                Err(error) => return self.fail(id, error, "a chunk of the file's map", effects),
+            },
+        };
+        self.answer(id, Answer::Chunk { chunk, epoch }, effects);
+    }
+
+    /// Blocks for a file.
+    pub(super) fn grant(&mut self, id: u64, session: SessionId, handle: &Handle, count: u32) {
+        let all = || (0..self.classes.names.len()).filter_map(|class| u16::try_from(class).ok()).map(ClassId).collect();
+        let classes = if handle.classes.is_empty() { all() } else { handle.classes.clone() };
+        let location = (!handle.location.as_str().is_empty()).then(|| handle.location.clone());
+        let ask = PlacementAsk {
+            session,
+            classes,
+            block: u64::from(handle.block),
+            count: u64::from(count),
+            copies: handle.copies,
+            location,
+            avoid: BTreeSet::new(),
+            forwarded: false,
+        };
+        if let Some(pending) = self.pending.get_mut(&id) {
+            pending.what = What::Grant(Granting { block: u64::from(handle.block), ..Granting::default() });
+        }
+        self.push(Work::Placement(PlacementEvent::Ask(AskId(id), ask)));
+    }
+
+    /// `Space` is to give out blocks of a region, unless the session has ended.
+    pub(super) fn grant_in(&mut self, ask: AskId, session: SessionId, region: RegionId, wish: &BlockWish) {
+        let with = Commit { expect: alloc::vec![(session_key(session), Expect::Present)], writes: Vec::new() };
+        let request = SpaceRequest::Grant { session, region, block: wish.block, count: wish.count, with };
+        self.ask_space(SpaceOwner::Placement(ask), request);
+    }
+
+    pub(super) fn space_granted(&mut self, ask: AskId, result: Result<SpaceAnswer, SpaceError>) {
+        let granting = self.pending.get_mut(&ask.0).map(|pending| &mut pending.what);
+        let Some(What::Grant(granting)) = granting else {
+            return self.push(Work::Placement(PlacementEvent::Granted(ask, GrantAnswer::Refused)));
+        };
+        let answer = match result {
+            Ok(SpaceAnswer::Granted(granted)) => {
+                granting.granted.extend(granted.iter().map(|granted| (granted.extent, granted.generation)));
+                GrantAnswer::Extents(granted.into_iter().map(|granted| granted.extent).collect())
+            }
+            Err(SpaceError::Full) => GrantAnswer::Full,
+            Err(SpaceError::Ahead) => {
+                granting.error = Some(StoreError::Ahead);
+                GrantAnswer::Refused
+            }
+            Err(SpaceError::Malformed) => {
+                granting.error = Some(StoreError::Malformed);
+                GrantAnswer::Refused
+            }
+            Ok(_) | Err(_) => GrantAnswer::Refused,
+        };
+        self.push(Work::Placement(PlacementEvent::Granted(ask, answer)));
+    }
+
+    pub(super) fn placed(
+        &mut self,
+        id: u64,
+        result: Result<Vec<CopyGrant>, PlacementError>,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        let Some(What::Grant(granting)) = self.pending.get(&id).map(|pending| pending.what.clone()) else { return };
+        match result {
+            Ok(copies) => {
+                let copies: Vec<Vec<Extent>> = copies.into_iter().map(|copy| copy.extents).collect();
+                let blocks = blocks_of(&copies, granting.block, &granting.granted);
+                self.answer(id, Answer::Granted { blocks }, effects);
+            }
+            Err(why) => {
+                let error = match why {
+                    PlacementError::Malformed => StoreError::Malformed,
+                    PlacementError::Full(_) => granting.error.unwrap_or(StoreError::NoSpace),
+                    PlacementError::Retry => granting.error.unwrap_or(StoreError::Unavailable),
+                };
+                self.fail(id, error, alloc::format!("{why}"), effects);
+            }
+        }
+    }
+
+    pub(super) fn returned(
+        &mut self,
+        id: u64,
+        result: Result<SpaceAnswer, SpaceError>,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        match result {
+            Ok(_) => self.answer(id, Answer::Done {}, effects),
+            Err(SpaceError::Busy | SpaceError::Conflict | SpaceError::Unknown) => {
+                self.fail(id, StoreError::Unavailable, "", effects);
+            }
+            Err(SpaceError::Malformed | SpaceError::TooLarge) => self.fail(id, StoreError::Malformed, "", effects),
+            Err(why) => self.fail(id, StoreError::NotGranted, alloc::format!("{why}"), effects),
+        }
+    }
+
+    /// A session has ended and is fenced: what it had is nobody's.
+    pub(super) fn session_over(&mut self, session: SessionId, effects: &mut Vec<ServiceEffect>) {
+        self.fencing.remove(&session);
+        let handles = self.handles.iter().filter(|(_, handle)| handle.session == session);
+        let handles: Vec<u64> = handles.map(|(number, _)| *number).collect();
+        handles.into_iter().for_each(|handle| self.close(handle));
+        for connection in self.connections.values_mut().filter(|connection| connection.session == Some(session)) {
+            connection.session = None;
+        }
+        self.ask_space(SpaceOwner::Nobody, SpaceRequest::Fence { session });
+        self.look_for_answers(session, effects);
+    }
+}

@@ -1,0 +1,449 @@
+//! Donated namespaces: their labels, their regions, how they join and leave.
+
+use super::event::{LabelFound, ServiceEffect, TierAnswer, TierFailure, TierRequest};
+use super::machine::Service;
+use super::start::is_done;
+use super::state::{Donating, KvOwner, Namespace, OwnRead, SpaceOwner, Work};
+use crate::Extent;
+use crate::class::ClassId;
+use crate::error::StoreError;
+use crate::id::{NamespaceId, NodeId, RegionId, SessionId};
+use crate::keys::{namespace_key, session_key};
+use crate::kv::{Commit, CommitOutcome, Expect, KvRequest, KvUnavailable, KvWrite};
+use crate::members::ContentLabel;
+use crate::placement::{PlacementEvent, RegionEntry};
+use crate::protocol::{Answer, Donation, NamespaceInfo, NamespaceState};
+use crate::records::{NamespaceRecord, from_value, to_value};
+use crate::space::{REGION_MIN, RegionInfo, RegionUse, SpaceEvent, SpaceRequest};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+use weir_units::Nanos;
+
+/// What a namespace has before its first region: its label lies there.
+pub(super) const HEAD: u64 = 1 << 20;
+
+/// Regions of a namespace at the most, about.
+const REGIONS: u64 = 64;
+
+/// Bits of a region's number that tell it from others of its namespace.
+const REGION_BITS: u32 = 16;
+
+/// Bytes of a target's URL at the most.
+const TARGET_MAX: usize = 1024;
+
+/// How long until a namespace that was not reached is tried again, at first and at the most.
+const RETRY: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(5));
+
+impl Service {
+    /// A namespace that is recorded; its regions are taken.
+    pub(super) fn add_namespace(&mut self, number: NamespaceId, record: NamespaceRecord, is_known: bool) {
+        let state = match (record.is_lost, is_known) {
+            (true, _) => NamespaceState::Lost,
+            (false, true) => NamespaceState::Up,
+            (false, false) => NamespaceState::Unreachable,
+        };
+        for info in regions(number, &record) {
+            self.push(Work::Space(SpaceEvent::Take(info)));
+        }
+        let (taken, retry) = (BTreeSet::new(), RETRY.0);
+        let namespace = Namespace { record, state, taken, is_asked: false, retry, due: Nanos(0), is_removed: false };
+        self.namespaces.insert(number, namespace);
+    }
+
+    /// Reads the labels that are due.
+    pub(super) fn look_at_namespaces(&mut self, effects: &mut Vec<ServiceEffect>) {
+        let now = self.clock.now;
+        let is_due = |found: &Namespace| {
+            let is_open = found.state == NamespaceState::Unreachable && !found.record.is_lost && !found.is_removed;
+            is_open && !found.is_asked && found.due <= now
+        };
+        let due: Vec<(NamespaceId, String)> = self
+            .namespaces
+            .iter_mut()
+            .filter(|(_, found)| is_due(found))
+            .map(|(number, found)| {
+                found.is_asked = true;
+                (*number, found.record.target.clone())
+            })
+            .collect();
+        for (number, target) in due {
+            self.ask_tier((number, None), TierRequest::ReadLabel { target }, effects);
+        }
+    }
+
+    /// What the label of a recorded namespace says.
+    pub(super) fn label_read(&mut self, number: NamespaceId, answer: Result<TierAnswer, TierFailure>) {
+        let (now, store) = (self.clock.now, self.store.id);
+        let Some(found) = self.namespaces.get_mut(&number) else { return };
+        found.is_asked = false;
+        match answer {
+            Ok(TierAnswer::Label { found: label, .. }) => {
+                let expected = LabelFound::Label { store, namespace: number, content: found.record.label };
+                found.state = if label == expected { NamespaceState::Up } else { NamespaceState::Lost };
+            }
+            Ok(TierAnswer::Written) | Err(_) => {
+                found.due = now.saturating_add(found.retry);
+                found.retry = Nanos(found.retry.get().saturating_mul(2)).min(RETRY.1);
+            }
+        }
+        self.tell_regions();
+    }
+
+    /// A region is this service's. Those of its sessions that have ended are fenced by the look at all sessions.
+    pub(super) fn region_taken(
+        &mut self,
+        region: RegionId,
+        sessions: Vec<SessionId>,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        if let Some(found) = self.namespaces.get_mut(&namespace_of(region)) {
+            found.taken.insert(region);
+        }
+        for session in sessions {
+            self.look_for_session(session, effects);
+        }
+        self.tell_regions();
+    }
+
+    /// A session has blocks: they are nobody's if it is over.
+    fn look_for_session(&mut self, session: SessionId, effects: &mut Vec<ServiceEffect>) {
+        let keys = [session_key(session), crate::members::HoldRecord::key(session)];
+        let expect = keys.into_iter().map(|key| (key, Expect::Absent)).collect();
+        let commit = KvRequest::Commit(Commit { expect, writes: Vec::new() });
+        self.ask_kv(KvOwner::own(OwnRead::IsOver(session)), commit, effects);
+    }
+
+    pub(super) fn is_over(&mut self, session: SessionId, outcome: CommitOutcome) {
+        if is_done(outcome) {
+            self.ask_space(SpaceOwner::Nobody, SpaceRequest::Fence { session });
+        }
+    }
+
+    pub(super) fn region_lost(&mut self, region: RegionId) {
+        if let Some(found) = self.namespaces.get_mut(&namespace_of(region)) {
+            found.taken.remove(&region);
+        }
+        self.tell_regions();
+    }
+
+    fn tell_regions(&mut self) {
+        let regions = self.region_entries();
+        self.push(Work::Placement(PlacementEvent::Regions(None, regions)));
+    }
+
+    /// The regions that blocks may come from.
+    pub(super) fn region_entries(&self) -> BTreeMap<RegionId, RegionEntry> {
+        let entries = |(_, found): (&NamespaceId, &Namespace)| {
+            let entry = RegionEntry {
+                node: found.record.node,
+                class: found.record.class,
+                location: found.record.location.clone(),
+                owner: Some(self.settings.service),
+                open: found.state == NamespaceState::Up && !found.record.is_draining && !found.is_removed,
+            };
+            found.taken.iter().map(move |region| (*region, entry.clone())).collect::<Vec<_>>()
+        };
+        self.namespaces.iter().flat_map(entries).collect()
+    }
+
+    fn uses(&self, found: &Namespace) -> RegionUse {
+        let uses = found.taken.iter().filter_map(|region| self.space.usage(*region));
+        uses.fold(RegionUse::default(), |all, one| RegionUse {
+            free: all.free + one.free,
+            granted: all.granted + one.granted,
+            mapped: all.mapped + one.mapped,
+            quarantined: all.quarantined + one.quarantined,
+        })
+    }
+
+    /// Bytes of a class that blocks can be given out of, and those that are free.
+    pub(super) fn class_use(&self, class: usize) -> (u64, u64) {
+        let of_class = self.namespaces.values().filter(|found| usize::from(found.record.class.0) == class);
+        let open = of_class.filter(|found| found.state == NamespaceState::Up && !found.is_removed);
+        open.map(|found| self.uses(found)).fold((0, 0), |(bytes, free), one| {
+            (bytes + one.free + one.granted + one.mapped + one.quarantined, free + one.free)
+        })
+    }
+
+    pub(super) fn namespace_infos(&self) -> Vec<NamespaceInfo> {
+        let info = |(number, found): (&NamespaceId, &Namespace)| {
+            let (uses, record) = (self.uses(found), &found.record);
+            let drains = record.is_draining && found.state == NamespaceState::Up;
+            NamespaceInfo {
+                namespace: *number,
+                node: record.node,
+                target: record.target.clone(),
+                class: record.class,
+                location: record.location.clone(),
+                sector: record.sector,
+                bytes: record.bytes,
+                label: record.label,
+                state: if drains { NamespaceState::Draining } else { found.state },
+                free: uses.free,
+                granted: uses.granted,
+                mapped: uses.mapped,
+                quarantined: uses.quarantined,
+            }
+        };
+        self.namespaces.iter().filter(|(_, found)| !found.is_removed).map(info).collect()
+    }
+
+    /// A namespace is to join: its label is looked at first.
+    pub(super) fn donate(
+        &mut self,
+        id: u64,
+        donation: Donation,
+        effects: &mut Vec<ServiceEffect>,
+    ) -> Result<(), StoreError> {
+        if !self.classes.names.contains(&donation.class) {
+            return Err(StoreError::NoClass);
+        }
+        if donation.target.len() > TARGET_MAX || donation.target.is_empty() {
+            return Err(StoreError::Malformed);
+        }
+        let target = donation.target.clone();
+        let donating = Donating { id, donation, size: None, label: ContentLabel::default() };
+        self.ask_tier((NamespaceId(0), Some(donating)), TierRequest::ReadLabel { target }, effects);
+        Ok(())
+    }
+
+    pub(super) fn donation_goes_on(
+        &mut self,
+        number: NamespaceId,
+        donating: Donating,
+        answer: Result<TierAnswer, TierFailure>,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        let (id, target) = (donating.id, donating.donation.target.clone());
+        match answer {
+            Err(TierFailure(why)) => self.fail(id, StoreError::Unreachable, alloc::format!("{target}: {why}"), effects),
+            Ok(TierAnswer::Label { bytes, sector, found }) => match self.may_join(&donating.donation, found) {
+                Err(error) => self.fail(id, error, target, effects),
+                Ok(Some(number)) => {
+                    if let Some(found) = self.namespaces.get_mut(&number) {
+                        found.state = NamespaceState::Up;
+                    }
+                    self.tell_regions();
+                    self.answer(id, Answer::Donated { namespace: number }, effects);
+                }
+                Ok(None) if bytes < HEAD + REGION_MIN => self.fail(id, StoreError::TooSmall, target, effects),
+                Ok(None) => {
+                    let halves = [self.random.next_u64(), self.random.next_u64()].map(u128::from);
+                    let label = ContentLabel(halves[0] << 64 | halves[1]);
+                    let donating = Donating { size: Some((bytes, sector)), label, ..donating };
+                    let last = self.namespaces.last_key_value().map_or(0, |(number, _)| number.get());
+                    let under_way = self.tier.values().map(|(number, _)| number.get()).max().unwrap_or(0);
+                    let namespace = NamespaceId(last.max(under_way) + 1);
+                    let store = self.store.id;
+                    let request = TierRequest::WriteLabel { target, store, namespace, content: label };
+                    self.ask_tier((namespace, Some(donating)), request, effects);
+                }
+            },
+            Ok(TierAnswer::Written) => self.record_donation(number, donating, effects),
+        }
+    }
+
+    /// Whether what is found on a namespace lets it join; its number if it is in the store already, and as it was.
+    fn may_join(&self, donation: &Donation, found: LabelFound) -> Result<Option<NamespaceId>, StoreError> {
+        match found {
+            LabelFound::Blank => Ok(None),
+            LabelFound::Foreign if donation.overwrite => Ok(None),
+            LabelFound::Foreign => Err(StoreError::Foreign),
+            LabelFound::Label { store, namespace, content } if store == self.store.id => {
+                let known = self.namespaces.get(&namespace);
+                let known =
+                    known.filter(|known| known.record.label == content && !known.is_removed && !known.record.is_lost);
+                match known {
+                    Some(known) if known.record.target == donation.target => Ok(Some(namespace)),
+                    Some(_) => Err(StoreError::InUse),
+                    None => Ok(None),
+                }
+            }
+            LabelFound::Label { .. } if donation.overwrite => Ok(None),
+            LabelFound::Label { .. } => Err(StoreError::Foreign),
+        }
+    }
+
+    /// The label is written: the namespace is recorded. Another one of that target is lost by that.
+    fn record_donation(&mut self, number: NamespaceId, donating: Donating, effects: &mut Vec<ServiceEffect>) {
+        let Donating { donation, size, label, .. } = donating.clone();
+        let (bytes, sector) = size.unwrap_or_default();
+        let class = self.classes.names.iter().position(|name| *name == donation.class).unwrap_or(0);
+        let region = (bytes / REGIONS).next_power_of_two().max(REGION_MIN);
+        let record = NamespaceRecord {
+            node: self.node_of(&donation.target),
+            target: donation.target.clone(),
+            class: ClassId(class as u16),
+            location: donation.location,
+            sector,
+            bytes,
+            region,
+            label,
+            is_draining: false,
+            is_lost: false,
+        };
+        let key = namespace_key(number);
+        let mut commit = Commit {
+            expect: alloc::vec![(key.clone(), Expect::Absent)],
+            writes: alloc::vec![KvWrite::Put(key, to_value(&record))],
+        };
+        let is_replaced =
+            |found: &Namespace| found.record.target == donation.target && !found.record.is_lost && !found.is_removed;
+        for (number, found) in self.namespaces.iter().filter(|(_, found)| is_replaced(found)) {
+            let lost = NamespaceRecord { is_lost: true, ..found.record.clone() };
+            commit.writes.push(KvWrite::Put(namespace_key(*number), to_value(&lost)));
+        }
+        self.ask_kv(KvOwner::own(OwnRead::Donated(number, donating, record)), KvRequest::Commit(commit), effects);
+    }
+
+    pub(super) fn donation_written(
+        &mut self,
+        number: NamespaceId,
+        donating: Donating,
+        record: NamespaceRecord,
+        outcome: CommitOutcome,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        if !is_done(outcome) {
+            let look = OwnRead::DonatedLook(number, donating, record);
+            return self.ask_kv(KvOwner::own(look), KvRequest::Get(namespace_key(number)), effects);
+        }
+        self.donated(number, &donating, record, effects);
+    }
+
+    /// The record of a namespace whose commit was not simply done. One of an earlier attempt keeps its number.
+    pub(super) fn donation_looked(
+        &mut self,
+        number: NamespaceId,
+        donating: Donating,
+        record: NamespaceRecord,
+        found: Result<Option<Vec<u8>>, KvUnavailable>,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        match found {
+            Ok(Some(value)) if value == to_value(&record) => return self.donated(number, &donating, record, effects),
+            Ok(Some(value)) => {
+                if let (Ok(earlier), false) = (from_value(&value), self.namespaces.contains_key(&number)) {
+                    self.add_namespace(number, earlier, false);
+                }
+            }
+            Ok(None) | Err(KvUnavailable) => {}
+        }
+        self.fail(donating.id, StoreError::Unavailable, "", effects);
+    }
+
+    fn donated(
+        &mut self,
+        number: NamespaceId,
+        donating: &Donating,
+        record: NamespaceRecord,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        let same_target = |found: &&mut Namespace| found.record.target == record.target && !found.is_removed;
+        for found in self.namespaces.values_mut().filter(same_target) {
+            (found.record.is_lost, found.state) = (true, NamespaceState::Lost);
+        }
+        self.add_namespace(number, record, true);
+        self.answer(donating.id, Answer::Donated { namespace: number }, effects);
+    }
+
+    /// The machine that a target is on: that of another one at the same host.
+    fn node_of(&self, target: &str) -> NodeId {
+        let same = self.namespaces.values().find(|found| host(&found.record.target) == host(target));
+        let last = self.namespaces.values().map(|found| found.record.node.get()).max().unwrap_or(0);
+        same.map_or(NodeId(last + 1), |found| found.record.node)
+    }
+
+    pub(super) fn drain(
+        &mut self,
+        id: u64,
+        number: NamespaceId,
+        drains: bool,
+        effects: &mut Vec<ServiceEffect>,
+    ) -> Result<(), StoreError> {
+        let found = self.namespaces.get(&number).filter(|found| !found.is_removed).ok_or(StoreError::NoNamespace)?;
+        let record = NamespaceRecord { is_draining: drains, ..found.record.clone() };
+        self.write_namespace(id, number, Some(record), effects);
+        Ok(())
+    }
+
+    pub(super) fn remove(
+        &mut self,
+        id: u64,
+        number: NamespaceId,
+        effects: &mut Vec<ServiceEffect>,
+    ) -> Result<(), StoreError> {
+        let found = self.namespaces.get(&number).filter(|found| !found.is_removed).ok_or(StoreError::NoNamespace)?;
+        let uses = self.uses(found);
+        let all_known = regions(number, &found.record).iter().all(|info| self.space.usage(info.id).is_some());
+        if !all_known || uses.mapped + uses.granted + uses.quarantined > 0 || !found.record.is_draining {
+            return Err(StoreError::InUse);
+        }
+        self.write_namespace(id, number, None, effects);
+        Ok(())
+    }
+
+    fn write_namespace(
+        &mut self,
+        id: u64,
+        number: NamespaceId,
+        record: Option<NamespaceRecord>,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        let (key, before) = (namespace_key(number), self.namespaces.get(&number).map(|found| to_value(&found.record)));
+        let write = match &record {
+            Some(record) => KvWrite::Put(key.clone(), to_value(record)),
+            None => KvWrite::Delete(key.clone()),
+        };
+        let expect = alloc::vec![(key, before.map_or(Expect::Absent, Expect::Value))];
+        let commit = Commit { expect, writes: alloc::vec![write] };
+        let owner = KvOwner::own(OwnRead::NamespaceChanged(id, number, record));
+        self.ask_kv(owner, KvRequest::Commit(commit), effects);
+    }
+
+    pub(super) fn namespace_changed(
+        &mut self,
+        id: u64,
+        number: NamespaceId,
+        record: Option<NamespaceRecord>,
+        outcome: CommitOutcome,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        if !is_done(outcome) {
+            return self.fail(id, StoreError::Unavailable, "", effects);
+        }
+        if let Some(found) = self.namespaces.get_mut(&number) {
+            match record {
+                Some(record) => found.record = record,
+                None => found.is_removed = true,
+            }
+        }
+        self.tell_regions();
+        self.answer(id, Answer::Done {}, effects);
+    }
+}
+
+/// The regions of a namespace: the last one has what is left.
+fn regions(number: NamespaceId, record: &NamespaceRecord) -> Vec<RegionInfo> {
+    let grain = crate::space::GRAIN;
+    let end = record.bytes / grain * grain;
+    let count = end.saturating_sub(HEAD).checked_div(record.region).unwrap_or(0).min(1 << REGION_BITS);
+    let info = |at: u64| {
+        let offset = HEAD + at * record.region;
+        let length = if at + 1 == count { end - offset } else { record.region };
+        let extent = Extent { namespace: number, offset: offset.into(), length: length.into() };
+        RegionInfo { id: RegionId(number.get() << REGION_BITS | at), extent }
+    };
+    (0..count).map(info).collect()
+}
+
+fn namespace_of(region: RegionId) -> NamespaceId {
+    NamespaceId(region.get() >> REGION_BITS)
+}
+
+/// The host in a target's URL, with its port.
+fn host(target: &str) -> &str {
+    let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
+    rest.split('/').next().unwrap_or(rest)
+}

@@ -1,0 +1,459 @@
+//! What clients ask, and what becomes of it.
+
+use super::event::{ConnectionId, ServiceEffect};
+use super::machine::{REQUESTS_MAX, Service};
+use super::resolve::{ResolveStep, Resolving};
+use super::state::{KvOwner, OwnRead, Pending, SpaceOwner, What, Work};
+use crate::class::ClassId;
+use crate::error::StoreError;
+use crate::id::{InodeId, SessionId};
+use crate::inode::{Content, Inode, InodeKind};
+use crate::keys::session_key;
+use crate::kv::{KvRequest, KvUnavailable};
+use crate::members::{SessionError, SessionRequest, SessionRequestId, SessionsEvent};
+use crate::protocol::{
+    Answer, CLIENT_NAME_MAX, ClassStatus, PROTOCOL_MAGIC, PROTOCOL_VERSION, RESOLVE_NAMES_MAX, Request, RequestNumber,
+    SessionInfo, SessionWish, StatusInfo, WelcomeInfo,
+};
+use crate::records::COPIES_MAX;
+use crate::space::{BLOCK_MAX, BLOCK_MIN, Epoch, SpaceRequest};
+use crate::tree::{
+    ChangeKey, FileChange, InodePath, NameAnswer, NameChange, NameQuery, NameReply, NameRequest, NewInode,
+};
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// Slots from here on are the service's own; clients use those before.
+const OWN_SLOTS: u16 = 1 << 15;
+
+/// Classes that a file may name at the most.
+const CLASSES_MAX: usize = 16;
+
+/// Blocks of a [`Request::Grant`] at the most: as many as a session may have ahead.
+const GRANT_MAX: u32 = 256;
+
+impl Service {
+    pub(super) fn message(
+        &mut self,
+        connection: ConnectionId,
+        number: RequestNumber,
+        request: Request,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        let Some(found) = self.connections.get(&connection) else { return };
+        let (greeted, session, under_way) = (found.greeted, found.session, found.requests.len());
+        let mut refuse = |error, detail: &str| {
+            let answer = Answer::Failed { error, detail: detail.into() };
+            effects.push(ServiceEffect::Send(connection, number, answer));
+        };
+        if under_way >= REQUESTS_MAX {
+            return refuse(StoreError::Overloaded, "so many requests of one connection");
+        }
+        if let Request::Hello { magic, version, .. } = &request {
+            if greeted || *magic != PROTOCOL_MAGIC {
+                return effects.push(ServiceEffect::Close(connection));
+            }
+            if *version != PROTOCOL_VERSION {
+                refuse(StoreError::Version(PROTOCOL_VERSION), "");
+                return effects.push(ServiceEffect::Close(connection));
+            }
+        } else if !greeted {
+            return effects.push(ServiceEffect::Close(connection));
+        }
+        if !self.is_ready() && !matches!(request, Request::Status {}) {
+            return refuse(StoreError::Unavailable, "the service is starting");
+        }
+        let id = self.next();
+        if let Some(found) = self.connections.get_mut(&connection) {
+            found.requests.insert(id);
+        }
+        let what = What::Own;
+        self.pending.insert(id, Pending { connection, number, session, slot: None, what });
+        if let Err(error) = self.begin(id, connection, session, request, effects) {
+            self.fail(id, error, "", effects);
+        }
+    }
+
+    fn wait_for(&mut self, id: u64, what: What) {
+        if let Some(pending) = self.pending.get_mut(&id) {
+            pending.what = what;
+        }
+    }
+
+    fn begin(
+        &mut self,
+        id: u64,
+        connection: ConnectionId,
+        session: Option<SessionId>,
+        request: Request,
+        effects: &mut Vec<ServiceEffect>,
+    ) -> Result<(), StoreError> {
+        match request {
+            Request::Hello { client, session: wish, .. } => self.hello(id, client, wish, effects)?,
+            Request::Renew { epoch } => self.renew(id, session.ok_or(StoreError::NoSession)?, epoch),
+            Request::Bye {} => {
+                let session = session.ok_or(StoreError::NoSession)?;
+                self.wait_for(id, What::Closing(session));
+                self.ask_sessions(id, SessionRequest::Close(session));
+            }
+            Request::Resolve { from, names, follow } => {
+                if names.len() > RESOLVE_NAMES_MAX {
+                    return Err(StoreError::Malformed);
+                }
+                let mut resolving = Resolving::new(from, names, follow);
+                let step = resolving.ask();
+                self.resolve(id, resolving, step, effects);
+            }
+            Request::Stat { at } => self.query(id, What::Stat(at), NameQuery::Stat(at)),
+            Request::List { container, after, most } => {
+                self.query(id, What::List, NameQuery::List { container, after, most: most as usize });
+            }
+            Request::Change { slot, sequence, change } => {
+                let key = client_key(session, slot, sequence)?;
+                let change = self.checked(change)?;
+                self.wait_for(id, What::Change);
+                self.ask_tree(id, NameRequest::Change(key, change));
+            }
+            Request::Open { .. }
+            | Request::OpenNew { .. }
+            | Request::Close { .. }
+            | Request::Map { .. }
+            | Request::Grant { .. }
+            | Request::Unsettle { .. }
+            | Request::MarkOut { .. }
+            | Request::Publish { .. }
+            | Request::Return { .. } => {
+                self.begin_file(id, session.ok_or(StoreError::NoSession)?, request, effects)?;
+            }
+            Request::Namespaces {} => {
+                let namespaces = self.namespace_infos();
+                self.answer(id, Answer::Namespaces { namespaces }, effects);
+            }
+            Request::Status {} => {
+                let status = Box::new(self.status());
+                self.answer(id, Answer::Status { status }, effects);
+            }
+            Request::Sessions {} => {
+                let sessions = self.session_infos();
+                self.answer(id, Answer::Sessions { sessions }, effects);
+            }
+            Request::Donate { donation } => self.donate(id, donation, effects)?,
+            Request::Drain { namespace, drains } => self.drain(id, namespace, drains, effects)?,
+            Request::Remove { namespace } => self.remove(id, namespace, effects)?,
+        }
+        let _ = connection;
+        Ok(())
+    }
+
+    fn begin_file(
+        &mut self,
+        id: u64,
+        session: SessionId,
+        request: Request,
+        effects: &mut Vec<ServiceEffect>,
+    ) -> Result<(), StoreError> {
+        let mine = Some(session);
+        match request {
+            Request::Open { at, write: false } => self.query(id, What::Open(at, false), NameQuery::Stat(at)),
+            Request::Open { at, write: true } => {
+                self.own_change(id, session, What::OpenWriter(at), FileChange::OpenWriter(at))?;
+            }
+            Request::OpenNew { slot, sequence, entry, new, content, exclusive } => {
+                let (key, new) = (client_key(mine, slot, sequence)?, self.checked_new(new)?);
+                self.wait_for(id, What::OpenNew(entry.container));
+                let change = FileChange::OpenNew { entry, new, bytes: content, exclusive };
+                self.ask_tree(id, NameRequest::Change(key, NameChange::File(change)));
+            }
+            Request::Close { handle } => {
+                let (at, writes) = self.handle(mine, handle).map(|found| (found.at, found.writes))?;
+                let is_last = writes && !self.writes_otherwise(session, handle, at.inode);
+                self.close(handle);
+                if is_last {
+                    self.own_change(id, session, What::Step, FileChange::CloseWriter(at))?;
+                } else {
+                    self.answer(id, Answer::Done {}, effects);
+                }
+            }
+            Request::Map { handle, chunk } => {
+                let file = self.handle(mine, handle)?.at.inode;
+                self.read_chunk(id, file, chunk, effects);
+            }
+            Request::Grant { handle, count } => {
+                let handle = self.writer(mine, handle)?.clone();
+                if count == 0 {
+                    return Err(StoreError::Malformed);
+                }
+                self.grant(id, session, &handle, count.min(GRANT_MAX));
+            }
+            Request::Unsettle { handle, block } => {
+                let at = self.writer(mine, handle)?.at;
+                self.own_change(id, session, What::Step, FileChange::Unsettle(at, block))?;
+            }
+            Request::MarkOut { handle, block, copies } => {
+                let at = self.writer(mine, handle)?.at;
+                self.own_change(id, session, What::Step, FileChange::MarkOut(at, block, copies))?;
+            }
+            Request::Publish { handle, slot, sequence, size, blocks } => {
+                let at = self.writer(mine, handle)?.at;
+                let key = client_key(mine, slot, sequence)?;
+                self.wait_for(id, What::Change);
+                let change = FileChange::Publish(at, size, blocks);
+                self.ask_tree(id, NameRequest::Change(key, NameChange::File(change)));
+            }
+            Request::Return { extents } => {
+                self.ask_space(SpaceOwner::Request(id), SpaceRequest::Return { session, extents });
+            }
+            _ => return Err(StoreError::Malformed),
+        }
+        Ok(())
+    }
+
+    fn query(&mut self, id: u64, what: What, query: NameQuery) {
+        self.wait_for(id, what);
+        self.ask_tree(id, NameRequest::Query(query));
+    }
+
+    fn ask_sessions(&mut self, id: u64, request: SessionRequest) {
+        self.push(Work::Sessions(SessionsEvent::Request(SessionRequestId(id), request)));
+    }
+
+    /// A change that has no slot of the client's: one of the service's own makes sure that it is made once.
+    fn own_change(&mut self, id: u64, session: SessionId, what: What, change: FileChange) -> Result<(), StoreError> {
+        let free = (OWN_SLOTS..u16::MAX).find(|slot| !self.slots.contains(&(session, *slot)));
+        let slot = free.ok_or(StoreError::Overloaded)?;
+        self.slots.insert((session, slot));
+        // It rises also over the lives of the service, since the calendar does; and within one in any case.
+        self.sequence = self.clock.wall.0.max(self.sequence + 1);
+        let key = ChangeKey { session, slot, sequence: self.sequence };
+        if let Some(pending) = self.pending.get_mut(&id) {
+            (pending.slot, pending.what) = (Some(slot), what);
+        }
+        self.ask_tree(id, NameRequest::Change(key, NameChange::File(change)));
+        Ok(())
+    }
+
+    /// A change as it can be made: sizes and numbers are within their limits.
+    fn checked(&self, change: NameChange) -> Result<NameChange, StoreError> {
+        Ok(match change {
+            NameChange::Create(entry, new) => NameChange::Create(entry, self.checked_new(new)?),
+            NameChange::SetAttributes(_, ref set) => {
+                set.classes.iter().try_for_each(|classes| self.checked_classes(classes))?;
+                change
+            }
+            NameChange::File(_) => return Err(StoreError::Malformed),
+            other => other,
+        })
+    }
+
+    fn checked_classes(&self, classes: &[ClassId]) -> Result<(), StoreError> {
+        let is_known = |class: &ClassId| usize::from(class.0) < self.classes.names.len();
+        match classes.len() <= CLASSES_MAX && classes.iter().all(is_known) {
+            true => Ok(()),
+            false => Err(StoreError::NoClass),
+        }
+    }
+
+    fn checked_new(&self, new: NewInode) -> Result<NewInode, StoreError> {
+        self.checked_classes(&new.classes)?;
+        let block = if new.block == 0 { self.settings.block } else { new.block };
+        let is_sane = block.is_power_of_two() && (BLOCK_MIN..=BLOCK_MAX).contains(&u64::from(block));
+        if !is_sane || usize::from(new.copies) > COPIES_MAX {
+            return Err(StoreError::Malformed);
+        }
+        Ok(NewInode { block, copies: new.copies.max(1), ..new })
+    }
+
+    fn hello(
+        &mut self,
+        id: u64,
+        client: String,
+        wish: SessionWish,
+        effects: &mut Vec<ServiceEffect>,
+    ) -> Result<(), StoreError> {
+        if client.len() > CLIENT_NAME_MAX {
+            return Err(StoreError::Malformed);
+        }
+        match wish {
+            SessionWish::None => self.welcome(id, None, self.sessions.epoch(), effects),
+            SessionWish::New => {
+                let session = self.session_number(effects).ok_or(StoreError::Unavailable)?;
+                self.wait_for(id, What::Opening(session));
+                self.ask_sessions(id, SessionRequest::Open(session, client));
+            }
+            SessionWish::Resume(session) => {
+                let read = OwnRead::Resume(id, session);
+                self.ask_kv(KvOwner::own(read), KvRequest::Get(session_key(session)), effects);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn resumed(
+        &mut self,
+        id: u64,
+        session: SessionId,
+        is_there: Result<bool, KvUnavailable>,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        match is_there {
+            Ok(true) => self.welcome(id, Some(session), self.sessions.epoch(), effects),
+            Ok(false) => self.fail(id, StoreError::SessionGone, "", effects),
+            Err(KvUnavailable) => self.fail(id, StoreError::Unavailable, "", effects),
+        }
+    }
+
+    fn welcome(&mut self, id: u64, session: Option<SessionId>, epoch: Epoch, effects: &mut Vec<ServiceEffect>) {
+        let connection = self.pending.get(&id).and_then(|pending| self.connections.get_mut(&pending.connection));
+        if let Some(connection) = connection {
+            (connection.greeted, connection.session) = (true, session);
+        }
+        let welcome = WelcomeInfo {
+            version: PROTOCOL_VERSION,
+            service: self.settings.service,
+            store: self.store.id,
+            session,
+            lease: self.settings.timing.lease(),
+            drift_ppm: self.settings.drift_ppm,
+            epoch,
+            inline_max: self.settings.inline_max,
+            block: self.settings.block,
+            classes: self.classes.names.clone(),
+        };
+        self.answer(id, Answer::Welcome { welcome }, effects);
+    }
+
+    fn renew(&mut self, id: u64, session: SessionId, epoch: Epoch) {
+        self.wait_for(id, What::Renewing);
+        // An epoch that is not there yet is not acknowledged.
+        let epoch = epoch.min(self.sessions.epoch());
+        self.ask_sessions(id, SessionRequest::Renew(session, epoch));
+    }
+
+    pub(super) fn session_answered(
+        &mut self,
+        id: u64,
+        result: Result<Epoch, SessionError>,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        let Some(what) = self.pending.get(&id).map(|pending| pending.what.clone()) else { return };
+        match (what, result) {
+            (What::Opening(session), Ok(epoch)) => self.welcome(id, Some(session), epoch, effects),
+            (What::Renewing, Ok(epoch)) => self.answer(id, Answer::Renewed { epoch }, effects),
+            (What::Closing(session), Ok(_)) => {
+                self.session_over(session, effects);
+                self.answer(id, Answer::Done {}, effects);
+            }
+            // Its number was taken, perhaps by the same attempt: the next one has another.
+            (What::Opening(_), Err(_)) => self.fail(id, StoreError::Unavailable, "", effects),
+            (_, Err(SessionError::Gone)) => self.fail(id, StoreError::SessionGone, "", effects),
+            (_, _) => self.fail(id, StoreError::Unavailable, "", effects),
+        }
+    }
+
+    fn resolve(&mut self, id: u64, resolving: Resolving, step: ResolveStep, effects: &mut Vec<ServiceEffect>) {
+        match step {
+            ResolveStep::Ask(query) => self.query(id, What::Resolve(resolving), query),
+            ResolveStep::Found(reply, at) => match reply {
+                NameReply::Found(_, Some(inode)) | NameReply::Inode(_, inode) => {
+                    self.answer(id, Answer::Found { at, inode }, effects);
+                }
+                _ => self.fail(id, StoreError::Damaged, "", effects),
+            },
+            ResolveStep::Fail(error) => self.fail(id, error, "", effects),
+        }
+    }
+
+    /// The tree has answered what a request had asked it.
+    pub(super) fn tree_answered(&mut self, id: u64, answer: NameAnswer, effects: &mut Vec<ServiceEffect>) {
+        let Some(what) = self.pending.get(&id).map(|pending| pending.what.clone()) else { return };
+        let reply = match answer {
+            Ok(reply) => reply,
+            Err(error) => {
+                let detail = match &what {
+                    What::Resolve(resolving) => resolving.name().map(ToString::to_string).unwrap_or_default(),
+                    _ => String::new(),
+                };
+                return self.fail(id, error, detail, effects);
+            }
+        };
+        match (what, reply) {
+            (What::Resolve(mut resolving), reply) => {
+                let step = resolving.found(reply);
+                self.resolve(id, resolving, step, effects);
+            }
+            (What::Change, NameReply::Changed(changed)) => self.answer(id, Answer::Changed { changed }, effects),
+            (What::Step, NameReply::Changed(_)) => self.answer(id, Answer::Done {}, effects),
+            (What::Stat(at), NameReply::Inode(_, inode)) => {
+                let at = InodePath { inode: at.inode, parent: place(at, &inode) };
+                self.answer(id, Answer::Found { at, inode }, effects);
+            }
+            (What::List, NameReply::Page { version, mut entries, is_last }) => {
+                entries.iter_mut().filter_map(|entry| entry.inode.as_mut()).for_each(|inode| shorten(inode));
+                self.answer(id, Answer::Page { version, entries, is_last }, effects);
+            }
+            (What::Open(at, writes), NameReply::Inode(_, inode)) => self.opened(id, at, inode, writes, effects),
+            (What::OpenWriter(at), NameReply::Changed(_)) => self.query(id, What::Open(at, true), NameQuery::Stat(at)),
+            (What::OpenNew(parent), NameReply::Changed(changed)) => {
+                let at = InodePath { inode: changed.inode, parent };
+                self.query(id, What::Open(at, true), NameQuery::Stat(at));
+            }
+            _ => self.fail(id, StoreError::Damaged, "", effects),
+        }
+    }
+
+    fn status(&self) -> StatusInfo {
+        let classes = self.classes.names.iter().enumerate().map(|(number, name)| {
+            let (bytes, free) = self.class_use(number);
+            ClassStatus { name: name.clone(), bytes, free }
+        });
+        StatusInfo {
+            service: self.settings.service,
+            store: self.store.id,
+            created: self.store.created,
+            running: self.clock.now.saturating_sub(self.began),
+            durability: self.settings.durability.clone(),
+            metadata: self.settings.metadata.clone(),
+            sessions: self.session_infos().len() as u64,
+            connections: self.connections.len() as u64,
+            handles: self.handles.len() as u64,
+            requests: self.answered,
+            classes: classes.collect(),
+            trouble: self.trouble.clone(),
+        }
+    }
+
+    fn session_infos(&self) -> Vec<SessionInfo> {
+        let info = |(session, client): (SessionId, String)| SessionInfo {
+            session,
+            client,
+            is_connected: self.connections.values().any(|connection| connection.session == Some(session)),
+            handles: self.handles.values().filter(|handle| handle.session == session).count() as u64,
+            granted: self.space.granted_to(session),
+        };
+        self.sessions.known().map(info).collect()
+    }
+}
+
+/// The container that an inode is in.
+fn place(at: InodePath, inode: &Inode) -> InodeId {
+    if inode.kind.is_container() { at.inode } else { inode.parent }
+}
+
+/// An inode as it is listed: without what may be long.
+fn shorten(inode: &mut Inode) {
+    inode.attributes.clear();
+    match &mut inode.content {
+        Content::Inline(bytes) | Content::Target(bytes) => bytes.clear(),
+        Content::Names | Content::Mapped => {}
+    }
+    debug_assert!(inode.kind != InodeKind::Directory, "containers are listed without their inodes");
+}
+
+fn client_key(session: Option<SessionId>, slot: u16, sequence: u64) -> Result<ChangeKey, StoreError> {
+    let session = session.ok_or(StoreError::NoSession)?;
+    match slot < OWN_SLOTS && sequence > 0 {
+        true => Ok(ChangeKey { session, slot, sequence }),
+        false => Err(StoreError::Malformed),
+    }
+}

@@ -1,0 +1,139 @@
+//! A path, name by name, with the symlinks on the way.
+
+use crate::error::StoreError;
+use crate::id::InodeId;
+use crate::inode::Content;
+use crate::name::EntryName;
+use crate::tree::{EntryPath, InodePath, NameQuery, NameReply};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Symlinks that are followed at the most.
+const LINKS_MAX: u32 = 40;
+
+/// Parts of a path at the most, with those of its symlinks.
+const PARTS_MAX: usize = 2048;
+
+#[derive(Clone, Debug)]
+enum Part {
+    Name(EntryName),
+    Parent,
+}
+
+/// A path on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Resolving {
+    /// The containers from the beginning to where it is.
+    stack: Vec<InodeId>,
+    parts: VecDeque<Part>,
+    follow: bool,
+    links: u32,
+    taken: usize,
+}
+
+/// What is next.
+pub(super) enum ResolveStep {
+    Ask(NameQuery),
+    /// That, which is no container, with its inode.
+    Found(NameReply, InodePath),
+    Fail(StoreError),
+}
+
+impl Resolving {
+    pub fn new(from: InodeId, names: Vec<EntryName>, follow: bool) -> Self {
+        let parts = names.into_iter().map(Part::Name).collect();
+        Self { stack: alloc::vec![from], parts, follow, links: 0, taken: 0 }
+    }
+
+    fn here(&self) -> InodeId {
+        self.stack.last().copied().unwrap_or(InodeId::ROOT)
+    }
+
+    /// The name that is looked for, for an error.
+    pub fn name(&self) -> Option<&EntryName> {
+        match self.parts.front() {
+            Some(Part::Name(name)) => Some(name),
+            Some(Part::Parent) | None => None,
+        }
+    }
+
+    /// What to ask first, or after a step.
+    pub fn ask(&mut self) -> ResolveStep {
+        loop {
+            match self.parts.front() {
+                None => {
+                    let here = self.here();
+                    return ResolveStep::Ask(NameQuery::Stat(InodePath { inode: here, parent: here }));
+                }
+                Some(Part::Parent) => {
+                    self.parts.pop_front();
+                    if self.stack.len() > 1 {
+                        self.stack.pop();
+                    } else if self.here() != InodeId::ROOT {
+                        // What lies above where it began is not known here.
+                        return ResolveStep::Fail(StoreError::NotFound);
+                    }
+                }
+                Some(Part::Name(name)) => {
+                    let entry = EntryPath { container: self.here(), name: name.clone() };
+                    return ResolveStep::Ask(NameQuery::Lookup(entry));
+                }
+            }
+        }
+    }
+
+    /// What a name leads to.
+    pub fn found(&mut self, reply: NameReply) -> ResolveStep {
+        let here = self.here();
+        let NameReply::Found(record, inode) = &reply else {
+            return match &reply {
+                NameReply::Inode(..) => ResolveStep::Found(reply, InodePath { inode: here, parent: here }),
+                _ => ResolveStep::Fail(StoreError::Damaged),
+            };
+        };
+        self.parts.pop_front();
+        self.taken += 1;
+        if self.taken > PARTS_MAX {
+            return ResolveStep::Fail(StoreError::TooManyLinks);
+        }
+        if record.kind.is_container() {
+            self.stack.push(record.inode);
+            return self.ask();
+        }
+        let target = match inode.as_ref().map(|inode| &inode.content) {
+            Some(Content::Target(target)) if self.follow || !self.parts.is_empty() => target.clone(),
+            _ if self.parts.is_empty() => {
+                let at = InodePath { inode: record.inode, parent: here };
+                return ResolveStep::Found(reply, at);
+            }
+            _ => return ResolveStep::Fail(StoreError::NotDirectory),
+        };
+        self.links += 1;
+        if self.links > LINKS_MAX {
+            return ResolveStep::Fail(StoreError::TooManyLinks);
+        }
+        match self.enter(&target) {
+            Ok(()) => self.ask(),
+            Err(error) => ResolveStep::Fail(error),
+        }
+    }
+
+    /// Puts a symlink's path before what is left.
+    fn enter(&mut self, target: &[u8]) -> Result<(), StoreError> {
+        if target.is_empty() {
+            return Err(StoreError::NotFound);
+        }
+        if target.starts_with(b"/") {
+            self.stack = alloc::vec![InodeId::ROOT];
+        }
+        let parts = target.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+        let parts: Vec<Part> = parts
+            .map(|part| if part == b".." { Ok(Part::Parent) } else { EntryName::new(part).map(Part::Name) })
+            .collect::<Result<_, _>>()?;
+        if parts.len() + self.parts.len() > PARTS_MAX {
+            return Err(StoreError::TooManyLinks);
+        }
+        parts.into_iter().rev().for_each(|part| self.parts.push_front(part));
+        Ok(())
+    }
+}

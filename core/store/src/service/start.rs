@@ -1,0 +1,239 @@
+//! How a service begins: what the store is, its classes, its namespaces, and numbers for sessions; each read, or made.
+
+use super::event::ServiceEffect;
+use super::machine::Service;
+use super::state::{KvOwner, OwnRead, Stage, Work};
+use crate::class::ClassName;
+use crate::id::{NamespaceId, SessionId};
+use crate::keys::{KeySpace, answer_key};
+use crate::kv::{Commit, CommitOutcome, Expect, KvAnswer, KvKey, KvRequest, KvWrite, RANGE_MAX, Versioned};
+use crate::members::SessionsEvent;
+use crate::records::{ClassesRecord, CounterRecord, NamespaceRecord, StoreRecord, from_value, to_value};
+use crate::tree::{TreeEvent, make_store};
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+/// Session numbers that are reserved at a time.
+const NUMBERS: u64 = 1024;
+
+/// Records of answers that go in one commit.
+const ANSWERS: usize = 90;
+
+impl Service {
+    pub(super) fn start(&mut self, effects: &mut Vec<ServiceEffect>) {
+        self.began = self.clock.now;
+        self.push(Work::Tree(TreeEvent::Tick));
+        self.go_on_starting(effects);
+    }
+
+    /// Reads what the stage is about, unless it is being read.
+    pub(super) fn go_on_starting(&mut self, effects: &mut Vec<ServiceEffect>) {
+        if self.starting.is_waiting || self.starting.is_refused {
+            return;
+        }
+        let request = match self.starting.stage {
+            Stage::Store => KvRequest::Get(KeySpace::Store.key(&[])),
+            Stage::Classes => KvRequest::Get(KeySpace::Classes.key(&[])),
+            Stage::Namespaces => {
+                let last = self.namespaces.last_key_value().map(|(number, _)| *number);
+                let from = last
+                    .and_then(NamespaceId::next)
+                    .map_or_else(|| KeySpace::Namespace.key(&[]), |next| KeySpace::Namespace.number(next.get()));
+                KvRequest::Range { from, until: KeySpace::Namespace.end(), most: RANGE_MAX }
+            }
+            Stage::Numbers => KvRequest::Get(KeySpace::NextSession.key(&[])),
+            Stage::Over => return,
+        };
+        self.starting.is_waiting = true;
+        self.ask_kv(KvOwner::own(OwnRead::Start), request, effects);
+    }
+
+    pub(super) fn own_read(&mut self, read: OwnRead, answer: KvAnswer, effects: &mut Vec<ServiceEffect>) {
+        match (read, answer) {
+            (OwnRead::Start, answer) => {
+                self.starting.is_waiting = false;
+                match answer {
+                    KvAnswer::Value(Ok(value)) => self.start_value(value, effects),
+                    KvAnswer::Page(Ok(page)) => self.start_page(page, effects),
+                    // The next tick asks again.
+                    _ => {}
+                }
+            }
+            (OwnRead::StartWrite, _) => {
+                self.starting.is_waiting = false;
+                self.go_on_starting(effects);
+            }
+            (OwnRead::Resume(id, session), KvAnswer::Value(value)) => {
+                self.resumed(id, session, value.map(|found| found.is_some()), effects);
+            }
+            (OwnRead::Map(id, epoch), KvAnswer::Value(value)) => self.chunk_read(id, epoch, value, effects),
+            (OwnRead::Answers(session), KvAnswer::Page(Ok(page))) => self.forget_answers(session, page, effects),
+            (OwnRead::IsOver(session), KvAnswer::Outcome(outcome)) => self.is_over(session, outcome),
+            (OwnRead::AnswersGone(session), KvAnswer::Outcome(_)) => self.look_for_answers(session, effects),
+            (OwnRead::Donated(namespace, donating, record), KvAnswer::Outcome(outcome)) => {
+                self.donation_written(namespace, donating, record, outcome, effects);
+            }
+            (OwnRead::DonatedLook(namespace, donating, record), KvAnswer::Value(value)) => {
+                let found = value.map(|found| found.map(|found| found.value));
+                self.donation_looked(namespace, donating, record, found, effects);
+            }
+            (OwnRead::NamespaceChanged(id, namespace, record), KvAnswer::Outcome(outcome)) => {
+                self.namespace_changed(id, namespace, record, outcome, effects);
+            }
+            // An answer to another question.
+            (OwnRead::Resume(id, ..) | OwnRead::Map(id, _) | OwnRead::NamespaceChanged(id, ..), _) => {
+                self.fail(id, crate::StoreError::Unavailable, "", effects);
+            }
+            (OwnRead::Answers(_) | OwnRead::AnswersGone(_) | OwnRead::IsOver(_), _) => {}
+            (OwnRead::Donated(_, donating, _) | OwnRead::DonatedLook(_, donating, _), _) => {
+                self.fail(donating.id, crate::StoreError::Unavailable, "", effects);
+            }
+        }
+    }
+
+    fn refuse(&mut self, why: alloc::string::String, effects: &mut Vec<ServiceEffect>) {
+        self.starting.is_refused = true;
+        effects.push(ServiceEffect::Refuse(why));
+    }
+
+    fn start_write(&mut self, commit: Commit, effects: &mut Vec<ServiceEffect>) {
+        self.starting.is_waiting = true;
+        self.ask_kv(KvOwner::own(OwnRead::StartWrite), KvRequest::Commit(commit), effects);
+    }
+
+    fn start_value(&mut self, value: Option<Versioned>, effects: &mut Vec<ServiceEffect>) {
+        match self.starting.stage {
+            Stage::Store => match value.map(|found| from_value::<StoreRecord>(&found.value)) {
+                None => {
+                    let id = self.random.next_u64();
+                    self.start_write(make_store(id, self.clock.wall), effects);
+                }
+                Some(Ok(store)) => {
+                    self.store = store;
+                    self.next_stage(Stage::Classes, effects);
+                }
+                Some(Err(_)) => {
+                    self.refuse("it holds a store of another version: use the program of its release".into(), effects)
+                }
+            },
+            Stage::Classes => self.start_classes(value, effects),
+            Stage::Numbers => {
+                let key = KeySpace::NextSession.key(&[]);
+                let counter = value.as_ref().map(|found| from_value::<CounterRecord>(&found.value));
+                let next = match counter {
+                    None => 1,
+                    Some(Ok(counter)) => counter.next,
+                    Some(Err(_)) => return self.refuse("the number of its next session is damaged".into(), effects),
+                };
+                self.session_numbers.1 = next.saturating_add(NUMBERS);
+                let commit = Commit {
+                    expect: alloc::vec![(
+                        key.clone(),
+                        value.map_or(Expect::Absent, |found| Expect::Value(found.value))
+                    )],
+                    writes: alloc::vec![KvWrite::Put(key, to_value(&CounterRecord { next: self.session_numbers.1 }))],
+                };
+                // Whether it was made or not: what was reserved before is skipped when it is read again.
+                if self.session_numbers.0 == 0 || self.session_numbers.0 != next {
+                    self.session_numbers.0 = next.saturating_add(NUMBERS);
+                    return self.start_write(commit, effects);
+                }
+                // The counter is where this service has put it: the numbers before it are its own.
+                self.session_numbers = (next.saturating_sub(NUMBERS), next);
+                self.next_stage(Stage::Over, effects);
+            }
+            Stage::Namespaces | Stage::Over => {}
+        }
+    }
+
+    fn start_classes(&mut self, value: Option<Versioned>, effects: &mut Vec<ServiceEffect>) {
+        let found = value.as_ref().map(|found| from_value::<ClassesRecord>(&found.value));
+        let record = match found {
+            None => ClassesRecord::default(),
+            Some(Ok(record)) => record,
+            Some(Err(_)) => return self.refuse("the names of its classes are damaged".into(), effects),
+        };
+        let mut names = record.names.clone();
+        let new = self.settings.classes.iter().filter(|name| !record.names.contains(name));
+        names.extend(new.cloned());
+        let wished: Vec<&ClassName> = names.iter().filter(|name| self.settings.classes.contains(name)).collect();
+        if !wished.iter().copied().eq(&self.settings.classes) {
+            let list: Vec<_> = record.names.iter().map(ToString::to_string).collect();
+            let why =
+                format!("the store's classes are {} in this order: new ones can be named behind them", list.join(", "));
+            return self.refuse(why, effects);
+        }
+        if names == record.names {
+            self.classes = record;
+            return self.next_stage(Stage::Namespaces, effects);
+        }
+        let key = KeySpace::Classes.key(&[]);
+        let expect = value.map_or(Expect::Absent, |found| Expect::Value(found.value));
+        let writes = alloc::vec![KvWrite::Put(key.clone(), to_value(&ClassesRecord { names }))];
+        self.start_write(Commit { expect: alloc::vec![(key, expect)], writes }, effects);
+    }
+
+    fn start_page(&mut self, page: Vec<(KvKey, Versioned)>, effects: &mut Vec<ServiceEffect>) {
+        if self.starting.stage != Stage::Namespaces {
+            return;
+        }
+        let is_last = page.len() < RANGE_MAX;
+        for (key, value) in page {
+            let number = key.0.get(1..).and_then(|number| number.try_into().ok()).map(u64::from_be_bytes);
+            let (Some(number), Ok(record)) = (number, from_value::<NamespaceRecord>(&value.value)) else {
+                return self.refuse("the record of a namespace is damaged: weir store fsck".into(), effects);
+            };
+            self.add_namespace(NamespaceId(number), record, false);
+        }
+        if is_last {
+            self.next_stage(Stage::Numbers, effects);
+        } else {
+            self.go_on_starting(effects);
+        }
+    }
+
+    fn next_stage(&mut self, stage: Stage, effects: &mut Vec<ServiceEffect>) {
+        self.starting.stage = stage;
+        if stage == Stage::Over {
+            self.push(Work::Sessions(SessionsEvent::Tick));
+            self.look_at_namespaces(effects);
+        } else {
+            self.go_on_starting(effects);
+        }
+    }
+
+    /// A session number that was never used; the reservation is renewed by beginning that stage again.
+    pub(super) fn session_number(&mut self, effects: &mut Vec<ServiceEffect>) -> Option<SessionId> {
+        let (next, end) = self.session_numbers;
+        if next >= end {
+            self.session_numbers = (0, 0);
+            self.starting.stage = Stage::Numbers;
+            self.go_on_starting(effects);
+            return None;
+        }
+        self.session_numbers.0 += 1;
+        Some(SessionId(next))
+    }
+
+    /// The recorded answers of a session that is over are not asked for any more.
+    pub(super) fn look_for_answers(&mut self, session: SessionId, effects: &mut Vec<ServiceEffect>) {
+        let until = session.next().map_or_else(|| KeySpace::Answer.end(), |next| KeySpace::Answer.number(next.get()));
+        let range = KvRequest::Range { from: answer_key(session, 0), until, most: ANSWERS };
+        self.ask_kv(KvOwner::own(OwnRead::Answers(session)), range, effects);
+    }
+
+    fn forget_answers(&mut self, session: SessionId, page: Vec<(KvKey, Versioned)>, effects: &mut Vec<ServiceEffect>) {
+        if page.is_empty() {
+            return;
+        }
+        let writes = page.into_iter().map(|(key, _)| KvWrite::Delete(key)).collect();
+        let commit = Commit { expect: Vec::new(), writes };
+        self.ask_kv(KvOwner::own(OwnRead::AnswersGone(session)), KvRequest::Commit(commit), effects);
+    }
+}
+
+/// Whether a commit was made. Of one that is unknown the caller tries again.
+pub(super) fn is_done(outcome: CommitOutcome) -> bool {
+    matches!(outcome, CommitOutcome::Done(_))
+}

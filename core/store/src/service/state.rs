@@ -1,0 +1,193 @@
+//! What a service knows, apart from its machines: connections, requests on their way, open files, namespaces.
+
+use super::event::ConnectionId;
+use super::resolve::Resolving;
+use crate::Extent;
+use crate::class::ClassId;
+use crate::error::StoreError;
+use crate::id::{Generation, InodeId, NamespaceId, RegionId, SessionId};
+use crate::kv::KvToken;
+use crate::location::Location;
+use crate::members::{ContentLabel, SessionsEvent};
+use crate::placement::{AskId, PlacementEvent};
+use crate::protocol::{Donation, NamespaceState, RequestNumber};
+use crate::records::NamespaceRecord;
+use crate::space::{Epoch, SpaceEvent};
+use crate::tree::{InodePath, TreeEvent};
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use weir_units::Nanos;
+
+/// What one part has for another.
+#[derive(Debug)]
+pub(super) enum Work {
+    Tree(TreeEvent),
+    Space(SpaceEvent),
+    Placement(PlacementEvent),
+    Sessions(SessionsEvent),
+}
+
+/// Who waits for the key-value store.
+#[derive(Clone, Debug)]
+pub(super) enum KvOwner {
+    Tree(KvToken),
+    Space(KvToken),
+    Sessions(KvToken),
+    Own(Box<OwnRead>),
+}
+
+impl KvOwner {
+    pub fn own(read: OwnRead) -> Self {
+        Self::Own(Box::new(read))
+    }
+}
+
+/// Who waits for `Space`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SpaceOwner {
+    Tree(KvToken),
+    Placement(AskId),
+    /// A client's `Return`.
+    Request(u64),
+    Nobody,
+}
+
+/// A connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Connection {
+    pub greeted: bool,
+    pub session: Option<SessionId>,
+    /// Requests under way.
+    pub requests: BTreeSet<u64>,
+}
+
+/// A client's request on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub connection: ConnectionId,
+    pub number: RequestNumber,
+    pub session: Option<SessionId>,
+    /// A slot of the session that the service uses for it.
+    pub slot: Option<u16>,
+    pub what: What,
+}
+
+/// What a request waits for.
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    Change,
+    Stat(InodePath),
+    List,
+    Resolve(Resolving),
+    /// A session is being begun.
+    Opening(SessionId),
+    Renewing,
+    Closing(SessionId),
+    /// The inode of a file that is opened is being read.
+    Open(InodePath, bool),
+    /// The file becomes this session's to write.
+    OpenWriter(InodePath),
+    OpenNew(InodeId),
+    /// The change behind it is answered by `Done`.
+    Step,
+    Grant(Granting),
+    /// Something that this file does not wait for by itself.
+    Own,
+}
+
+/// Blocks on their way to a client.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Granting {
+    pub block: u64,
+    /// What `Space` has granted, and how often each place had been given out.
+    pub granted: Vec<(Extent, Generation)>,
+    pub error: Option<StoreError>,
+}
+
+/// An open file.
+#[derive(Clone, Debug)]
+pub(super) struct Handle {
+    pub session: SessionId,
+    pub at: InodePath,
+    pub writes: bool,
+    pub block: u32,
+    pub copies: u8,
+    pub classes: Vec<ClassId>,
+    pub location: Location,
+}
+
+/// A donated namespace, as this service knows it.
+#[derive(Clone, Debug)]
+pub(super) struct Namespace {
+    pub record: NamespaceRecord,
+    pub state: NamespaceState,
+    /// Its regions that are this service's.
+    pub taken: BTreeSet<RegionId>,
+    /// Its label is being read.
+    pub is_asked: bool,
+    pub retry: Nanos,
+    pub due: Nanos,
+    pub is_removed: bool,
+}
+
+/// A donation on its way: whose request it is.
+#[derive(Clone, Debug)]
+pub(super) struct Donating {
+    pub id: u64,
+    pub donation: Donation,
+    /// Its size and sector, once they are known.
+    pub size: Option<(u64, u32)>,
+    pub label: ContentLabel,
+}
+
+/// How far the beginning is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Stage {
+    #[default]
+    Store,
+    Classes,
+    Namespaces,
+    Numbers,
+    Over,
+}
+
+/// How a service begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Starting {
+    pub stage: Stage,
+    /// An answer is waited for.
+    pub is_waiting: bool,
+    pub is_refused: bool,
+}
+
+/// What an answer of the key-value store is for that the service itself waits for.
+#[derive(Clone, Debug)]
+pub(super) enum OwnRead {
+    /// The beginning, at its stage.
+    Start,
+    /// A commit of the beginning; it is read again then.
+    StartWrite,
+    /// A request that resumes a session.
+    Resume(u64, SessionId),
+    /// A request for a chunk of a map, and the epoch before it was read.
+    Map(u64, Epoch),
+    /// Answers of a session that is over.
+    Answers(SessionId),
+    /// Whether a session is over that has blocks of a region.
+    IsOver(SessionId),
+    /// They were removed.
+    AnswersGone(SessionId),
+    /// A namespace's record was written: whose donation that was, or what request waits.
+    Donated(NamespaceId, Donating, NamespaceRecord),
+    /// The outcome of that is not known: the record is looked at.
+    DonatedLook(NamespaceId, Donating, NamespaceRecord),
+    /// The record of a namespace was changed: the request, and what it is then; nothing if it is gone.
+    NamespaceChanged(u64, NamespaceId, Option<NamespaceRecord>),
+}
+
+impl Starting {
+    pub fn is_over(&self) -> bool {
+        self.stage == Stage::Over
+    }
+}

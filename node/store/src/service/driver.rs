@@ -1,0 +1,393 @@
+//! The thread of a service.
+
+use super::connection::Connection;
+use super::options::{ServiceError, ServiceOptions};
+use super::store::MetaStore;
+use super::tiers::LabelThread;
+use super::{CONNECTIONS_MAX, GREETING, READ_MAX, STALL, UNSENT_PAUSE};
+use crate::tier::TierOptions;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+use weir_config::{StoreAddress, StoreMeta};
+use weir_store::kv::{Commit, KvAnswer, KvRequest, KvToken};
+use weir_store::members::LeaseTiming;
+use weir_store::protocol::{Answer, Request, RequestNumber};
+use weir_store::service::{ConnectionId, Service, ServiceEffect, ServiceEvent, ServiceSettings};
+use weir_store::{ClassName, ServiceId, StoreError, UnixNanos};
+use weir_units::Nanos;
+
+/// Between two looks at leases and quarantine.
+const TICK: Duration = Duration::from_millis(200);
+
+/// How wrong clocks may be, in millionths.
+const DRIFT_PPM: u32 = 1000;
+
+/// A keep-alive timeout of a client's association, and what a target takes to end it.
+const FENCE_WAIT: Nanos = Nanos::from_secs(5);
+
+/// Bytes of a file that may lie in its inode.
+const INLINE_MAX: u32 = 2 << 10;
+
+/// What the bell has as its number, and the first listener; connections follow.
+const BELL: u64 = 0;
+const LISTENERS: u64 = 1;
+const CONNECTIONS: u64 = 1 << 16;
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, std::path::PathBuf),
+}
+
+/// See the [module](self).
+pub(super) struct Driver {
+    options: ServiceOptions,
+    service: Service,
+    store: MetaStore,
+    labels: LabelThread,
+    bell: Arc<OwnedFd>,
+    stops: Arc<AtomicBool>,
+    poll: OwnedFd,
+    listeners: Vec<Listener>,
+    connections: BTreeMap<u64, Connection>,
+    next: u64,
+    commits: Vec<(KvToken, Commit)>,
+    /// Connections with something to send.
+    touched: Vec<u64>,
+    refused: Option<String>,
+}
+
+impl Driver {
+    pub fn open(options: ServiceOptions, bell: Arc<OwnedFd>, stops: Arc<AtomicBool>) -> Result<Self, ServiceError> {
+        let about = options.meta.to_string();
+        let fail = |e: Errno| ServiceError::new("metadata service", e);
+        let classes = options.classes.iter().map(|name| ClassName::new(name)).collect::<Result<Vec<_>, _>>();
+        let classes = classes.map_err(|e: StoreError| ServiceError::new("classes", e))?;
+        let lease = Nanos(u64::try_from(options.lease.as_nanos()).unwrap_or(u64::MAX));
+        let timing = LeaseTiming::new(lease, DRIFT_PPM, Nanos(lease.get() / 20));
+        let timing = timing.ok_or_else(|| ServiceError::new("lease", "it is too short, or too long"))?;
+        let store = MetaStore::open(&options.meta, options.durability)?;
+        let settings = ServiceSettings {
+            service: ServiceId(1),
+            process: RandomState::new().hash_one(std::process::id()),
+            // The lock on the file is this process's; what is in memory was nobody's before.
+            is_predecessor_dead: true,
+            timing,
+            drift_ppm: DRIFT_PPM,
+            fence_wait: FENCE_WAIT,
+            classes,
+            block: options.block,
+            inline_max: INLINE_MAX,
+            durability: options.durability.to_string(),
+            metadata: about,
+        };
+        let tiers = TierOptions { allow_files: options.allow_files, ..TierOptions::default() };
+        let labels = LabelThread::start(tiers, Arc::clone(&bell));
+        let labels = labels.map_err(|e| ServiceError::new("metadata service", e))?;
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fail)?;
+        let readable = epoll::EventFlags::IN;
+        epoll::add(&poll, &*bell, epoll::EventData::new_u64(BELL), readable).map_err(fail)?;
+        Ok(Self {
+            service: Service::new(settings),
+            options,
+            store,
+            labels,
+            bell,
+            stops,
+            poll,
+            listeners: Vec::new(),
+            connections: BTreeMap::new(),
+            next: CONNECTIONS,
+            commits: Vec::new(),
+            touched: Vec::new(),
+            refused: None,
+        })
+    }
+
+    /// Reads the metadata, or makes them.
+    pub fn begin(&mut self) -> Result<(), ServiceError> {
+        self.give(ServiceEvent::Start);
+        self.settle();
+        let begun = Instant::now();
+        while !self.service.is_ready() && self.refused.is_none() && begun.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(5));
+            self.give(ServiceEvent::Tick);
+            self.settle();
+        }
+        let about = match &self.options.meta {
+            StoreMeta::Redb(path) => path.display().to_string(),
+            StoreMeta::Memory => self.options.meta.to_string(),
+        };
+        match self.refused.take() {
+            Some(why) => Err(ServiceError::new(about, why)),
+            None if self.service.is_ready() => Ok(()),
+            None => {
+                let trouble = self.store.trouble();
+                Err(ServiceError::new(about, trouble.unwrap_or_else(|| "its metadata do not answer".into())))
+            }
+        }
+    }
+
+    /// Listens; the addresses as they are.
+    pub fn listen(&mut self) -> Result<Vec<StoreAddress>, ServiceError> {
+        let mut addresses = Vec::new();
+        for address in self.options.listen.clone() {
+            let fail = |e: std::io::Error| ServiceError::new(format!("cannot listen on {address}"), e);
+            let (listener, bound) = match &address {
+                StoreAddress::Tcp(at) => {
+                    let listener = TcpListener::bind(at).map_err(fail)?;
+                    listener.set_nonblocking(true).map_err(fail)?;
+                    let bound = StoreAddress::Tcp(listener.local_addr().map_err(fail)?);
+                    (Listener::Tcp(listener), bound)
+                }
+                StoreAddress::Unix(path) => {
+                    remove_stale(path);
+                    let listener = UnixListener::bind(path).map_err(fail)?;
+                    listener.set_nonblocking(true).map_err(fail)?;
+                    (Listener::Unix(listener, path.clone()), address.clone())
+                }
+            };
+            let data = epoll::EventData::new_u64(LISTENERS + self.listeners.len() as u64);
+            let fd = match &listener {
+                Listener::Tcp(listener) => listener.as_fd(),
+                Listener::Unix(listener, _) => listener.as_fd(),
+            };
+            epoll::add(&self.poll, fd, data, epoll::EventFlags::IN).map_err(|e| fail(e.into()))?;
+            self.listeners.push(listener);
+            addresses.push(bound);
+        }
+        Ok(addresses)
+    }
+
+    /// Until it is told to stop.
+    pub fn run(mut self) {
+        let mut events = Vec::with_capacity(256);
+        let mut ticked = Instant::now();
+        while !self.stops.load(Ordering::Acquire) {
+            let left = TICK.saturating_sub(ticked.elapsed());
+            let timeout = Timespec { tv_sec: 0, tv_nsec: left.as_nanos() as i64 };
+            events.clear();
+            match epoll::wait(&self.poll, spare_capacity(&mut events), Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return tracing::error!("metadata service: it cannot wait for its clients: {e}"),
+            }
+            for event in &events {
+                let (number, flags) = (event.data.u64(), event.flags);
+                match number {
+                    BELL => self.rung(),
+                    CONNECTIONS.. => self.ready(number, flags),
+                    _ => self.accept((number - LISTENERS) as usize),
+                }
+            }
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                self.tick();
+            }
+            self.settle();
+            self.send();
+        }
+        for listener in &self.listeners {
+            if let Listener::Unix(_, path) = listener {
+                // Somebody may have removed it.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+
+    fn give(&mut self, event: ServiceEvent) {
+        let mut effects = Vec::new();
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            self.service.apply(boot_time(), calendar(), event, &mut effects);
+            for effect in effects.drain(..) {
+                match effect {
+                    ServiceEffect::Kv(token, KvRequest::Commit(commit)) => self.commits.push((token, commit)),
+                    ServiceEffect::Kv(token, request) => {
+                        events.push(ServiceEvent::Kv(token, self.store.read(&request)))
+                    }
+                    ServiceEffect::Send(ConnectionId(to), number, answer) => self.answer(to, number, &answer),
+                    ServiceEffect::Close(ConnectionId(id)) => {
+                        if let Some(connection) = self.connections.get_mut(&id) {
+                            connection.closes = true;
+                            self.touched.push(id);
+                        }
+                    }
+                    ServiceEffect::Tier(token, request) => self.labels.ask(token, request),
+                    ServiceEffect::Refuse(why) => self.refused = Some(why),
+                }
+            }
+        }
+    }
+
+    /// Makes all commits that wait, and those that come of them.
+    fn settle(&mut self) {
+        while !self.commits.is_empty() {
+            let (tokens, commits): (Vec<KvToken>, Vec<Commit>) = self.commits.drain(..).unzip();
+            let outcomes = self.store.commit_all(&commits);
+            for (token, outcome) in tokens.into_iter().zip(outcomes) {
+                self.give(ServiceEvent::Kv(token, KvAnswer::Outcome(outcome)));
+            }
+        }
+    }
+
+    fn answer(&mut self, to: u64, number: RequestNumber, answer: &Answer) {
+        let Some(connection) = self.connections.get_mut(&to) else { return };
+        let frame = answer.encode(number).or_else(|| {
+            // It would be longer than a message may be.
+            let detail = "the answer is too long for a message".into();
+            Answer::Failed { error: StoreError::Malformed, detail }.encode(number)
+        });
+        frame.iter().for_each(|frame| connection.push(frame));
+        self.touched.push(to);
+    }
+
+    fn rung(&mut self) {
+        let mut count = [0; 8];
+        // It was rung once or several times; what for is looked at in any case.
+        let _ = rustix::io::read(&*self.bell, &mut count);
+        for (token, answer) in self.labels.answered() {
+            self.give(ServiceEvent::Tier(token, answer));
+        }
+    }
+
+    fn tick(&mut self) {
+        self.give(ServiceEvent::Durable(self.store.durable()));
+        self.give(ServiceEvent::Trouble(self.store.trouble()));
+        self.give(ServiceEvent::Tick);
+        let is_lost = |connection: &Connection| {
+            connection.stalled() > STALL || !connection.has_spoken && connection.since.elapsed() > GREETING
+        };
+        let lost: Vec<u64> =
+            self.connections.iter().filter(|(_, connection)| is_lost(connection)).map(|(id, _)| *id).collect();
+        lost.into_iter().for_each(|id| self.close(id));
+    }
+
+    fn accept(&mut self, listener: usize) {
+        for _ in 0..64 {
+            let accepted = match self.listeners.get(listener) {
+                None => return,
+                Some(Listener::Tcp(listener)) => listener.accept().map(|(stream, _)| {
+                    // A small message goes at once; where that cannot be set it goes a little later.
+                    let _ = stream.set_nodelay(true);
+                    OwnedFd::from(stream)
+                }),
+                Some(Listener::Unix(listener, _)) => listener.accept().map(|(stream, _)| OwnedFd::from(stream)),
+            };
+            let Ok(socket) = accepted else { return };
+            if self.connections.len() >= CONNECTIONS_MAX {
+                continue;
+            }
+            let (id, data) = (self.next, epoll::EventData::new_u64(self.next));
+            self.next += 1;
+            if epoll::add(&self.poll, &socket, data, epoll::EventFlags::IN).is_ok() {
+                self.connections.insert(id, Connection::new(socket));
+                self.give(ServiceEvent::Connected(ConnectionId(id)));
+            }
+        }
+    }
+
+    fn ready(&mut self, id: u64, flags: epoll::EventFlags) {
+        let readable = epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+        if flags.contains(epoll::EventFlags::OUT) {
+            self.touched.push(id);
+        }
+        if flags.intersects(readable) && !self.receive(id) {
+            self.close(id);
+        }
+    }
+
+    /// Takes what a client has sent; `false` if the connection is over.
+    fn receive(&mut self, id: u64) -> bool {
+        let Some(connection) = self.connections.get_mut(&id) else { return true };
+        if connection.closes {
+            return true;
+        }
+        let mut bytes = [0; READ_MAX];
+        match recv(&connection.socket, &mut bytes, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return false,
+            Ok((_, count)) => connection.frames.push(&bytes[..count]),
+            Err(Errno::AGAIN | Errno::INTR) => return true,
+            Err(_) => return false,
+        }
+        let mut messages = Vec::new();
+        loop {
+            match connection.frames.next().and_then(|frame| frame.map(Request::decode).transpose()) {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => break,
+                Err(why) => {
+                    tracing::debug!("a client of the metadata service is shown out: {why}");
+                    return false;
+                }
+            }
+        }
+        connection.has_spoken |= !messages.is_empty();
+        for (number, request) in messages {
+            self.give(ServiceEvent::Message(ConnectionId(id), number, request));
+        }
+        true
+    }
+
+    /// Sends what is there to be sent.
+    fn send(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        for id in touched.drain(..) {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            let is_over = connection.flush().is_err() || connection.closes && connection.unsent() == 0;
+            if is_over {
+                self.close(id);
+                continue;
+            }
+            let (room, bytes) = (connection.unsent() > 0, connection.unsent() < UNSENT_PAUSE);
+            if (room, bytes) != (connection.awaits_room, connection.awaits_bytes) {
+                (connection.awaits_room, connection.awaits_bytes) = (room, bytes);
+                let mut flags = epoll::EventFlags::empty();
+                flags.set(epoll::EventFlags::OUT, room);
+                flags.set(epoll::EventFlags::IN, bytes);
+                let data = epoll::EventData::new_u64(id);
+                if epoll::modify(&self.poll, &connection.socket, data, flags).is_err() {
+                    self.close(id);
+                }
+            }
+        }
+        self.touched = touched;
+    }
+
+    fn close(&mut self, id: u64) {
+        if self.connections.remove(&id).is_some() {
+            self.give(ServiceEvent::Disconnected(ConnectionId(id)));
+        }
+    }
+}
+
+/// A socket that nobody listens on any more is in the way of a new one.
+fn remove_stale(path: &Path) {
+    let refused = UnixStream::connect(path).err().map(|e| e.kind());
+    if refused == Some(std::io::ErrorKind::ConnectionRefused) {
+        // Where it cannot be removed, listening says so.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// CLOCK_BOOTTIME: it goes on while the machine sleeps.
+fn boot_time() -> Nanos {
+    let time = clock_gettime(ClockId::Boottime);
+    Nanos((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
+}
+
+fn calendar() -> UnixNanos {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    UnixNanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
