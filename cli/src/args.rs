@@ -66,6 +66,8 @@ pub enum CliCommand {
     Export(Export),
     /// Files of the store: list, copy, move and remove them
     Fs(crate::fs::FsArgs),
+    /// The store itself: its metadata service, namespaces and clients
+    Store(crate::fs::StoreArgs),
     /// Replace the running node's program while I/O runs; not with keeper = false in [node]
     Upgrade(Upgrade),
     /// Let the running node finish what is in flight and end

@@ -4,7 +4,7 @@
 //! args ──▶ up ──▶ weir-node in this process            bench ──▶ a target, no node needed
 //!      └─▶ ask ─▶ client (HTTP) ─▶ a running node      calibrate ──▶ bench, many times
 //!                                                      sim ──▶ weir-sim, no clock needed
-//!      fs ──▶ a metadata service and drives            reproduce ─▶ weir-sim and bench; config, completions: neither
+//!      fs, store ──▶ a metadata service and drives     reproduce ─▶ weir-sim and bench; config, completions: neither
 //! ```
 //!
 //! Exit status: 0; 1 where it failed; 2 for wrong usage. An error is one line, `weir: what: why; what to do`.
@@ -85,6 +85,7 @@ fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
         CliCommand::Pool(args) => volume::pool(&client()?, &args, json),
         CliCommand::Volume(args) => volume::volume(&client()?, &args, json),
         CliCommand::Fs(args) => fs::run(&args, json, || registry::store(api, node)),
+        CliCommand::Store(args) => fs::run_store(&args, json, || registry::store(api, node)),
         CliCommand::Upgrade(args) => upgrade::run(&client()?, &args, json),
         CliCommand::Shutdown => node_commands::shutdown(&client()?, json),
     };

@@ -115,6 +115,21 @@ Examples:
     /// Add up the sizes of the files below folders
     #[command(disable_help_flag = true)]
     Du(DuArgs),
+    /// Show how much room each class has
+    #[command(disable_help_flag = true)]
+    Df(DfArgs),
+    /// Show or set the classes that blocks of a file are of; those that are there stay where they are
+    #[command(after_help = "\
+Examples:
+  weir fs class /runs/7/log
+  weir fs class /runs/7/log flash
+  weir fs class /runs/7/log default    those of the store")]
+    Class {
+        /// The file
+        path: OsString,
+        /// Its classes from now on, best first
+        classes: Vec<String>,
+    },
     /// Make empty files, or set the time of those that are there to the present
     #[command(after_help = "Example:\n  weir fs touch /runs/7/done")]
     Touch {
@@ -194,6 +209,17 @@ pub struct DuArgs {
     pub human_readable: bool,
     /// Files and folders [default: /]
     pub paths: Vec<OsString>,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  weir fs df -h")]
+pub struct DfArgs {
+    /// Sizes as 1.5K, 20M
+    #[arg(short = 'h', long)]
+    pub human_readable: bool,
     /// Print help
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,

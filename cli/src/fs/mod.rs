@@ -13,12 +13,15 @@ mod names;
 mod operands;
 mod path;
 mod progress;
+mod store;
+mod store_args;
 #[cfg(test)]
 mod tests;
 mod text;
 mod transfer;
 
 pub use args::FsArgs;
+pub use store_args::StoreArgs;
 
 use crate::failure::CommandFailure;
 use crate::output;
@@ -42,15 +45,42 @@ pub fn run(
     json: bool,
     running: impl Fn() -> Result<String, CommandFailure>,
 ) -> Result<(), CommandFailure> {
-    let open = |named: Option<&str>| {
-        let address = match named.or(args.store.as_deref()) {
-            Some(address) => address.to_owned(),
-            None => by_environment()?.map_or_else(&running, Ok)?,
-        };
-        let client = Client::connect(&address, ClientOptions::default()).map_err(CommandFailure::new)?;
-        Ok(Rc::new(client) as Rc<dyn Files>)
+    let connect = |named: Option<&str>| connect(named.or(args.store.as_deref()), &running);
+    let open = |named: Option<&str>| Ok(Rc::new(connect(named)?) as Rc<dyn Files>);
+    match &args.command {
+        FsCommand::Df(df) => store::df(&connect(None)?, df, json),
+        FsCommand::Class { path, classes } => {
+            let client = connect(path::StorePath::parse(path)?.store.as_deref())?;
+            let mut operands = Operands::new(&[], Box::new(open));
+            store::class(&mut operands, &client, (path, classes), json)?;
+            operands.finish()
+        }
+        other => command(other, json, Box::new(open)),
+    }
+}
+
+/// Runs a command of `weir store`; `running` finds the store of the node that runs.
+///
+/// # Errors
+/// What could not be done.
+pub fn run_store(
+    args: &StoreArgs,
+    json: bool,
+    running: impl Fn() -> Result<String, CommandFailure>,
+) -> Result<(), CommandFailure> {
+    store::run(&args.command, &connect(args.store.as_deref(), running)?, json)
+}
+
+/// A client of the store at that address, else of the one that is meant without.
+fn connect(
+    named: Option<&str>,
+    running: impl Fn() -> Result<String, CommandFailure>,
+) -> Result<Client, CommandFailure> {
+    let address = match named {
+        Some(address) => address.to_owned(),
+        None => by_environment()?.map_or_else(running, Ok)?,
     };
-    command(&args.command, json, Box::new(open))
+    Client::connect(&address, ClientOptions::default()).map_err(CommandFailure::new)
 }
 
 /// What `WEIR_STORE` says; empty means unset.
@@ -90,6 +120,7 @@ fn command(command: &FsCommand, json: bool, open: operands::OpenStore<'_>) -> Re
         FsCommand::Rm { recursive, force, .. } => done("removed", names::rm(all, *recursive, *force)?, json)?,
         FsCommand::Mkdir { parents, mode, .. } => done("made", names::mkdir(all, *parents, *mode)?, json)?,
         FsCommand::Touch { no_create, .. } => done("touched", names::touch(all, !*no_create)?, json)?,
+        FsCommand::Df(_) | FsCommand::Class { .. } => {}
         FsCommand::Ln { target, link, force, .. } => done("made", names::ln(all, target, link, *force)?, json)?,
     }
     operands.finish()

@@ -1,0 +1,270 @@
+//! `weir store`: the metadata service, the namespaces that the store fills, and its clients. `weir fs df` and `class` are here as well:
+//! they are about the store's classes.
+
+use super::args::DfArgs;
+use super::operands::Operands;
+use super::path::{StorePath, shown};
+use super::store_args::{NodeCommand, StoreClientCommand, StoreCommand};
+use super::text::{human, size, time};
+use crate::failure::CommandFailure;
+use crate::output::{self, Table};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use weir_store::protocol::{ClassStatus, Donation, NamespaceInfo, NamespaceState, StatusInfo};
+use weir_store::{ClassId, ClassName, Location, NamespaceId, SetAttributes};
+use weir_store_node::client::{Client, ClientError};
+
+/// Runs a command at a metadata service.
+///
+/// # Errors
+/// What the service refuses.
+pub fn run(command: &StoreCommand, client: &Client, json: bool) -> Result<(), CommandFailure> {
+    match command {
+        StoreCommand::Status => status(client, json),
+        StoreCommand::Node(node) => of_node(&node.command, client, json),
+        StoreCommand::Client(clients) => match clients.command {
+            StoreClientCommand::Ls => clients_table(client, json),
+        },
+    }
+}
+
+fn of_node(command: &NodeCommand, client: &Client, json: bool) -> Result<(), CommandFailure> {
+    match command {
+        NodeCommand::Ls => {
+            let (classes, namespaces) =
+                (client.status().map_err(failed)?.classes, client.namespaces().map_err(failed)?);
+            if json {
+                return output::json(&namespaces.iter().map(|n| namespace_value(n, &classes)).collect::<Vec<_>>());
+            }
+            output::text(&namespaces_table(&namespaces, &classes))
+        }
+        NodeCommand::Add { target, class, location, overwrite } => {
+            let class =
+                ClassName::new(class).map_err(|e| CommandFailure::usage(format_args!("--class {class}: {e}")))?;
+            let location = Location::new(location)
+                .map_err(|e| CommandFailure::usage(format_args!("--location {location}: {e}")))?;
+            let donation = Donation { target: target.clone(), class, location, overwrite: *overwrite };
+            let number = client.donate(donation).map_err(|e| at_target(target, &e))?;
+            if json {
+                output::json(&json!({ "namespace": number.0 }))
+            } else {
+                output::text(&format!("namespace {}\n", number.0))
+            }
+        }
+        NodeCommand::Drain { namespace, undo } => {
+            client.drain(NamespaceId(*namespace), !undo).map_err(|e| of_namespace(*namespace, &e))?;
+            if json { output::json(&json!({ "namespace": namespace, "draining": !undo })) } else { Ok(()) }
+        }
+        NodeCommand::Rm { namespace } => {
+            client.remove_namespace(NamespaceId(*namespace)).map_err(|e| of_namespace(*namespace, &e))?;
+            if json { output::json(&json!({ "namespace": namespace })) } else { Ok(()) }
+        }
+    }
+}
+
+fn failed(e: ClientError) -> CommandFailure {
+    CommandFailure::new(e)
+}
+
+fn at_target(target: &str, e: &ClientError) -> CommandFailure {
+    CommandFailure::new(format_args!("{target}: {e}"))
+}
+
+fn of_namespace(number: u64, e: &ClientError) -> CommandFailure {
+    CommandFailure::new(format_args!("namespace {number}: {e}"))
+}
+
+fn status(client: &Client, json: bool) -> Result<(), CommandFailure> {
+    let (status, namespaces) = (client.status().map_err(failed)?, client.namespaces().map_err(failed)?);
+    if json {
+        let StatusInfo { service, store, created, running, durability, metadata, .. } = &status;
+        let StatusInfo { sessions, connections, handles, requests, classes, trouble, .. } = &status;
+        return output::json(&json!({
+            "service": service.0, "store": format!("{store:016x}"), "created_ns": created.0, "running_ns": running.get(),
+            "durability": durability, "metadata": metadata, "sessions": sessions, "connections": connections,
+            "handles": handles, "requests": requests, "trouble": trouble,
+            "classes": classes.iter().map(class_value).collect::<Vec<_>>(),
+            "namespaces": namespaces.iter().map(|n| namespace_value(n, classes)).collect::<Vec<_>>(),
+        }));
+    }
+    output::text(&describe(client.address(), &status, &namespaces))
+}
+
+fn describe(address: &str, status: &StatusInfo, namespaces: &[NamespaceInfo]) -> String {
+    let mut out = format!(
+        "store {:016x}  made {} UTC  service {} at {address}\nmetadata {}  durability {}  up for {} s\n",
+        status.store,
+        time(status.created, false),
+        status.service.0,
+        status.metadata,
+        status.durability,
+        status.running.get() / 1_000_000_000,
+    );
+    out += &format!(
+        "clients {}  connections {}  open files {}  requests {}\n",
+        status.sessions, status.connections, status.handles, status.requests
+    );
+    if let Some(trouble) = &status.trouble {
+        out += &format!("trouble: {trouble}\n");
+    }
+    out += &format!(
+        "\nclasses\n{}\nnamespaces\n{}",
+        classes_table(&status.classes, true),
+        namespaces_table(namespaces, &status.classes)
+    );
+    out
+}
+
+fn classes_table(classes: &[ClassStatus], for_people: bool) -> String {
+    let mut table = Table::new(&["CLASS", ">SIZE", ">USED", ">FREE", ">USE"]);
+    for class in classes {
+        let used = class.bytes.saturating_sub(class.free);
+        // Rounded up, as df has it.
+        let share = (u128::from(used) * 100).div_ceil(u128::from(class.bytes.max(1)));
+        let sizes = [class.bytes, used, class.free].map(|bytes| size(bytes, for_people));
+        table.row([vec![class.name.to_string()], sizes.to_vec(), vec![format!("{share}%")]].concat());
+    }
+    table.render()
+}
+
+fn class_value(class: &ClassStatus) -> Value {
+    json!({ "class": class.name.as_str(), "bytes": class.bytes, "free_bytes": class.free })
+}
+
+fn class_name(classes: &[ClassStatus], id: ClassId) -> String {
+    classes.get(usize::from(id.0)).map_or_else(|| format!("class {}", id.0), |class| class.name.to_string())
+}
+
+const fn state(state: NamespaceState) -> &'static str {
+    match state {
+        NamespaceState::Up => "up",
+        NamespaceState::Draining => "draining",
+        NamespaceState::Unreachable => "unreachable",
+        NamespaceState::Lost => "lost",
+    }
+}
+
+fn namespaces_table(namespaces: &[NamespaceInfo], classes: &[ClassStatus]) -> String {
+    let headings = ["NUMBER", "CLASS", "STATE", ">SIZE", ">FREE", ">FILES", ">GRANTED", ">FREED", "LOCATION", "TARGET"];
+    let mut table = Table::new(&headings);
+    for n in namespaces {
+        let [bytes, free, mapped, granted, quarantined] =
+            [n.bytes, n.free, n.mapped, n.granted, n.quarantined].map(human);
+        let location = if n.location.as_str().is_empty() { "-" } else { n.location.as_str() }.to_owned();
+        let (number, class) = (n.namespace.0.to_string(), class_name(classes, n.class));
+        let state = state(n.state).to_owned();
+        table.row([number, class, state, bytes, free, mapped, granted, quarantined, location, n.target.clone()]);
+    }
+    table.render()
+}
+
+fn namespace_value(n: &NamespaceInfo, classes: &[ClassStatus]) -> Value {
+    json!({
+        "namespace": n.namespace.0, "node": n.node.0, "target": n.target, "class": class_name(classes, n.class),
+        "location": n.location.as_str(), "state": state(n.state), "sector_bytes": n.sector, "bytes": n.bytes,
+        "free_bytes": n.free, "granted_bytes": n.granted, "file_bytes": n.mapped, "quarantined_bytes": n.quarantined,
+    })
+}
+
+fn clients_table(client: &Client, json: bool) -> Result<(), CommandFailure> {
+    let sessions = client.sessions().map_err(failed)?;
+    if json {
+        let value = |s: &weir_store::protocol::SessionInfo| {
+            json!({ "session": s.session.0, "client": s.client, "connected": s.is_connected, "handles": s.handles,
+                    "granted_bytes": s.granted })
+        };
+        return output::json(&sessions.iter().map(value).collect::<Vec<_>>());
+    }
+    let mut table = Table::new(&["SESSION", "CLIENT", "CONNECTED", ">OPEN", ">GRANTED"]);
+    for s in sessions {
+        let connected = if s.is_connected { "yes" } else { "no" };
+        table.row([s.session.0.to_string(), s.client, connected.into(), s.handles.to_string(), human(s.granted)]);
+    }
+    output::text(&table.render())
+}
+
+/// `weir fs df`.
+pub fn df(client: &Client, args: &DfArgs, json: bool) -> Result<(), CommandFailure> {
+    let classes = client.status().map_err(failed)?.classes;
+    if json {
+        return output::json(&classes.iter().map(class_value).collect::<Vec<_>>());
+    }
+    output::text(&classes_table(&classes, args.human_readable))
+}
+
+/// `weir fs class`: shows or sets the classes that blocks of a file are of.
+pub fn class(
+    operands: &mut Operands<'_>,
+    client: &Client,
+    (path, wanted): (&OsString, &[String]),
+    json: bool,
+) -> Result<(), CommandFailure> {
+    let classes = client.status().map_err(failed)?.classes;
+    if !wanted.is_empty() {
+        let path = StorePath::parse(path)?.path;
+        let set = SetAttributes { classes: Some(ids(&classes, wanted)?), ..SetAttributes::default() };
+        return client.set_attributes(&path, set).map_err(failed);
+    }
+    let mut all = Vec::new();
+    for one in operands.expand(std::slice::from_ref(path))? {
+        match one.files.stat(&one.at.path, true) {
+            Ok(inode) => {
+                all.push((one.at.path, inode.classes.iter().map(|id| class_name(&classes, *id)).collect::<Vec<_>>()))
+            }
+            Err(e) => operands.fail(e),
+        }
+    }
+    if json {
+        let value = |(path, classes): &(Vec<u8>, Vec<String>)| json!({ "path": String::from_utf8_lossy(path), "classes": classes });
+        return output::json(&all.iter().map(value).collect::<Vec<_>>());
+    }
+    let line = |(path, classes): &(Vec<u8>, Vec<String>)| {
+        let text = if classes.is_empty() { "default".to_owned() } else { classes.join(" ") };
+        format!("{}: {text}\n", shown(path))
+    };
+    output::text(&all.iter().map(line).collect::<String>())
+}
+
+/// `default` is none: those of the store.
+fn ids(classes: &[ClassStatus], wanted: &[String]) -> Result<Vec<ClassId>, CommandFailure> {
+    if let [only] = wanted {
+        if only == "default" {
+            return Ok(Vec::new());
+        }
+    }
+    let id = |name: &String| {
+        let at = classes.iter().position(|class| class.name.as_str() == name);
+        let known = || classes.iter().map(|class| class.name.as_str()).collect::<Vec<_>>().join(", ");
+        at.and_then(|at| u16::try_from(at).ok())
+            .map(ClassId)
+            .ok_or_else(|| CommandFailure::new(format_args!("there is no class {name:?}; there is {}", known())))
+    };
+    wanted.iter().map(id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(name: &str, bytes: u64, free: u64) -> ClassStatus {
+        ClassStatus { name: ClassName::new(name).unwrap(), bytes, free }
+    }
+
+    #[test]
+    fn classes_by_name() {
+        let classes = [class("dram", 1000, 1), class("flash", 0, 0)];
+        let of = |wanted: &[&str]| {
+            let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
+            ids(&classes, &wanted).map_err(|e| e.text().to_owned())
+        };
+        assert_eq!(of(&["flash", "dram"]), Ok(vec![ClassId(1), ClassId(0)]));
+        assert_eq!(of(&["default"]), Ok(Vec::new()));
+        assert_eq!(of(&["tape"]), Err("there is no class \"tape\"; there is dram, flash".into()));
+        let table = classes_table(&classes, false);
+        assert_eq!(
+            table,
+            "CLASS  SIZE  USED  FREE   USE\ndram   1000   999     1  100%\nflash     0     0     0    0%\n"
+        );
+        assert_eq!([class_name(&classes, ClassId(1)), class_name(&classes, ClassId(9))], ["flash", "class 9"]);
+    }
+}

@@ -1,0 +1,85 @@
+//! `weir store`: its commands and options.
+
+use clap::{Args, Subcommand};
+
+/// The store that a metadata service is of.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  weir store status
+  weir store node add nvme-tcp://10.0.0.2:4420/nqn.2026-11.io.weir:n2:ssd0 --class flash --location hall1/rack2
+  weir store node drain 3
+  weir store --store 10.0.0.1:4430 client ls --json")]
+pub struct StoreArgs {
+    /// The metadata service: HOST:PORT or unix:PATH [env: WEIR_STORE] [default: of the node that runs]
+    #[arg(long, global = true, value_name = "ADDRESS")]
+    pub store: Option<String>,
+    #[command(subcommand)]
+    pub command: StoreCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// Show the metadata service, the classes and the namespaces
+    Status,
+    /// List, add, drain and remove the namespaces that the store fills
+    Node(NodeArgs),
+    /// List clients
+    Client(StoreClientArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct NodeArgs {
+    #[command(subcommand)]
+    pub command: NodeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// List the namespaces
+    Ls,
+    /// Give a namespace to the store, which takes the whole of it
+    #[command(after_help = "\
+Example:
+  weir store node add nvme-tcp://10.0.0.2:4420/nqn.2026-11.io.weir:n2:ssd0?ns=1 --class flash")]
+    Add {
+        /// Where it is: nvme-tcp://HOST:PORT/NQN?ns=1
+        target: String,
+        /// Its class: one of the store's
+        #[arg(long)]
+        class: String,
+        /// Where it stands, from the widest part on: hall1/rack2
+        #[arg(long, default_value = "", hide_default_value = true)]
+        location: String,
+        /// Take it although something lies on it, which is lost then
+        #[arg(long)]
+        overwrite: bool,
+    },
+    /// Give out no more blocks of a namespace
+    #[command(after_help = "Example:\n  weir store node drain 3")]
+    Drain {
+        /// Its number
+        namespace: u64,
+        /// Give them out again
+        #[arg(long)]
+        undo: bool,
+    },
+    /// Take a namespace out of the store, on which no blocks of files are
+    #[command(after_help = "Example:\n  weir store node rm 3")]
+    Rm {
+        /// Its number
+        namespace: u64,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct StoreClientArgs {
+    #[command(subcommand)]
+    pub command: StoreClientCommand,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum StoreClientCommand {
+    /// List the clients' sessions
+    Ls,
+}
