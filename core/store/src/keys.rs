@@ -40,6 +40,8 @@ pub enum KeySpace {
     Orphan = b'x',
     /// The store's classes.
     Classes = b'C',
+    /// The next number of a namespace.
+    NextNamespace = b'D',
     /// How often sessions were asked to let go of older maps.
     Epoch = b'E',
     /// The next inode number.
@@ -58,6 +60,7 @@ impl KeySpace {
         Some(match letter {
             b'a' => KeySpace::Answer,
             b'c' => KeySpace::Session,
+            b'd' => KeySpace::Namespace,
             b'e' => KeySpace::Extent,
             b'g' => KeySpace::RegionLease,
             b'h' => KeySpace::Hold,
@@ -67,10 +70,14 @@ impl KeySpace {
             b'o' => KeySpace::Owner,
             b's' => KeySpace::Service,
             b'u' => KeySpace::Parent,
+            b'w' => KeySpace::Writer,
             b'x' => KeySpace::Orphan,
+            b'C' => KeySpace::Classes,
+            b'D' => KeySpace::NextNamespace,
             b'E' => KeySpace::Epoch,
             b'I' => KeySpace::NextInode,
             b'R' => KeySpace::RenameKey,
+            b'S' => KeySpace::NextSession,
             b'V' => KeySpace::Store,
             _ => return None,
         })
@@ -217,6 +224,7 @@ mod tests {
             (namespace_key(NamespaceId(2)), "640000000000000002"),
             (KeySpace::Classes.key(&[]), "43"),
             (KeySpace::NextSession.key(&[]), "53"),
+            (KeySpace::NextNamespace.key(&[]), "44"),
             (service_key(ServiceId(3)), "730000000000000003"),
             (session_key(SessionId(4)), "630000000000000004"),
             (answer_key(SessionId(4), 5), "6100000000000000040005"),

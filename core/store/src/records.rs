@@ -65,6 +65,9 @@ pub struct ServiceRecord {
     pub is_fenced: bool,
 }
 
+/// What a session is resumed with: random bytes that only its client was told.
+pub type SessionToken = [u8; 16];
+
 /// A client's session: it lives as long as it has this record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionRecord {
@@ -74,6 +77,8 @@ pub struct SessionRecord {
     pub lease: Nanos,
     /// It rises with each renewal.
     pub beat: u64,
+    /// Who resumes it presents this.
+    pub token: SessionToken,
 }
 
 /// What a change has come to.
@@ -277,6 +282,7 @@ fields! { SessionRecord: put_session, get_session, session_rows {
     client: "what the client calls itself",
     lease: "how long it lives without a renewal",
     beat: "renewals so far",
+    token: "what it is resumed with",
 } }
 fields! { Changed: put_changed, get_changed, changed_rows {
     inode: "the inode that was made or changed",

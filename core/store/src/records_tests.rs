@@ -62,8 +62,8 @@ fn golden_values() {
         "01 0300000000000000 cdab000000000000 0900000000000000 01",
     );
     golden(
-        &SessionRecord { client: "c".into(), lease: Nanos(10), beat: 2 },
-        "01 01000000 63 0a00000000000000 0200000000000000",
+        &SessionRecord { client: "c".into(), lease: Nanos(10), beat: 2, token: [0xab; 16] },
+        "01 01000000 63 0a00000000000000 0200000000000000 abababababababababababababababab",
     );
     golden(
         &AnswerRecord { sequence: 6, answer: Ok(Changed { inode: InodeId(5), version: 1 }) },

@@ -53,6 +53,8 @@ mod tests;
 
 pub use event::{NameRequest, PeerMessage, RequestToken, TreeEffect, TreeEvent};
 pub use machine::Tree;
+#[cfg(test)]
+pub(crate) use mutant::Mutant as TreeMutant;
 pub use operation::{
     ATTRIBUTE_BYTES_MAX, CLASSES_MAX, ChangeKey, EntryPath, FileChange, InodePath, LIST_MAX, ListEntry, NameAnswer,
     NameChange, NameQuery, NameReply, NewInode, SetAttributes, TARGET_BYTES_MAX,

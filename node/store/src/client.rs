@@ -78,7 +78,7 @@ impl Client {
         let timing = timing.ok_or_else(|| protocol("the service's lease is too short"))?;
         let holder = SessionHolder::new(session, timing, sent, welcome.epoch);
         let bell = Arc::new(fds::eventfd().map_err(|e| failed(e.to_string()))?);
-        let requests = Requests::new(caller, session, connection, bell.clone());
+        let requests = Requests::new(caller, (session, welcome.token), connection, bell.clone());
         let (spin, deadline) = (options.spin, options.deadline);
         let engine = Engine::new(options, requests, welcome, holder, bell)?;
         let shared = Shared::new(address, spin, deadline, engine).map_err(|e| failed(e.to_string()))?;

@@ -128,6 +128,7 @@ impl Image {
             | KeySpace::Epoch
             | KeySpace::NextInode
             | KeySpace::NextSession
+            | KeySpace::NextNamespace
             | KeySpace::RenameKey => {
                 Repair::Refused("a number that only rises is lost; put a copy of the metadata back")
             }
@@ -147,7 +148,9 @@ impl Image {
             KeySpace::Store => alone().and_then(|()| read(value)).map(|record| self.store = Some(record)),
             KeySpace::NextInode => alone().and_then(|()| read(value)).map(|record| self.next_inode = Some(record)),
             KeySpace::RenameKey => alone().and_then(|()| read::<CounterRecord>(value)).map(|_| ()),
-            KeySpace::NextSession => alone().and_then(|()| read::<CounterRecord>(value)).map(|_| ()),
+            KeySpace::NextSession | KeySpace::NextNamespace => {
+                alone().and_then(|()| read::<CounterRecord>(value)).map(|_| ())
+            }
             KeySpace::Classes => alone().and_then(|()| read::<ClassesRecord>(value)).map(|_| ()),
             KeySpace::Namespace => number(rest).and_then(|_| read::<NamespaceRecord>(value)).map(|_| ()),
             KeySpace::Writer => number(rest).and_then(|_| read::<WriterRecord>(value)).map(|_| ()),

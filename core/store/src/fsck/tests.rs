@@ -18,8 +18,8 @@ use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
+use weir_units::Bytes;
 use weir_units::rng::SplitMix64;
-use weir_units::{Bytes, Nanos};
 
 const MIB: u64 = 1 << 20;
 const REGION: RegionId = RegionId(1);
@@ -112,7 +112,7 @@ fn healthy() -> MemoryKv {
             put_name(2, "e", 9, InodeKind::Directory),
             put_parent(9, 2),
             put(KeySpace::NextInode.key(&[]), &CounterRecord { next: 10 }),
-            put(session_key(SessionId(1)), &SessionRecord { client: "c".into(), lease: Nanos(9), beat: 1 }),
+            put(session_key(SessionId(1)), &SessionRecord { client: "c".into(), beat: 1, ..SessionRecord::default() }),
             KvWrite::Put(HoldRecord::key(SessionId(1)), HoldRecord(Epoch(2)).encode()),
             KvWrite::Put(HoldRecord::key(SessionId(2)), HoldRecord(Epoch(1)).encode()),
             KvWrite::Put(Epoch::key(), Epoch(2).encode()),

@@ -5,7 +5,7 @@ use crate::SessionId;
 use crate::keys::{KeySpace, answer_range, session_key};
 use crate::kv::{Commit, CommitOutcome, Expect, KvAnswer, KvKey, KvRequest, KvToken, KvWrite, RANGE_MAX, Versioned};
 use crate::mutant::{Mutant, Planted};
-use crate::records::{SessionRecord, from_value, to_value};
+use crate::records::{SessionRecord, SessionToken, from_value, to_value};
 use crate::space::Epoch;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -52,8 +52,9 @@ impl HoldRecord {
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionRequest {
-    /// Begin a session: a number that was never used, and what the client calls itself, in [`CLIENT_NAME_MAX`] bytes at the most.
-    Open(SessionId, String),
+    /// Begin a session: a number that was never used, what the client calls itself, in [`CLIENT_NAME_MAX`] bytes at the most, and what it is
+    /// resumed with.
+    Open(SessionId, String, SessionToken),
     /// Go on with one, and acknowledge an epoch.
     Renew(SessionId, Epoch),
     /// The client has stopped: no I/O is in flight, and none will be.
@@ -198,6 +199,11 @@ impl Sessions {
         self.watched.iter().map(move |(session, watched)| (*session, client(&watched.value)))
     }
 
+    /// How many there were.
+    pub fn count(&self) -> usize {
+        self.watched.len()
+    }
+
     /// The store's epoch when this service looked last: it never says a later one than the store has, and stamps maps with it.
     pub fn epoch(&self) -> Epoch {
         self.epoch
@@ -206,8 +212,8 @@ impl Sessions {
     /// One event; adds what is to be done. `now` is of this service's own clock.
     pub fn apply(&mut self, now: Nanos, event: SessionsEvent, effects: &mut Vec<SessionsEffect>) {
         match event {
-            SessionsEvent::Request(id, SessionRequest::Open(session, client)) => {
-                self.open(id, session, client, effects)
+            SessionsEvent::Request(id, SessionRequest::Open(session, client, token)) => {
+                self.open(id, session, (client, token), effects)
             }
             SessionsEvent::Request(id, SessionRequest::Renew(session, epoch)) => {
                 self.ask(Awaited::Record(id, session, epoch), KvRequest::Get(session_key(session)), effects);
@@ -239,11 +245,17 @@ impl Sessions {
         effects.push(SessionsEffect::Kv(token, request));
     }
 
-    fn open(&mut self, id: SessionRequestId, session: SessionId, client: String, effects: &mut Vec<SessionsEffect>) {
+    fn open(
+        &mut self,
+        id: SessionRequestId,
+        session: SessionId,
+        (client, token): (String, SessionToken),
+        effects: &mut Vec<SessionsEffect>,
+    ) {
         if client.len() > CLIENT_NAME_MAX {
             return effects.push(SessionsEffect::Answer(id, Err(SessionError::NameTooLong)));
         }
-        let record = SessionRecord { client, lease: self.timing.lease(), beat: 0 };
+        let record = SessionRecord { client, lease: self.timing.lease(), beat: 0, token };
         let (record_at, hold_at) = (session_key(session), HoldRecord::key(session));
         // It has no maps; the epoch that this service knows is not younger than the store's.
         let hold = HoldRecord(self.epoch).encode();

@@ -229,7 +229,7 @@ impl World {
         let (now, service) = (self.now, self.below(SERVICES as u64) as usize);
         let Some(client) = &mut self.clients[index] else {
             let session = SessionId(self.next());
-            let request = SessionRequest::Open(session, "c".to_string());
+            let request = SessionRequest::Open(session, "c".to_string(), [0; 16]);
             self.ask(service, Asked::Open(session, index, now), request);
             return Ok(());
         };
@@ -462,7 +462,7 @@ fn a_name_that_is_too_long_is_refused() {
     let mut sessions = Sessions::new(timing());
     for (len, is_refused) in [(super::CLIENT_NAME_MAX, false), (super::CLIENT_NAME_MAX + 1, true)] {
         let (mut effects, id) = (Vec::new(), SessionRequestId(len as u64));
-        let open = SessionRequest::Open(SessionId(1), "c".repeat(len));
+        let open = SessionRequest::Open(SessionId(1), "c".repeat(len), [0; 16]);
         sessions.apply(Nanos(0), SessionsEvent::Request(id, open), &mut effects);
         let refused = [SessionsEffect::Answer(id, Err(SessionError::NameTooLong))];
         assert_eq!(effects == refused, is_refused, "{effects:?}");

@@ -7,6 +7,7 @@ use crate::id::{NamespaceId, NodeId, ServiceId, SessionId};
 use crate::inode::{Inode, UnixNanos};
 use crate::location::Location;
 use crate::members::ContentLabel;
+use crate::records::SessionToken;
 use crate::space::Epoch;
 use crate::tree::{EntryPath, InodePath, ListEntry, NameChange, NewInode, SetAttributes};
 use alloc::boxed::Box;
@@ -28,8 +29,8 @@ pub enum SessionWish {
     None,
     /// A new one.
     New,
-    /// One that another connection had.
-    Resume(SessionId),
+    /// One that another connection had, with the token that it was told.
+    Resume(SessionId, SessionToken),
 }
 
 /// What a client is told of the store when it is let in.
@@ -43,6 +44,8 @@ pub struct WelcomeInfo {
     pub store: u64,
     /// The session, if one was wished for.
     pub session: Option<SessionId>,
+    /// What the session is resumed with; zeroes without one.
+    pub token: SessionToken,
     /// How long the session lives after a renewal was sent.
     pub lease: Nanos,
     /// How wrong clocks may be, in millionths.
@@ -171,7 +174,7 @@ pub struct Donation {
 
 coded! {
     WelcomeInfo {
-        version, service, store, session, lease, drift_ppm, epoch, inline_max, block, classes,
+        version, service, store, session, token, lease, drift_ppm, epoch, inline_max, block, classes,
     }
     NamespaceInfo {
         namespace, node, target, class, location, sector, bytes, label, state, free, granted, mapped, quarantined,
@@ -213,15 +216,16 @@ macro_rules! boxed {
 }
 boxed!(Inode StatusInfo);
 
-/// 0 for none, 1 for a new one, 2 and its number.
+/// 0 for none, 1 for a new one, 2 with its number and token.
 impl Code for SessionWish {
     fn put(&self, to: &mut Writer) {
         match self {
             SessionWish::None => to.u8(0),
             SessionWish::New => to.u8(1),
-            SessionWish::Resume(session) => {
+            SessionWish::Resume(session, token) => {
                 to.u8(2);
                 to.put(session);
+                to.put(token);
             }
         }
     }
@@ -229,12 +233,12 @@ impl Code for SessionWish {
         match from.u8()? {
             0 => Ok(SessionWish::None),
             1 => Ok(SessionWish::New),
-            2 => from.get().map(SessionWish::Resume),
+            2 => Ok(SessionWish::Resume(from.get()?, from.get()?)),
             _ => Err(Damaged),
         }
     }
     fn kind() -> String {
-        "u8: 0 none, 1 a new one, 2 that session (u64)".into()
+        "u8: 0 none, 1 a new one, 2 that session (u64, its token 16 × u8)".into()
     }
 }
 

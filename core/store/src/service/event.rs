@@ -6,6 +6,7 @@ use crate::inode::UnixNanos;
 use crate::kv::{KvAnswer, KvRequest, KvToken, Revision};
 use crate::members::{ContentLabel, LeaseTiming};
 use crate::protocol::{Answer, Request, RequestNumber};
+use crate::records::SessionToken;
 use alloc::string::String;
 use alloc::vec::Vec;
 use weir_units::Nanos;
@@ -109,8 +110,8 @@ pub enum TierAnswer {
 pub enum ServiceEvent {
     /// The process begins: the metadata are read, or made.
     Start,
-    /// Somebody has connected.
-    Connected(ConnectionId),
+    /// Somebody has connected. Random bytes that nobody can guess, for the session that may be begun.
+    Connected(ConnectionId, SessionToken),
     /// A whole message has come.
     Message(ConnectionId, RequestNumber, Request),
     /// The connection has ended.

@@ -53,8 +53,18 @@ impl Service {
             return self.fail(id, StoreError::Overloaded, "", effects);
         }
         let at = InodePath { inode: at.inode, parent: inode.parent };
-        // Numbers of an earlier process are other ones.
-        let number = (self.settings.process << 32) | (self.next() & u64::from(u32::MAX));
+        // A session writes a file through one handle: the answer to an earlier opening may have been lost.
+        let mine = self
+            .handles
+            .iter()
+            .find(|(_, found)| writes && found.writes && found.session == session && found.at.inode == at.inode);
+        let number = match mine.map(|(number, _)| *number) {
+            Some(number) => number,
+            None => {
+                *self.opened.entry(at.inode).or_default() += 1;
+                self.handle_number()
+            }
+        };
         let handle = Handle {
             session,
             at,
@@ -65,16 +75,18 @@ impl Service {
             location: inode.location.clone(),
         };
         self.handles.insert(number, handle);
-        *self.opened.entry(at.inode).or_default() += 1;
         self.answer(id, Answer::Opened { handle: number, at, inode }, effects);
     }
 
-    /// Whether the session has another handle of the file that writes.
-    pub(super) fn writes_otherwise(&self, session: SessionId, handle: u64, file: InodeId) -> bool {
-        let is_other = |(number, found): (&u64, &Handle)| {
-            *number != handle && found.session == session && found.writes && found.at.inode == file
-        };
-        self.handles.iter().any(is_other)
+    /// A number that no open file has. Numbers of an earlier process are other ones.
+    fn handle_number(&mut self) -> u64 {
+        loop {
+            self.last_handle = self.last_handle.wrapping_add(1);
+            let number = (self.settings.process << 32) | u64::from(self.last_handle);
+            if !self.handles.contains_key(&number) {
+                return number;
+            }
+        }
     }
 
     /// A handle is no more.
@@ -226,7 +238,7 @@ impl Service {
     }
 
     /// A session has ended and is fenced: what it had is nobody's.
-    pub(super) fn session_over(&mut self, session: SessionId, effects: &mut Vec<ServiceEffect>) {
+    pub(super) fn session_over(&mut self, session: SessionId) {
         self.fencing.remove(&session);
         let handles = self.handles.iter().filter(|(_, handle)| handle.session == session);
         let handles: Vec<u64> = handles.map(|(number, _)| *number).collect();
@@ -235,6 +247,5 @@ impl Service {
             connection.session = None;
         }
         self.ask_space(SpaceOwner::Nobody, SpaceRequest::Fence { session });
-        self.look_for_answers(session, effects);
     }
 }

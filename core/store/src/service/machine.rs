@@ -49,11 +49,13 @@ pub struct Service {
     pub(super) slots: BTreeSet<(SessionId, u16)>,
     pub(super) sequence: u64,
     pub(super) handles: BTreeMap<u64, Handle>,
+    pub(super) last_handle: u32,
     /// How many handles each file has.
     pub(super) opened: BTreeMap<InodeId, u32>,
     /// Files without a name that somebody has open, or may have.
     pub(super) orphans: BTreeSet<InodeId>,
     pub(super) namespaces: BTreeMap<NamespaceId, Namespace>,
+    pub(super) next_namespace: u64,
     /// Session numbers that may be given out.
     pub(super) session_numbers: (u64, u64),
     /// Sessions that are fenced at that time.
@@ -94,9 +96,11 @@ impl Service {
             slots: BTreeSet::new(),
             sequence: 0,
             handles: BTreeMap::new(),
+            last_handle: 0,
             opened: BTreeMap::new(),
             orphans: BTreeSet::new(),
             namespaces: BTreeMap::new(),
+            next_namespace: 1,
             session_numbers: (0, 0),
             fencing: BTreeMap::new(),
             trouble: None,
@@ -116,7 +120,9 @@ impl Service {
         self.clock = Clock { now: self.clock.now.max(now), wall };
         match event {
             ServiceEvent::Start => self.start(effects),
-            ServiceEvent::Connected(id) => drop(self.connections.insert(id, Connection::default())),
+            ServiceEvent::Connected(id, token) => {
+                self.connections.insert(id, Connection { token, ..Connection::default() });
+            }
             ServiceEvent::Message(id, number, request) => self.message(id, number, request, effects),
             ServiceEvent::Disconnected(id) => self.disconnected(id),
             ServiceEvent::Kv(token, answer) => self.kv_answered(token, answer, effects),
@@ -267,7 +273,7 @@ impl Service {
                 let due = self.clock.now.saturating_add(self.settings.fence_wait);
                 self.fencing.entry(session).or_insert(due);
             }
-            SessionsEffect::Ended(session) => self.session_over(session, effects),
+            SessionsEffect::Ended(session) => self.session_over(session),
             SessionsEffect::Horizon(epoch) => self.push(Work::Space(SpaceEvent::Horizon(epoch))),
         }
     }
@@ -303,6 +309,7 @@ impl Service {
         self.answered += 1;
         if let Some(connection) = self.connections.get_mut(&pending.connection) {
             connection.requests.remove(&id);
+            connection.greets = connection.greets.filter(|greeting| *greeting != id);
             effects.push(ServiceEffect::Send(pending.connection, pending.number, answer));
         }
     }

@@ -8,12 +8,12 @@ use crate::Extent;
 use crate::class::ClassId;
 use crate::error::StoreError;
 use crate::id::{NamespaceId, NodeId, RegionId, SessionId};
-use crate::keys::{namespace_key, session_key};
+use crate::keys::{KeySpace, namespace_key, session_key};
 use crate::kv::{Commit, CommitOutcome, Expect, KvRequest, KvUnavailable, KvWrite};
 use crate::members::ContentLabel;
 use crate::placement::{PlacementEvent, RegionEntry};
 use crate::protocol::{Answer, Donation, NamespaceInfo, NamespaceState};
-use crate::records::{NamespaceRecord, from_value, to_value};
+use crate::records::{CounterRecord, NamespaceRecord, from_value, to_value};
 use crate::space::{REGION_MIN, RegionInfo, RegionUse, SpaceEvent, SpaceRequest};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -233,8 +233,8 @@ impl Service {
                     let label = ContentLabel(halves[0] << 64 | halves[1]);
                     let donating = Donating { size: Some((bytes, sector)), label, ..donating };
                     let last = self.namespaces.last_key_value().map_or(0, |(number, _)| number.get());
-                    let under_way = self.tier.values().map(|(number, _)| number.get()).max().unwrap_or(0);
-                    let namespace = NamespaceId(last.max(under_way) + 1);
+                    let namespace = NamespaceId(self.next_namespace.max(last.saturating_add(1)));
+                    self.next_namespace = namespace.get().saturating_add(1);
                     let store = self.store.id;
                     let request = TierRequest::WriteLabel { target, store, namespace, content: label };
                     self.ask_tier((namespace, Some(donating)), request, effects);
@@ -286,7 +286,11 @@ impl Service {
         let key = namespace_key(number);
         let mut commit = Commit {
             expect: alloc::vec![(key.clone(), Expect::Absent)],
-            writes: alloc::vec![KvWrite::Put(key, to_value(&record))],
+            writes: alloc::vec![
+                KvWrite::Put(key, to_value(&record)),
+                // A namespace that is removed leaves its number unused.
+                KvWrite::Put(KeySpace::NextNamespace.key(&[]), to_value(&CounterRecord { next: self.next_namespace })),
+            ],
         };
         let is_replaced =
             |found: &Namespace| found.record.target == donation.target && !found.record.is_lost && !found.is_removed;

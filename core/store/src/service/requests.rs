@@ -15,7 +15,7 @@ use crate::protocol::{
     Answer, CLIENT_NAME_MAX, ClassStatus, PROTOCOL_MAGIC, PROTOCOL_VERSION, RESOLVE_NAMES_MAX, Request, RequestNumber,
     SessionInfo, SessionWish, StatusInfo, WelcomeInfo,
 };
-use crate::records::COPIES_MAX;
+use crate::records::{COPIES_MAX, SessionRecord, SessionToken};
 use crate::space::{BLOCK_MAX, BLOCK_MIN, Epoch, SpaceRequest};
 use crate::tree::{
     ChangeKey, FileChange, InodePath, NameAnswer, NameChange, NameQuery, NameReply, NameRequest, NewInode,
@@ -26,6 +26,12 @@ use alloc::vec::Vec;
 
 /// Slots from here on are the service's own; clients use those before.
 const OWN_SLOTS: u16 = 1 << 15;
+
+/// Where the service's life lies in the sequences of its own slots.
+const LIFE_SHIFT: u32 = 40;
+
+/// Sessions at the most.
+const SESSIONS_MAX: usize = 1 << 16;
 
 /// Classes that a file may name at the most.
 const CLASSES_MAX: usize = 16;
@@ -42,7 +48,8 @@ impl Service {
         effects: &mut Vec<ServiceEffect>,
     ) {
         let Some(found) = self.connections.get(&connection) else { return };
-        let (greeted, session, under_way) = (found.greeted, found.session, found.requests.len());
+        let (greeted, greets) = (found.greeted, found.greets.is_some());
+        let (session, under_way) = (found.session, found.requests.len());
         let mut refuse = |error, detail: &str| {
             let answer = Answer::Failed { error, detail: detail.into() };
             effects.push(ServiceEffect::Send(connection, number, answer));
@@ -51,7 +58,7 @@ impl Service {
             return refuse(StoreError::Overloaded, "so many requests of one connection");
         }
         if let Request::Hello { magic, version, .. } = &request {
-            if greeted || *magic != PROTOCOL_MAGIC {
+            if greeted || greets || *magic != PROTOCOL_MAGIC {
                 return effects.push(ServiceEffect::Close(connection));
             }
             if *version != PROTOCOL_VERSION {
@@ -67,6 +74,9 @@ impl Service {
         let id = self.next();
         if let Some(found) = self.connections.get_mut(&connection) {
             found.requests.insert(id);
+            if matches!(request, Request::Hello { .. }) {
+                found.greets = Some(id);
+            }
         }
         let what = What::Own;
         self.pending.insert(id, Pending { connection, number, session, slot: None, what });
@@ -90,7 +100,7 @@ impl Service {
         effects: &mut Vec<ServiceEffect>,
     ) -> Result<(), StoreError> {
         match request {
-            Request::Hello { client, session: wish, .. } => self.hello(id, client, wish, effects)?,
+            Request::Hello { client, session: wish, .. } => self.hello(id, connection, (client, wish), effects)?,
             Request::Renew { epoch } => self.renew(id, session.ok_or(StoreError::NoSession)?, epoch),
             Request::Bye {} => {
                 let session = session.ok_or(StoreError::NoSession)?;
@@ -142,7 +152,6 @@ impl Service {
             Request::Drain { namespace, drains } => self.drain(id, namespace, drains, effects)?,
             Request::Remove { namespace } => self.remove(id, namespace, effects)?,
         }
-        let _ = connection;
         Ok(())
     }
 
@@ -167,9 +176,8 @@ impl Service {
             }
             Request::Close { handle } => {
                 let (at, writes) = self.handle(mine, handle).map(|found| (found.at, found.writes))?;
-                let is_last = writes && !self.writes_otherwise(session, handle, at.inode);
                 self.close(handle);
-                if is_last {
+                if writes {
                     self.own_change(id, session, What::Step, FileChange::CloseWriter(at))?;
                 } else {
                     self.answer(id, Answer::Done {}, effects);
@@ -222,9 +230,10 @@ impl Service {
     fn own_change(&mut self, id: u64, session: SessionId, what: What, change: FileChange) -> Result<(), StoreError> {
         let free = (OWN_SLOTS..u16::MAX).find(|slot| !self.slots.contains(&(session, *slot)));
         let slot = free.ok_or(StoreError::Overloaded)?;
+        // It rises also over the lives of the service, whatever the calendar does.
+        let life = self.tree.incarnation().ok_or(StoreError::Unavailable)?;
+        self.sequence = (life.get() << LIFE_SHIFT).max(self.sequence + 1);
         self.slots.insert((session, slot));
-        // It rises also over the lives of the service, since the calendar does; and within one in any case.
-        self.sequence = self.clock.wall.0.max(self.sequence + 1);
         let key = ChangeKey { session, slot, sequence: self.sequence };
         if let Some(pending) = self.pending.get_mut(&id) {
             (pending.slot, pending.what) = (Some(slot), what);
@@ -267,8 +276,8 @@ impl Service {
     fn hello(
         &mut self,
         id: u64,
-        client: String,
-        wish: SessionWish,
+        connection: ConnectionId,
+        (client, wish): (String, SessionWish),
         effects: &mut Vec<ServiceEffect>,
     ) -> Result<(), StoreError> {
         if client.len() > CLIENT_NAME_MAX {
@@ -276,13 +285,15 @@ impl Service {
         }
         match wish {
             SessionWish::None => self.welcome(id, None, self.sessions.epoch(), effects),
+            SessionWish::New if self.sessions.count() >= SESSIONS_MAX => return Err(StoreError::Overloaded),
             SessionWish::New => {
                 let session = self.session_number(effects).ok_or(StoreError::Unavailable)?;
-                self.wait_for(id, What::Opening(session));
-                self.ask_sessions(id, SessionRequest::Open(session, client));
+                let token = self.connections.get(&connection).map(|found| found.token).unwrap_or_default();
+                self.wait_for(id, What::Opening(session, token));
+                self.ask_sessions(id, SessionRequest::Open(session, client, token));
             }
-            SessionWish::Resume(session) => {
-                let read = OwnRead::Resume(id, session);
+            SessionWish::Resume(session, token) => {
+                let read = OwnRead::Resume(id, session, token);
                 self.ask_kv(KvOwner::own(read), KvRequest::Get(session_key(session)), effects);
             }
         }
@@ -292,18 +303,28 @@ impl Service {
     pub(super) fn resumed(
         &mut self,
         id: u64,
-        session: SessionId,
-        is_there: Result<bool, KvUnavailable>,
+        (session, token): (SessionId, SessionToken),
+        record: Result<Option<SessionRecord>, KvUnavailable>,
         effects: &mut Vec<ServiceEffect>,
     ) {
-        match is_there {
-            Ok(true) => self.welcome(id, Some(session), self.sessions.epoch(), effects),
-            Ok(false) => self.fail(id, StoreError::SessionGone, "", effects),
+        match record {
+            Ok(Some(record)) if record.token == token => {
+                self.welcome(id, Some((session, token)), self.sessions.epoch(), effects);
+            }
+            // Whether there is one is told to its client alone.
+            Ok(_) => self.fail(id, StoreError::SessionGone, "", effects),
             Err(KvUnavailable) => self.fail(id, StoreError::Unavailable, "", effects),
         }
     }
 
-    fn welcome(&mut self, id: u64, session: Option<SessionId>, epoch: Epoch, effects: &mut Vec<ServiceEffect>) {
+    fn welcome(
+        &mut self,
+        id: u64,
+        session: Option<(SessionId, SessionToken)>,
+        epoch: Epoch,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        let (session, token) = session.map_or((None, [0; 16]), |(session, token)| (Some(session), token));
         let connection = self.pending.get(&id).and_then(|pending| self.connections.get_mut(&pending.connection));
         if let Some(connection) = connection {
             (connection.greeted, connection.session) = (true, session);
@@ -313,6 +334,7 @@ impl Service {
             service: self.settings.service,
             store: self.store.id,
             session,
+            token,
             lease: self.settings.timing.lease(),
             drift_ppm: self.settings.drift_ppm,
             epoch,
@@ -338,14 +360,14 @@ impl Service {
     ) {
         let Some(what) = self.pending.get(&id).map(|pending| pending.what.clone()) else { return };
         match (what, result) {
-            (What::Opening(session), Ok(epoch)) => self.welcome(id, Some(session), epoch, effects),
+            (What::Opening(session, token), Ok(epoch)) => self.welcome(id, Some((session, token)), epoch, effects),
             (What::Renewing, Ok(epoch)) => self.answer(id, Answer::Renewed { epoch }, effects),
             (What::Closing(session), Ok(_)) => {
-                self.session_over(session, effects);
+                self.session_over(session);
                 self.answer(id, Answer::Done {}, effects);
             }
             // Its number was taken, perhaps by the same attempt: the next one has another.
-            (What::Opening(_), Err(_)) => self.fail(id, StoreError::Unavailable, "", effects),
+            (What::Opening(..), Err(_)) => self.fail(id, StoreError::Unavailable, "", effects),
             (_, Err(SessionError::Gone)) => self.fail(id, StoreError::SessionGone, "", effects),
             (_, _) => self.fail(id, StoreError::Unavailable, "", effects),
         }

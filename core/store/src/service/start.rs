@@ -5,10 +5,10 @@ use super::machine::Service;
 use super::state::{KvOwner, OwnRead, Stage, Work};
 use crate::class::ClassName;
 use crate::id::{NamespaceId, SessionId};
-use crate::keys::{KeySpace, answer_key};
+use crate::keys::KeySpace;
 use crate::kv::{Commit, CommitOutcome, Expect, KvAnswer, KvKey, KvRequest, KvWrite, RANGE_MAX, Versioned};
 use crate::members::SessionsEvent;
-use crate::records::{ClassesRecord, CounterRecord, NamespaceRecord, StoreRecord, from_value, to_value};
+use crate::records::{ClassesRecord, CounterRecord, NamespaceRecord, SessionRecord, StoreRecord, from_value, to_value};
 use crate::tree::{TreeEvent, make_store};
 use alloc::format;
 use alloc::string::ToString;
@@ -16,9 +16,6 @@ use alloc::vec::Vec;
 
 /// Session numbers that are reserved at a time.
 const NUMBERS: u64 = 1024;
-
-/// Records of answers that go in one commit.
-const ANSWERS: usize = 90;
 
 impl Service {
     pub(super) fn start(&mut self, effects: &mut Vec<ServiceEffect>) {
@@ -42,6 +39,7 @@ impl Service {
                     .map_or_else(|| KeySpace::Namespace.key(&[]), |next| KeySpace::Namespace.number(next.get()));
                 KvRequest::Range { from, until: KeySpace::Namespace.end(), most: RANGE_MAX }
             }
+            Stage::NamespaceNumber => KvRequest::Get(KeySpace::NextNamespace.key(&[])),
             Stage::Numbers => KvRequest::Get(KeySpace::NextSession.key(&[])),
             Stage::Over => return,
         };
@@ -60,17 +58,19 @@ impl Service {
                     _ => {}
                 }
             }
-            (OwnRead::StartWrite, _) => {
+            (OwnRead::StartWrite, answer) => {
                 self.starting.is_waiting = false;
-                self.go_on_starting(effects);
+                // One that is not made, or not known to be, is looked at with the next tick.
+                if matches!(answer, KvAnswer::Outcome(outcome) if is_done(outcome)) {
+                    self.go_on_starting(effects);
+                }
             }
-            (OwnRead::Resume(id, session), KvAnswer::Value(value)) => {
-                self.resumed(id, session, value.map(|found| found.is_some()), effects);
+            (OwnRead::Resume(id, session, token), KvAnswer::Value(value)) => {
+                let record = value.map(|found| found.and_then(|found| from_value::<SessionRecord>(&found.value).ok()));
+                self.resumed(id, (session, token), record, effects);
             }
             (OwnRead::Map(id, epoch), KvAnswer::Value(value)) => self.chunk_read(id, epoch, value, effects),
-            (OwnRead::Answers(session), KvAnswer::Page(Ok(page))) => self.forget_answers(session, page, effects),
             (OwnRead::IsOver(session), KvAnswer::Outcome(outcome)) => self.is_over(session, outcome),
-            (OwnRead::AnswersGone(session), KvAnswer::Outcome(_)) => self.look_for_answers(session, effects),
             (OwnRead::Donated(namespace, donating, record), KvAnswer::Outcome(outcome)) => {
                 self.donation_written(namespace, donating, record, outcome, effects);
             }
@@ -85,7 +85,7 @@ impl Service {
             (OwnRead::Resume(id, ..) | OwnRead::Map(id, _) | OwnRead::NamespaceChanged(id, ..), _) => {
                 self.fail(id, crate::StoreError::Unavailable, "", effects);
             }
-            (OwnRead::Answers(_) | OwnRead::AnswersGone(_) | OwnRead::IsOver(_), _) => {}
+            (OwnRead::IsOver(_), _) => {}
             (OwnRead::Donated(_, donating, _) | OwnRead::DonatedLook(_, donating, _), _) => {
                 self.fail(donating.id, crate::StoreError::Unavailable, "", effects);
             }
@@ -118,6 +118,13 @@ impl Service {
                 }
             },
             Stage::Classes => self.start_classes(value, effects),
+            Stage::NamespaceNumber => match value.map(|found| from_value::<CounterRecord>(&found.value)) {
+                Some(Err(_)) => self.refuse("the number of its next namespace is damaged".into(), effects),
+                counter => {
+                    self.next_namespace = counter.and_then(Result::ok).map_or(1, |counter| counter.next);
+                    self.next_stage(Stage::Numbers, effects);
+                }
+            },
             Stage::Numbers => {
                 let key = KeySpace::NextSession.key(&[]);
                 let counter = value.as_ref().map(|found| from_value::<CounterRecord>(&found.value));
@@ -187,7 +194,7 @@ impl Service {
             self.add_namespace(NamespaceId(number), record, false);
         }
         if is_last {
-            self.next_stage(Stage::Numbers, effects);
+            self.next_stage(Stage::NamespaceNumber, effects);
         } else {
             self.go_on_starting(effects);
         }
@@ -214,22 +221,6 @@ impl Service {
         }
         self.session_numbers.0 += 1;
         Some(SessionId(next))
-    }
-
-    /// The recorded answers of a session that is over are not asked for any more.
-    pub(super) fn look_for_answers(&mut self, session: SessionId, effects: &mut Vec<ServiceEffect>) {
-        let until = session.next().map_or_else(|| KeySpace::Answer.end(), |next| KeySpace::Answer.number(next.get()));
-        let range = KvRequest::Range { from: answer_key(session, 0), until, most: ANSWERS };
-        self.ask_kv(KvOwner::own(OwnRead::Answers(session)), range, effects);
-    }
-
-    fn forget_answers(&mut self, session: SessionId, page: Vec<(KvKey, Versioned)>, effects: &mut Vec<ServiceEffect>) {
-        if page.is_empty() {
-            return;
-        }
-        let writes = page.into_iter().map(|(key, _)| KvWrite::Delete(key)).collect();
-        let commit = Commit { expect: Vec::new(), writes };
-        self.ask_kv(KvOwner::own(OwnRead::AnswersGone(session)), KvRequest::Commit(commit), effects);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::location::Location;
 use crate::members::{ContentLabel, SessionsEvent};
 use crate::placement::{AskId, PlacementEvent};
 use crate::protocol::{Donation, NamespaceState, RequestNumber};
-use crate::records::NamespaceRecord;
+use crate::records::{NamespaceRecord, SessionToken};
 use crate::space::{Epoch, SpaceEvent};
 use crate::tree::{InodePath, TreeEvent};
 use alloc::boxed::Box;
@@ -57,6 +57,10 @@ pub(super) enum SpaceOwner {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Connection {
     pub greeted: bool,
+    /// The greeting that is being answered.
+    pub greets: Option<u64>,
+    /// Of the session that it begins.
+    pub token: SessionToken,
     pub session: Option<SessionId>,
     /// Requests under way.
     pub requests: BTreeSet<u64>,
@@ -81,7 +85,7 @@ pub(super) enum What {
     List,
     Resolve(Resolving),
     /// A session is being begun.
-    Opening(SessionId),
+    Opening(SessionId, SessionToken),
     Renewing,
     Closing(SessionId),
     /// The inode of a file that is opened is being read.
@@ -148,6 +152,7 @@ pub(super) enum Stage {
     Store,
     Classes,
     Namespaces,
+    NamespaceNumber,
     Numbers,
     Over,
 }
@@ -169,15 +174,11 @@ pub(super) enum OwnRead {
     /// A commit of the beginning; it is read again then.
     StartWrite,
     /// A request that resumes a session.
-    Resume(u64, SessionId),
+    Resume(u64, SessionId, SessionToken),
     /// A request for a chunk of a map, and the epoch before it was read.
     Map(u64, Epoch),
-    /// Answers of a session that is over.
-    Answers(SessionId),
     /// Whether a session is over that has blocks of a region.
     IsOver(SessionId),
-    /// They were removed.
-    AnswersGone(SessionId),
     /// A namespace's record was written: whose donation that was, or what request waits.
     Donated(NamespaceId, Donating, NamespaceRecord),
     /// The outcome of that is not known: the record is looked at.

@@ -1,5 +1,7 @@
 //! Whole conversations with a service, over a key-value store that is right and over one that is late, unsure, and answers twice.
 
+mod mended;
+
 use super::*;
 use crate::class::ClassName;
 use crate::extent::Extent;
@@ -7,7 +9,7 @@ use crate::file::NewBlock;
 use crate::id::{InodeId, NamespaceId, ServiceId, SessionId};
 use crate::inode::{Content, Inode, InodeKind, UnixNanos};
 use crate::keys::KeySpace;
-use crate::kv::{FaultyKv, KvFaults, KvKey, Revision};
+use crate::kv::{Commit, FaultyKv, KvFaults, KvKey, KvRequest, Revision};
 use crate::location::Location;
 use crate::members::LeaseTiming;
 use crate::name::EntryName;
@@ -15,7 +17,7 @@ use crate::protocol::{
     Answer, Donation, NamespaceInfo, NamespaceState, PROTOCOL_MAGIC, PROTOCOL_VERSION, Request, RequestNumber,
     SessionWish,
 };
-use crate::records::{BlockRecord, Changed, MapChunk};
+use crate::records::{BlockRecord, Changed, MapChunk, SessionToken};
 use crate::space::Epoch;
 use crate::tree::{EntryPath, InodePath, NameChange, NewInode, SetAttributes};
 use crate::{Generation, StoreError};
@@ -49,6 +51,12 @@ struct World {
     answers: BTreeMap<(ConnectionId, RequestNumber), Answer>,
     closed: Vec<ConnectionId>,
     refused: Option<String>,
+    /// What was sent to the key-value store.
+    commits: Vec<Commit>,
+    /// What each session is resumed with.
+    tokens: BTreeMap<SessionId, SessionToken>,
+    /// The calendar.
+    wall: u64,
     next: u64,
 }
 
@@ -64,6 +72,9 @@ impl World {
             answers: BTreeMap::new(),
             closed: Vec::new(),
             refused: None,
+            commits: Vec::new(),
+            tokens: BTreeMap::new(),
+            wall: 1 << 60,
             next: 0,
         };
         world.begin();
@@ -99,11 +110,15 @@ impl World {
 
     fn give(&mut self, event: ServiceEvent) {
         let mut effects = Vec::new();
-        let wall = UnixNanos(1 << 60 | self.now.get());
+        let wall = UnixNanos(self.wall + self.now.get());
         self.service.apply(self.now, wall, event, &mut effects);
         assert_eq!(self.service.check(), Ok(()));
         for effect in effects {
             match effect {
+                ServiceEffect::Kv(token, KvRequest::Commit(commit)) => {
+                    self.commits.push(commit.clone());
+                    self.kv.send(self.life as u32, token, KvRequest::Commit(commit));
+                }
                 ServiceEffect::Kv(token, request) => self.kv.send(self.life as u32, token, request),
                 ServiceEffect::Send(connection, number, answer) => {
                     let before = self.answers.insert((connection, number), answer);
@@ -185,14 +200,25 @@ impl World {
     fn connect(&mut self, session: SessionWish) -> (ConnectionId, Option<SessionId>) {
         self.next += 1;
         let connection = ConnectionId(self.next);
-        self.give(ServiceEvent::Connected(connection));
+        let mut token = [9; 16];
+        token[..8].copy_from_slice(&self.next.to_le_bytes());
+        self.give(ServiceEvent::Connected(connection, token));
         let location = Location::default();
         let hello =
             Request::Hello { magic: PROTOCOL_MAGIC, version: PROTOCOL_VERSION, client: "c".into(), location, session };
         match self.ask_until(connection, &hello) {
-            Answer::Welcome { welcome } => (connection, welcome.session),
+            Answer::Welcome { welcome } => {
+                welcome.session.map(|session| self.tokens.insert(session, welcome.token));
+                (connection, welcome.session)
+            }
             other => panic!("{other:?}"),
         }
+    }
+
+    /// The wish to go on with a session that was begun here.
+    fn resume(&self, session: Option<SessionId>) -> SessionWish {
+        let session = session.expect("a session");
+        SessionWish::Resume(session, self.tokens[&session])
     }
 
     fn client(&mut self) -> ConnectionId {
@@ -566,7 +592,7 @@ fn a_service_that_begins_again_knows_everything_that_it_has_told() {
         let told = world.publish(client, handle, 2, 2 * BLOCK, &published);
         let before = world.namespaces(client);
         world.restart();
-        let (client, resumed) = world.connect(SessionWish::Resume(session.expect("a session")));
+        let (client, resumed) = world.connect(world.resume(session));
         assert_eq!(resumed, session);
         for _ in 0..200 {
             if world.namespaces(client) == before {
@@ -701,7 +727,7 @@ fn who_does_not_greet_is_shown_out() {
     ] {
         world.next += 1;
         let connection = ConnectionId(world.next);
-        world.give(ServiceEvent::Connected(connection));
+        world.give(ServiceEvent::Connected(connection, [0; 16]));
         world.give(ServiceEvent::Message(connection, RequestNumber(1), first));
         assert_eq!(world.closed.pop(), Some(connection));
         let answer = world.answers.remove(&(connection, RequestNumber(1)));
@@ -709,8 +735,8 @@ fn who_does_not_greet_is_shown_out() {
     }
     world.next += 1;
     let connection = ConnectionId(world.next);
-    world.give(ServiceEvent::Connected(connection));
-    let gone = hello(PROTOCOL_MAGIC, PROTOCOL_VERSION, SessionWish::Resume(SessionId(99)));
+    world.give(ServiceEvent::Connected(connection, [0; 16]));
+    let gone = hello(PROTOCOL_MAGIC, PROTOCOL_VERSION, SessionWish::Resume(SessionId(99), [0; 16]));
     assert_eq!(failed(&world.ask(connection, gone)), Some(StoreError::SessionGone));
     let (operator, _) = world.connect(SessionWish::None);
     for request in [Request::Grant { handle: 1, count: 1 }, Request::Bye {}, Request::Renew { epoch: Epoch(0) }] {

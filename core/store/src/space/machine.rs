@@ -173,7 +173,7 @@ impl Space {
     }
 
     /// A read is asked again with the next upkeep.
-    fn not_answered(&mut self, awaited: Awaited) {
+    pub(super) fn not_answered(&mut self, awaited: Awaited) {
         let probe = |id| self.changes.get(&id).map(|change| KvRequest::Get(change.probe.0.clone()));
         let request = match awaited {
             Awaited::Change(id) | Awaited::Again(id) | Awaited::Probe(id) => probe(id),

@@ -58,9 +58,11 @@ impl Space {
         let (RegionPhase::Raising(from), life) = (space.phase, space.life) else { return };
         match (outcome, raised_from(from, self.me)) {
             (CommitOutcome::Done(_), Some(next)) => self.has_lease(region, next, effects),
-            _ => {
+            (CommitOutcome::Conflict, _) => {
                 self.ask(Awaited::Lease(region, life), KvRequest::Get(lease_key(region)), effects);
             }
+            // With the next upkeep: at once, a medium that is full would be asked without end.
+            _ => self.not_answered(Awaited::Lease(region, life)),
         }
     }
 

@@ -8,7 +8,7 @@ use super::settings::TreeSettings;
 use super::task::{Job, Purpose, Stage, Task, TaskId};
 use super::view::Container;
 use crate::error::StoreError;
-use crate::id::{InodeId, ServiceId};
+use crate::id::{InodeId, ServiceId, Term};
 use crate::inode::UnixNanos;
 use crate::keys::KeySpace;
 use crate::kv::{KvAnswer, KvKey, KvRequest, KvToken};
@@ -119,6 +119,17 @@ impl Tree {
         });
         let sweep = if self.lease.is_valid(self.now) { self.sweep_at } else { Nanos::NEVER };
         paused.fold(self.lease.due().min(sweep), Nanos::min)
+    }
+
+    /// With a mistake from now on.
+    #[cfg(test)]
+    pub(crate) fn plant(&mut self, mutant: Option<super::mutant::Mutant>) {
+        self.mutation.mutant = mutant;
+    }
+
+    /// The life of the service that has the lease: it rises over all lives.
+    pub fn incarnation(&self) -> Option<Term> {
+        self.lease.incarnation()
     }
 
     /// Whether the service has a lease and may answer.

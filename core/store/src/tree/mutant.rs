@@ -43,7 +43,11 @@ pub(crate) enum Mutant {
 }
 
 impl Mutant {
-    /// Those that random histories find. A test of its own finds the last one.
+    /// Those of files that sessions write: the tests of the service find them.
+    #[cfg(test)]
+    pub const OF_FILES: [Mutant; 3] = [Mutant::WriterTakenOver, Mutant::PublishWithoutWriter, Mutant::OldBlocksKept];
+
+    /// Those that random histories of names find. A test of its own finds `OwnAgainInSameTerm`.
     #[cfg(test)]
     pub const ALL: [Mutant; 14] = [
         Mutant::UnknownIsConflict,

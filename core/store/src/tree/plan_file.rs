@@ -106,10 +106,14 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// That no other session has the file open for writing.
+    /// That no other session has the file open for writing: one that has ended and is fenced does not count.
     pub fn expect_no_other_writer(&mut self, file: InodeId) -> Planned<()> {
         match self.view.free::<WriterRecord>(writer_key(file))? {
-            Some(record) if Some(record.session) != self.session => refuse(StoreError::Busy),
+            Some(record) if Some(record.session) != self.session => {
+                self.expect_fenced(record.session)?;
+                self.plan.expect.push((writer_key(file), Expect::Value(to_value(&record))));
+                Ok(())
+            }
             Some(_) | None => Ok(()),
         }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use weir_store::file::FileError;
 use weir_store::members::RenewalId;
 use weir_store::protocol::{Answer, Request, RequestNumber, SessionWish, WelcomeInfo};
+use weir_store::records::SessionToken;
 use weir_store::{Location, SessionId, StoreError};
 use weir_sys::transport::fds;
 use weir_units::Nanos;
@@ -90,7 +91,7 @@ type Connected = Result<(Connection, WelcomeInfo), ClientError>;
 #[derive(Debug)]
 pub(super) struct Requests {
     caller: Caller,
-    session: SessionId,
+    session: (SessionId, SessionToken),
     connection: Option<Connection>,
     /// Rises with each connection.
     pub connections: u64,
@@ -113,7 +114,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    pub fn new(caller: Caller, session: SessionId, connection: Connection, bell: Arc<OwnedFd>) -> Self {
+    pub fn new(caller: Caller, session: (SessionId, SessionToken), connection: Connection, bell: Arc<OwnedFd>) -> Self {
         Self {
             caller,
             session,
@@ -231,7 +232,8 @@ impl Requests {
         let run = move || {
             let mut pause = PAUSE.0;
             loop {
-                let made = caller.connect(SessionWish::Resume(session), ATTEMPT).map(|(c, welcome, _)| (c, welcome));
+                let wish = SessionWish::Resume(session.0, session.1);
+                let made = caller.connect(wish, ATTEMPT).map(|(c, welcome, _)| (c, welcome));
                 let is_final = match &made {
                     Ok(_) => true,
                     Err(error) => *error.kind() == ClientErrorKind::SessionOver,

@@ -288,11 +288,16 @@ impl Driver {
             if self.connections.len() >= CONNECTIONS_MAX {
                 continue;
             }
+            let mut token = [0; 16];
+            if rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty()) != Ok(token.len()) {
+                // Without random bytes nobody is let in: what can be guessed protects no session.
+                continue;
+            }
             let (id, data) = (self.next, epoll::EventData::new_u64(self.next));
             self.next += 1;
             if epoll::add(&self.poll, &socket, data, epoll::EventFlags::IN).is_ok() {
                 self.connections.insert(id, Connection::new(socket));
-                self.give(ServiceEvent::Connected(ConnectionId(id)));
+                self.give(ServiceEvent::Connected(ConnectionId(id), token));
             }
         }
     }

@@ -11,7 +11,7 @@ use weir_store::file::NewBlock;
 use weir_store::protocol::{
     Answer, Donation, FrameReader, PROTOCOL_MAGIC, PROTOCOL_VERSION, Request, RequestNumber, SessionWish,
 };
-use weir_store::records::BlockRecord;
+use weir_store::records::{BlockRecord, SessionToken};
 use weir_store::{
     ClassName, EntryName, EntryPath, Extent, InodeId, InodeKind, Location, NamespaceId, NewInode, SessionId, StoreError,
 };
@@ -50,19 +50,24 @@ struct Peer {
     socket: UnixStream,
     frames: FrameReader,
     last: u64,
+    /// What its session is resumed with.
+    token: SessionToken,
 }
 
 impl Peer {
     fn new(folder: &Folder) -> Self {
         let socket = UnixStream::connect(folder.0.join("s")).expect("a service");
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
-        Self { socket, frames: FrameReader::default(), last: 0 }
+        Self { socket, frames: FrameReader::default(), last: 0, token: [0; 16] }
     }
 
     fn greeted(folder: &Folder, session: SessionWish) -> (Self, Option<SessionId>) {
         let mut peer = Self::new(folder);
         match peer.ask(&hello(session)) {
-            Answer::Welcome { welcome } => (peer, welcome.session),
+            Answer::Welcome { welcome } => {
+                peer.token = welcome.token;
+                (peer, welcome.session)
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -143,7 +148,7 @@ fn what_was_told_is_there_after_the_next_start() {
     assert_eq!(client.next(), None, "its connection has ended");
     let service = start(folder.options(&["dram"])).expect("a service again");
     assert!(service.is_running() && service.addresses().len() == 2);
-    let (mut client, again) = Peer::greeted(&folder, SessionWish::Resume(session.expect("a session")));
+    let (mut client, again) = Peer::greeted(&folder, SessionWish::Resume(session.expect("a session"), client.token));
     assert_eq!(again, session);
     let opened = client.ask(&Request::Open { at, write: true });
     let Answer::Opened { handle, inode, .. } = opened else { panic!("{opened:?}") };

@@ -141,7 +141,8 @@ impl World {
         let mut kv = FaultyKv::new(options.seed, KvFaults::all(options.faults));
         kv.store_mut().commit(&make_store(1, UnixNanos(1)));
         for client in 0..CLIENTS {
-            let record = SessionRecord { client: format!("c{client}"), lease: Nanos::NEVER, beat: 0 };
+            let record =
+                SessionRecord { client: format!("c{client}"), lease: Nanos::NEVER, ..SessionRecord::default() };
             kv.store_mut().commit(&begin_session(SessionId(client as u64), &record));
         }
         let root = InodePath { inode: InodeId::ROOT, parent: InodeId::ROOT };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use weir_store::file::NewBlock;
 use weir_store::members::ContentLabel;
 use weir_store::protocol::{Answer, FrameReader, NamespaceInfo, NamespaceState, Request, SessionWish, WelcomeInfo};
-use weir_store::records::{BlockRecord, Changed, MapChunk, NameRecord, blocks_per_chunk};
+use weir_store::records::{BlockRecord, Changed, MapChunk, NameRecord, SessionToken, blocks_per_chunk};
 use weir_store::space::Epoch;
 use weir_store::{
     ClassId, ClassName, Content, EntryName, EntryPath, Extent, Generation, Inode, InodeId, InodeKind, InodePath,
@@ -24,6 +24,8 @@ pub const INLINE_MAX: u32 = 2048;
 pub const DRIVE: u64 = 512 << 20;
 /// What a drive has before: nobody may read it.
 const FORMER: u8 = 0x5a;
+/// What every session is resumed with.
+const TOKEN: SessionToken = [7; 16];
 
 type Told = Result<Answer, StoreError>;
 
@@ -203,8 +205,8 @@ impl Connection {
         Ok(match request {
             Request::Hello { client, session, .. } => {
                 self.session = match session {
-                    SessionWish::Resume(session) if state.sessions.contains_key(&session.0) => session.0,
-                    SessionWish::Resume(_) => return Err(StoreError::SessionGone),
+                    SessionWish::Resume(session, TOKEN) if state.sessions.contains_key(&session.0) => session.0,
+                    SessionWish::Resume(..) => return Err(StoreError::SessionGone),
                     _ => {
                         state.last += 1;
                         state.last
@@ -217,6 +219,7 @@ impl Connection {
                         service: ServiceId(1),
                         store: 7,
                         session: Some(SessionId(self.session)),
+                        token: TOKEN,
                         lease: Nanos(self.lease.as_nanos() as u64),
                         drift_ppm: 100,
                         epoch: Epoch(state.epoch),

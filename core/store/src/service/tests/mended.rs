@@ -1,0 +1,200 @@
+//! What a client that is killed, hostile or in a hurry leaves behind, and a medium that takes nothing.
+
+use super::*;
+use crate::fsck::Image;
+use crate::keys::writer_key;
+use crate::kv::{Commit, KvWrite};
+use crate::tree::TreeMutant;
+
+/// No commit is made, and none is known not to be: a medium that is full.
+const FULL: KvFaults =
+    KvFaults { unknown_made: 0, unknown_dropped: 1_000_000, unknown_late: 0, twice: 0, unavailable: 0, repeated: 0 };
+
+#[test]
+fn a_full_medium_is_asked_at_ticks_only() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let client = world.client();
+    let (handle, _) = world.file(client, "a", 1);
+    world.kv.set_faults(FULL);
+    for request in [
+        Request::Grant { handle, count: 1 },
+        Request::Publish { handle, slot: 0, sequence: 2, size: 5, blocks: Vec::new() },
+        Request::Bye {},
+    ] {
+        world.next += 1;
+        world.give(ServiceEvent::Message(client, RequestNumber(world.next), request));
+        // It comes to rest, or the test ends here.
+        world.settle();
+    }
+    (0..20).for_each(|_| world.pass(Nanos::from_millis(200)));
+    // One that begins over it comes to rest as well.
+    world.life += 1;
+    world.service = Service::new(settings(world.life));
+    world.give(ServiceEvent::Start);
+    (0..20).for_each(|_| world.pass(Nanos::from_millis(200)));
+    assert!(!world.service.is_ready());
+    world.kv.set_faults(KvFaults::default());
+    world.begin();
+    let client = world.client();
+    assert!(matches!(world.create(client, "b", 1, b""), Answer::Opened { .. }));
+}
+
+#[test]
+fn a_killed_writers_file_can_be_replaced() {
+    each(|world| {
+        let (lost, other) = (world.client(), world.client());
+        let (_, at) = world.file(lost, "a", 1);
+        world.give(ServiceEvent::Disconnected(lost));
+        for (sequence, expected) in [(1, Some(StoreError::Busy)), (2, None)] {
+            let small = NameChange::WriteInline(at, b"x".to_vec());
+            let answer = world.ask_until(other, &Request::Change { slot: 0, sequence, change: small });
+            assert_eq!(failed(&answer), expected);
+            for _ in 0..80 {
+                world.pass(Nanos::from_millis(100));
+                world.ask(other, Request::Renew { epoch: Epoch(0) });
+            }
+        }
+    });
+}
+
+#[test]
+fn a_session_writes_a_file_through_one_handle() {
+    each(|world| {
+        let (one, other) = (world.client(), world.client());
+        let (handle, at) = world.file(one, "a", 1);
+        // The answer was lost, and it is opened again.
+        let Answer::Opened { handle: again, .. } = world.ask_until(one, &Request::Open { at, write: true }) else {
+            panic!("it is not opened")
+        };
+        assert_eq!(again, handle);
+        assert_eq!(world.ask_until(one, &Request::Close { handle }), Answer::Done {});
+        assert!(matches!(world.ask_until(other, &Request::Open { at, write: true }), Answer::Opened { .. }));
+    });
+}
+
+#[test]
+fn handles_have_numbers_of_their_own() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let client = world.client();
+    let (first, at) = world.file(client, "a", 1);
+    // Four thousand million later the numbers begin again.
+    world.service.last_handle = u32::MAX;
+    let read = Request::Open { at, write: false };
+    let mut open = || match world.ask_until(client, &read) {
+        Answer::Opened { handle, .. } => handle,
+        other => panic!("{other:?}"),
+    };
+    let (second, third) = (open(), open());
+    assert!(first != second && first != third && second != third);
+}
+
+#[test]
+fn numbers_of_removed_namespaces_are_not_used_again() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let (operator, _) = world.connect(SessionWish::None);
+    let number = NamespaceId(1);
+    assert_eq!(world.ask_until(operator, &Request::Drain { namespace: number, drains: true }), Answer::Done {});
+    assert_eq!(world.ask_until(operator, &Request::Remove { namespace: number }), Answer::Done {});
+    world.restart();
+    let (operator, _) = world.connect(SessionWish::None);
+    world.drives.insert(TARGET.into(), LabelFound::Blank);
+    assert_eq!(world.donate(operator, TARGET, "dram", false), Answer::Donated { namespace: NamespaceId(2) });
+}
+
+#[test]
+fn a_calendar_that_goes_back_stops_nothing() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let (client, session) = world.connect(SessionWish::New);
+    let (handle, at) = world.file(client, "a", 1);
+    assert_eq!(world.ask_until(client, &Request::Close { handle }), Answer::Done {});
+    world.restart();
+    world.wall = 5;
+    let (client, _) = world.connect(world.resume(session));
+    for _ in 0..3 {
+        let Answer::Opened { handle, .. } = world.ask_until(client, &Request::Open { at, write: true }) else {
+            panic!("it is not opened")
+        };
+        assert_eq!(world.ask_until(client, &Request::Close { handle }), Answer::Done {});
+    }
+}
+
+#[test]
+fn a_session_is_resumed_with_its_token_alone() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let (client, session) = world.connect(SessionWish::New);
+    let session = session.expect("a session");
+    world.file(client, "a", 1);
+    for token in [[0; 16], [0xff; 16]] {
+        world.next += 1;
+        let thief = ConnectionId(world.next);
+        world.give(ServiceEvent::Connected(thief, [3; 16]));
+        let answer = world.ask(thief, hello(SessionWish::Resume(session, token)));
+        assert_eq!(failed(&answer), Some(StoreError::SessionGone));
+    }
+    let wish = world.resume(Some(session));
+    assert_eq!(world.connect(wish).1, Some(session));
+}
+
+#[test]
+fn many_greetings_make_one_session() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let before = world.count(KeySpace::Session);
+    world.next += 1;
+    let connection = ConnectionId(world.next);
+    world.give(ServiceEvent::Connected(connection, [1; 16]));
+    for number in 0..100 {
+        world.give(ServiceEvent::Message(connection, RequestNumber(number), hello(SessionWish::New)));
+    }
+    world.settle();
+    assert_eq!(world.count(KeySpace::Session) - before, 1);
+    assert!(world.closed.contains(&connection));
+}
+
+fn hello(session: SessionWish) -> Request {
+    let location = Location::default();
+    Request::Hello { magic: PROTOCOL_MAGIC, version: PROTOCOL_VERSION, client: "c".into(), location, session }
+}
+
+#[test]
+fn fsck_knows_every_record_that_a_service_writes() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let client = world.client();
+    let (handle, _) = world.file(client, "a", 1);
+    let blocks = world.granted(client, handle, 1);
+    world.publish(client, handle, 2, BLOCK, &[(0, record(&blocks[0], BLOCK))]);
+    let image = Image::read(world.kv.store_mut()).expect("an image");
+    let unknown: Vec<_> = image.findings(&BTreeMap::new()).into_iter().map(|finding| finding.about).collect();
+    assert!(!unknown.iter().any(|about| about.starts_with("key ")), "{unknown:?}");
+}
+
+/// A file that two sessions want: what is wrong with what they are told and what is written, if anything is.
+fn file_of_two_sessions(mutant: Option<TreeMutant>) -> Result<(), &'static str> {
+    let is = |holds: bool, what| if holds { Ok(()) } else { Err(what) };
+    let mut world = World::with_drive(1, KvFaults::default());
+    world.service.tree.plant(mutant);
+    let (one, other) = (world.client(), world.client());
+    let (handle, at) = world.file(one, "a", 1);
+    let answer = world.ask_until(other, &Request::Open { at, write: true });
+    is(failed(&answer) == Some(StoreError::Busy), "two sessions write a file")?;
+    let blocks = world.granted(one, handle, 2);
+    world.commits.clear();
+    for (sequence, new) in (2..).zip(&blocks) {
+        let answer = world.publish(one, handle, sequence, BLOCK, &[(0, record(new, BLOCK))]);
+        is(matches!(answer, Answer::Changed { .. }), "it is not published")?;
+    }
+    is(world.namespaces(one)[0].mapped == BLOCK, "a block that was replaced is the file's")?;
+    let expects = |commit: &Commit| commit.expect.iter().any(|(key, _)| *key == writer_key(at.inode));
+    let writes_map = |commit: &&Commit| {
+        let of_map = |write: &KvWrite| write.key().0.first() == Some(&(KeySpace::MapChunk as u8));
+        commit.writes.iter().any(of_map)
+    };
+    is(world.commits.iter().filter(writes_map).all(expects), "a late publish is made although another one writes")
+}
+
+#[test]
+fn each_mistake_with_writers_and_blocks_is_found() {
+    assert_eq!(file_of_two_sessions(None), Ok(()));
+    for mutant in TreeMutant::OF_FILES {
+        assert!(file_of_two_sessions(Some(mutant)).is_err(), "{mutant:?} is not found");
+    }
+}
