@@ -56,6 +56,8 @@ pub struct Service {
     pub(super) orphans: BTreeSet<InodeId>,
     pub(super) namespaces: BTreeMap<NamespaceId, Namespace>,
     pub(super) next_namespace: u64,
+    /// Labels that were written for namespaces that are not recorded yet, or could not be.
+    pub(super) labels_tried: BTreeSet<u128>,
     /// Session numbers that may be given out.
     pub(super) session_numbers: (u64, u64),
     /// Sessions that are fenced at that time.
@@ -101,6 +103,7 @@ impl Service {
             orphans: BTreeSet::new(),
             namespaces: BTreeMap::new(),
             next_namespace: 1,
+            labels_tried: BTreeSet::new(),
             session_numbers: (0, 0),
             fencing: BTreeMap::new(),
             trouble: None,

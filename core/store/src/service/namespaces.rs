@@ -29,6 +29,9 @@ const REGIONS: u64 = 64;
 /// Bits of a region's number that tell it from others of its namespace.
 const REGION_BITS: u32 = 16;
 
+/// Labels of attempts to donate that are remembered at the most.
+const LABELS_TRIED: usize = 1024;
+
 /// Bytes of a target's URL at the most.
 const TARGET_MAX: usize = 1024;
 
@@ -78,9 +81,11 @@ impl Service {
         let Some(found) = self.namespaces.get_mut(&number) else { return };
         found.is_asked = false;
         match answer {
-            Ok(TierAnswer::Label { found: label, .. }) => {
+            Ok(TierAnswer::Label { bytes, found: label, .. }) => {
                 let expected = LabelFound::Label { store, namespace: number, content: found.record.label };
-                found.state = if label == expected { NamespaceState::Up } else { NamespaceState::Lost };
+                // One that has shrunk does not hold what was written behind its end.
+                let is_whole = label == expected && bytes >= found.record.bytes;
+                found.state = if is_whole { NamespaceState::Up } else { NamespaceState::Lost };
             }
             Ok(TierAnswer::Written) | Err(_) => {
                 found.due = now.saturating_add(found.retry);
@@ -202,6 +207,19 @@ impl Service {
         if donation.target.len() > TARGET_MAX || donation.target.is_empty() {
             return Err(StoreError::Malformed);
         }
+        let is_same = |donating: &Donating| donating.donation.target == donation.target;
+        let asked = self.tier.values().filter_map(|(_, donating)| donating.as_ref());
+        let written = self.kv.values().filter_map(|owner| match owner {
+            KvOwner::Own(read) => match &**read {
+                OwnRead::Donated(_, donating, _) | OwnRead::DonatedLook(_, donating, _) => Some(donating),
+                _ => None,
+            },
+            _ => None,
+        });
+        if asked.chain(written).any(is_same) {
+            // Another one is about to have it.
+            return Err(StoreError::InUse);
+        }
         let target = donation.target.clone();
         let donating = Donating { id, donation, size: None, label: ContentLabel::default() };
         self.ask_tier((NamespaceId(0), Some(donating)), TierRequest::ReadLabel { target }, effects);
@@ -231,6 +249,9 @@ impl Service {
                 Ok(None) => {
                     let halves = [self.random.next_u64(), self.random.next_u64()].map(u128::from);
                     let label = ContentLabel(halves[0] << 64 | halves[1]);
+                    if self.labels_tried.len() < LABELS_TRIED {
+                        self.labels_tried.insert(label.0);
+                    }
                     let donating = Donating { size: Some((bytes, sector)), label, ..donating };
                     let last = self.namespaces.last_key_value().map_or(0, |(number, _)| number.get());
                     let namespace = NamespaceId(self.next_namespace.max(last.saturating_add(1)));
@@ -257,12 +278,21 @@ impl Service {
                 match known {
                     Some(known) if known.record.target == donation.target => Ok(Some(namespace)),
                     Some(_) => Err(StoreError::InUse),
-                    None => Ok(None),
+                    // A label of an attempt that failed, or of a namespace that was removed, and so was empty.
+                    None if self.is_nobodys(namespace, content) || donation.overwrite => Ok(None),
+                    None => Err(StoreError::Foreign),
                 }
             }
             LabelFound::Label { .. } if donation.overwrite => Ok(None),
             LabelFound::Label { .. } => Err(StoreError::Foreign),
         }
+    }
+
+    /// Whether a label with this store's number, and one that no namespace has, is of this process's making and covers nothing.
+    fn is_nobodys(&self, number: NamespaceId, content: ContentLabel) -> bool {
+        let removed =
+            self.namespaces.get(&number).is_some_and(|found| found.is_removed && found.record.label == content);
+        removed || self.labels_tried.contains(&content.0)
     }
 
     /// The label is written: the namespace is recorded. Another one of that target is lost by that.
@@ -348,6 +378,7 @@ impl Service {
         for found in self.namespaces.values_mut().filter(same_target) {
             (found.record.is_lost, found.state) = (true, NamespaceState::Lost);
         }
+        self.labels_tried.remove(&record.label.0);
         self.add_namespace(number, record, true);
         self.answer(donating.id, Answer::Donated { namespace: number }, effects);
     }

@@ -46,8 +46,10 @@ struct World {
     service: Service,
     life: u64,
     now: Nanos,
-    /// Labels by target; a drive has 1 GiB.
+    /// Labels by target.
     drives: BTreeMap<String, LabelFound>,
+    /// Of every drive.
+    drive_bytes: u64,
     answers: BTreeMap<(ConnectionId, RequestNumber), Answer>,
     closed: Vec<ConnectionId>,
     refused: Option<String>,
@@ -69,6 +71,7 @@ impl World {
             life: 1,
             now: Nanos(1),
             drives,
+            drive_bytes: 1 << 30,
             answers: BTreeMap::new(),
             closed: Vec::new(),
             refused: None,
@@ -139,7 +142,7 @@ impl World {
         match request {
             TierRequest::ReadLabel { target } => {
                 let found = *self.drives.get(&target).ok_or_else(gone)?;
-                Ok(TierAnswer::Label { bytes: 1 << 30, sector: 4096, found })
+                Ok(TierAnswer::Label { bytes: self.drive_bytes, sector: 4096, found })
             }
             TierRequest::WriteLabel { target, store, namespace, content } => {
                 let found = self.drives.get_mut(&target).ok_or_else(gone)?;
@@ -467,6 +470,7 @@ fn other_peoples_grants_and_blocks_that_cannot_be_are_refused() {
         (BlockRecord { copies: Vec::new(), ..good.clone() }, StoreError::Malformed),
         (BlockRecord { checksums: vec![1, 2], ..good.clone() }, StoreError::Malformed),
         (BlockRecord { copies: vec![good.copies[0]; 5], ..good.clone() }, StoreError::Malformed),
+        (BlockRecord { copies: vec![good.copies[0]; 2], ..good.clone() }, StoreError::Malformed),
         (record(&granted[0], 0), StoreError::Malformed),
         (record(&granted[0], 100), StoreError::NotGranted),
         (BlockRecord { copies: vec![beyond], ..good.clone() }, StoreError::NotGranted),

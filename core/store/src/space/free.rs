@@ -70,12 +70,12 @@ impl FreeExtents {
         true
     }
 
-    /// Up to `count` blocks of `block` bytes in as few extents as there are, each a whole number of blocks. Of extents that hold
+    /// Up to `count` blocks of `block` bytes in as few extents as there are, `most` of them, each a whole number of blocks. Of extents that hold
     /// all that is wanted the shortest is cut, at its beginning, so that long ones stay long; if there is none, the longest.
-    pub fn take(&mut self, block: u64, count: u64) -> Vec<(u64, u64)> {
+    pub fn take(&mut self, block: u64, count: u64, most: usize) -> Vec<(u64, u64)> {
         let mut taken = Vec::new();
         let mut left = count;
-        while left > 0 && block > 0 {
+        while left > 0 && block > 0 && taken.len() < most {
             let want = block.saturating_mul(left);
             let found = self.by_len.range((want, 0)..).next().or_else(|| self.by_len.last()).copied();
             let Some((len, offset)) = found.filter(|(len, _)| *len >= block) else { break };
@@ -120,12 +120,13 @@ mod tests {
     #[test]
     fn extents_are_cut_from_the_shortest_that_fits_and_joined_again() {
         let mut free = FreeExtents::default();
-        assert_eq!((free.take(G, 1), free.longest(), free.blocks(G)), (Vec::new(), 0, 0));
+        assert_eq!((free.take(G, 1, 9), free.longest(), free.blocks(G)), (Vec::new(), 0, 0));
         assert!(free.give(0, 4 * G) && free.give(10 * G, 20 * G));
-        assert_eq!(free.take(2 * G, 2), [(0, 4 * G)]);
-        assert_eq!(free.take(3 * G, 2), [(10 * G, 6 * G)]);
+        assert_eq!(free.clone().take(G, 99, 1), [(10 * G, 20 * G)], "no more extents than fit into a commit");
+        assert_eq!(free.take(2 * G, 2, 9), [(0, 4 * G)]);
+        assert_eq!(free.take(3 * G, 2, 9), [(10 * G, 6 * G)]);
         assert_eq!((free.blocks(4 * G), free.longest(), free.bytes()), (3, 14 * G, 14 * G));
-        assert_eq!(free.take(5 * G, 9), [(16 * G, 10 * G)], "as many as there are");
+        assert_eq!(free.take(5 * G, 9, 9), [(16 * G, 10 * G)], "as many as there are");
         assert!(free.give(16 * G, 10 * G) && free.give(10 * G, 6 * G));
         assert_eq!(free.iter().collect::<Vec<_>>(), [(10 * G, 20 * G)]);
     }
@@ -156,7 +157,7 @@ mod tests {
             for (take, block, count, pick) in ops {
                 if take {
                     let fits = free.blocks(block * G);
-                    let got = free.take(block * G, count);
+                    let got = free.take(block * G, count, usize::MAX);
                     prop_assert_eq!(got.iter().map(|(_, len)| len / (block * G)).sum::<u64>(), fits.min(count));
                     for (offset, len) in got {
                         prop_assert!(len % (block * G) == 0);

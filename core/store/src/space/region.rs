@@ -175,7 +175,8 @@ impl RegionSpace {
 
     /// Takes up to `count` blocks of `block` bytes out of the free ones, for a session.
     pub fn reserve(&mut self, session: SessionId, block: u64, count: u64) -> Vec<(u64, u64)> {
-        let taken = self.free.take(block, count);
+        // Each extent is a key of the commit.
+        let taken = self.free.take(block, count, super::BATCH);
         for (offset, len) in &taken {
             self.reserved.insert(*offset, (*len, session));
             self.count_granted(session, *len);

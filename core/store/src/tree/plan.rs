@@ -6,6 +6,7 @@ use super::operation::{
     ATTRIBUTE_BYTES_MAX, CLASSES_MAX, EntryPath, FileChange, InodePath, LIST_MAX, ListEntry, NameChange, NameQuery,
     NameReply, NewInode, SetAttributes, TARGET_BYTES_MAX,
 };
+use super::plan_file::size_max;
 use super::task::Plan;
 use super::view::{PageKey, Planned, Stop, View};
 use crate::class::ClassId;
@@ -298,6 +299,9 @@ impl Planner<'_> {
         let (by, mut inode) = self.locate(at)?;
         if let Some(size) = set.size {
             self.expect_no_other_writer(at.inode)?;
+            if size > size_max(inode.block) {
+                return refuse(StoreError::Malformed);
+            }
             match &mut inode.content {
                 Content::Inline(bytes) => bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX)),
                 Content::Mapped => return refuse(StoreError::NotInline),

@@ -33,6 +33,14 @@ const STEP_CHUNKS: usize = 6;
 /// Chunks that are looked through at a time when a file is cut.
 const CUT_WINDOW: u32 = 16;
 
+/// Chunks of a map that one publish may be about: each is read at once.
+const PUBLISH_CHUNKS: usize = 64;
+
+/// Bytes of a file at the most: its map has so many chunks.
+pub(super) fn size_max(block: u32) -> u64 {
+    u64::from(u32::MAX) * u64::from(blocks_per_chunk(block)) * u64::from(block)
+}
+
 impl Planner<'_> {
     /// A file becomes this session's to write.
     pub fn open_writer(&mut self, at: &InodePath) -> Planned<Changed> {
@@ -169,7 +177,10 @@ impl Planner<'_> {
         let in_order = blocks.windows(2).all(|pair| pair[0].0 < pair[1].0);
         let block = u64::from(inode.block);
         let fits = |number: u64| block > 0 && number.checked_mul(block).is_some_and(|start| start < size);
-        if !in_order || !blocks.iter().all(|(number, record)| fits(*number) && is_sane(record, inode.block)) {
+        if !in_order
+            || size > size_max(inode.block)
+            || !blocks.iter().all(|(number, record)| fits(*number) && is_sane(record, inode.block))
+        {
             return Err(Stop::Never(StoreError::Malformed));
         }
         if let Content::Inline(bytes) = &mut inode.content {
@@ -198,6 +209,9 @@ impl Planner<'_> {
         let per_chunk = u64::from(blocks_per_chunk(inode.block));
         let number_of = |block: u64| u32::try_from(block / per_chunk).map_err(|_| Stop::Never(StoreError::Malformed));
         let numbers = blocks.iter().map(|(block, _)| number_of(*block)).collect::<Result<BTreeSet<u32>, _>>()?;
+        if numbers.len() > PUBLISH_CHUNKS {
+            return Err(Stop::Never(StoreError::Malformed));
+        }
         let mut chunks = self.chunks(file, &numbers)?;
         let mut changed = BTreeSet::new();
         let mut done = 0;
@@ -269,6 +283,11 @@ impl Planner<'_> {
         let page = PageKey { from: map_chunk_key(file, low), until, most: CUT_WINDOW as usize };
         let found = self.view.seen.pages.get(&page).ok_or(Stop::Page(page))?;
         let mut left = if low == first_chunk { end } else { u64::from(low) * per_chunk * block };
+        if found.is_empty() && low > first_chunk {
+            // A hole: what lies before it is found in a few looks, however wide it is.
+            let behind = self.behind_last_chunk(file, first_chunk, low)?;
+            left = end.max(u64::from(behind) * per_chunk * block);
+        }
         for (taken, (key, value)) in found.iter().rev().enumerate() {
             let (number, mut chunk) = read_chunk(key, value)?;
             let base = u64::from(number) * per_chunk;
@@ -287,6 +306,21 @@ impl Planner<'_> {
         // What is left ends with a block that stays, or with the size that it had.
         self.update(by, file, Inode { size: left.min(inode.size), modified, ..inode.clone() })?;
         Ok(true)
+    }
+
+    /// The number behind the last chunk of a file's map from `first` on and before `until`; `first` if there is none.
+    fn behind_last_chunk(&self, file: InodeId, first: u32, until: u32) -> Planned<u32> {
+        let (mut first, mut until) = (first, until);
+        while first < until {
+            let middle = first + (until - first) / 2;
+            let page = PageKey { from: map_chunk_key(file, middle), until: map_chunk_key(file, until), most: 1 };
+            let found = self.view.seen.pages.get(&page).ok_or(Stop::Page(page))?;
+            match found.first() {
+                Some((key, value)) => first = read_chunk(key, value)?.0 + 1,
+                None => until = middle,
+            }
+        }
+        Ok(until)
     }
 
     /// Takes blocks off the end of a chunk that a commit has room for; the last one that had to stay, if there is one that should not.
@@ -389,5 +423,6 @@ fn is_sane(record: &BlockRecord, block: u32) -> bool {
     (1..=u64::from(block)).contains(&length)
         && record.copies.len() <= COPIES_MAX
         && record.copies.iter().all(|copy| copy.length.get() == length && copy.end().is_some())
+        && record.copies.iter().enumerate().all(|(at, copy)| !record.copies[..at].iter().any(|one| one.overlaps(copy)))
         && record.checksums.len() as u64 == checksums
 }

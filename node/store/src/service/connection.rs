@@ -17,6 +17,8 @@ pub(super) struct Connection {
     pub has_spoken: bool,
     /// Since when the client takes nothing.
     stalled: Option<Instant>,
+    /// It has messages that wait until what it was answered is taken.
+    pub is_held: bool,
     /// It is closed when everything is sent.
     pub closes: bool,
     /// What is awaited of the socket, as it was registered.
@@ -34,6 +36,7 @@ impl Connection {
             since: Instant::now(),
             has_spoken: false,
             stalled: None,
+            is_held: false,
             closes: false,
             awaits_room: false,
             awaits_bytes: true,
@@ -41,6 +44,11 @@ impl Connection {
     }
 
     pub fn push(&mut self, frame: &[u8]) {
+        // What is sent goes when it is the larger part, so that no byte is moved often.
+        if self.sent > self.unsent.len() / 2 {
+            self.unsent.drain(..self.sent);
+            self.sent = 0;
+        }
         self.unsent.extend_from_slice(frame);
     }
 

@@ -13,6 +13,7 @@ use rustix::net::{RecvFlags, recv};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -30,6 +31,9 @@ use weir_units::Nanos;
 
 /// Between two looks at leases and quarantine.
 const TICK: Duration = Duration::from_millis(200);
+
+/// Rounds of commits between two looks at the clients.
+const ROUNDS: usize = 4;
 
 /// How wrong clocks may be, in millionths.
 const DRIFT_PPM: u32 = 1000;
@@ -65,6 +69,10 @@ pub(super) struct Driver {
     commits: Vec<(KvToken, Commit)>,
     /// Connections with something to send.
     touched: Vec<u64>,
+    /// Connections whose messages can be taken again.
+    held: Vec<u64>,
+    /// Listeners that have no room for a connection, until the next tick.
+    paused: Vec<usize>,
     refused: Option<String>,
 }
 
@@ -111,6 +119,8 @@ impl Driver {
             next: CONNECTIONS,
             commits: Vec::new(),
             touched: Vec::new(),
+            held: Vec::new(),
+            paused: Vec::new(),
             refused: None,
         })
     }
@@ -175,7 +185,8 @@ impl Driver {
         let mut events = Vec::with_capacity(256);
         let mut ticked = Instant::now();
         while !self.stops.load(Ordering::Acquire) {
-            let left = TICK.saturating_sub(ticked.elapsed());
+            let has_work = !self.commits.is_empty() || !self.held.is_empty();
+            let left = if has_work { Duration::ZERO } else { TICK.saturating_sub(ticked.elapsed()) };
             let timeout = Timespec { tv_sec: 0, tv_nsec: left.as_nanos() as i64 };
             events.clear();
             match epoll::wait(&self.poll, spare_capacity(&mut events), Some(&timeout)) {
@@ -188,6 +199,11 @@ impl Driver {
                     BELL => self.rung(),
                     CONNECTIONS.. => self.ready(number, flags),
                     _ => self.accept((number - LISTENERS) as usize),
+                }
+            }
+            for id in std::mem::take(&mut self.held) {
+                if !self.take_messages(id) {
+                    self.close(id);
                 }
             }
             if ticked.elapsed() >= TICK {
@@ -230,9 +246,12 @@ impl Driver {
         }
     }
 
-    /// Makes all commits that wait, and those that come of them.
+    /// Makes the commits that wait, and some of those that come of them: then clients are looked at again, so that long work stops nobody.
     fn settle(&mut self) {
-        while !self.commits.is_empty() {
+        for _ in 0..ROUNDS {
+            if self.commits.is_empty() {
+                return;
+            }
             let (tokens, commits): (Vec<KvToken>, Vec<Commit>) = self.commits.drain(..).unzip();
             let outcomes = self.store.commit_all(&commits);
             for (token, outcome) in tokens.into_iter().zip(outcomes) {
@@ -262,6 +281,9 @@ impl Driver {
     }
 
     fn tick(&mut self) {
+        for listener in std::mem::take(&mut self.paused) {
+            self.listen_for(listener, epoll::EventFlags::IN);
+        }
         self.give(ServiceEvent::Durable(self.store.durable()));
         self.give(ServiceEvent::Trouble(self.store.trouble()));
         self.give(ServiceEvent::Tick);
@@ -284,7 +306,10 @@ impl Driver {
                 }),
                 Some(Listener::Unix(listener, _)) => listener.accept().map(|(stream, _)| OwnedFd::from(stream)),
             };
-            let Ok(socket) = accepted else { return };
+            let socket = match accepted {
+                Ok(socket) => socket,
+                Err(e) => return self.not_accepted(listener, &e),
+            };
             if self.connections.len() >= CONNECTIONS_MAX {
                 continue;
             }
@@ -299,6 +324,28 @@ impl Driver {
                 self.connections.insert(id, Connection::new(socket));
                 self.give(ServiceEvent::Connected(ConnectionId(id), token));
             }
+        }
+    }
+
+    /// Nobody waits; or there is no descriptor or memory for who does: then it is tried again with the next tick, and not without end.
+    fn not_accepted(&mut self, listener: usize, why: &std::io::Error) {
+        let passes = [ErrorKind::WouldBlock, ErrorKind::Interrupted, ErrorKind::ConnectionAborted];
+        if !passes.contains(&why.kind()) && !self.paused.contains(&listener) {
+            tracing::warn!("metadata service: a client cannot be let in: {why}");
+            self.paused.push(listener);
+            self.listen_for(listener, epoll::EventFlags::empty());
+        }
+    }
+
+    fn listen_for(&mut self, listener: usize, flags: epoll::EventFlags) {
+        let fd = match self.listeners.get(listener) {
+            None => return,
+            Some(Listener::Tcp(listener)) => listener.as_fd(),
+            Some(Listener::Unix(listener, _)) => listener.as_fd(),
+        };
+        let data = epoll::EventData::new_u64(LISTENERS + listener as u64);
+        if let Err(e) = epoll::modify(&self.poll, fd, data, flags) {
+            tracing::warn!("metadata service: a listener cannot be changed: {e}");
         }
     }
 
@@ -325,22 +372,32 @@ impl Driver {
             Err(Errno::AGAIN | Errno::INTR) => return true,
             Err(_) => return false,
         }
-        let mut messages = Vec::new();
+        self.take_messages(id)
+    }
+
+    /// Hands on what has come in whole, one by one, as long as the client takes its answers; `false` if the connection is over.
+    fn take_messages(&mut self, id: u64) -> bool {
         loop {
+            let Some(connection) = self.connections.get_mut(&id) else { return true };
+            if connection.closes {
+                return true;
+            }
+            if connection.unsent() >= UNSENT_PAUSE {
+                connection.is_held = true;
+                return true;
+            }
             match connection.frames.next().and_then(|frame| frame.map(Request::decode).transpose()) {
-                Ok(Some(message)) => messages.push(message),
-                Ok(None) => break,
+                Ok(Some((number, request))) => {
+                    connection.has_spoken = true;
+                    self.give(ServiceEvent::Message(ConnectionId(id), number, request));
+                }
+                Ok(None) => return true,
                 Err(why) => {
                     tracing::debug!("a client of the metadata service is shown out: {why}");
                     return false;
                 }
             }
         }
-        connection.has_spoken |= !messages.is_empty();
-        for (number, request) in messages {
-            self.give(ServiceEvent::Message(ConnectionId(id), number, request));
-        }
-        true
     }
 
     /// Sends what is there to be sent.
@@ -354,6 +411,10 @@ impl Driver {
             if is_over {
                 self.close(id);
                 continue;
+            }
+            if connection.is_held && connection.unsent() < UNSENT_PAUSE {
+                connection.is_held = false;
+                self.held.push(id);
             }
             let (room, bytes) = (connection.unsent() > 0, connection.unsent() < UNSENT_PAUSE);
             if (room, bytes) != (connection.awaits_room, connection.awaits_bytes) {

@@ -186,6 +186,14 @@ fn who_sends_rubbish_or_takes_nothing_disturbs_nobody() {
     }
     assert!(sent < 400, "it is not read any more");
     assert!(matches!(open_new(&mut good, "a", 1), Answer::Opened { .. }));
+    // When it takes its answers in the end it gets one for each whole request.
+    let mut late = Peer::greeted(&folder, SessionWish::None).0;
+    let mut socket = late.socket.try_clone().expect("its socket");
+    let asked = ask.clone();
+    let sender = std::thread::spawn(move || (0..60).for_each(|_| socket.write_all(&asked).expect("it is sent")));
+    std::thread::sleep(Duration::from_millis(300));
+    (0..60_000).for_each(|_| assert!(matches!(late.next(), Some((_, Answer::Status { .. })))));
+    sender.join().expect("it is sent");
     assert!(matches!(good.ask(&Request::Status {}), Answer::Status { .. }));
 }
 

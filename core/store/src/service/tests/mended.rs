@@ -150,6 +150,64 @@ fn many_greetings_make_one_session() {
     assert!(world.closed.contains(&connection));
 }
 
+#[test]
+fn a_hole_is_cut_off_in_a_few_steps() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let client = world.client();
+    let (handle, _) = world.file(client, "a", 1);
+    let blocks = world.granted(client, handle, 3);
+    let per_chunk = u64::from(crate::records::blocks_per_chunk(BLOCK as u32));
+    let most = u64::from(u32::MAX) * per_chunk;
+    let published: Vec<_> =
+        [0, 1_000_000_007, most - 1].into_iter().zip(&blocks).map(|(at, new)| (at, record(new, BLOCK))).collect();
+    let beyond = world.publish(client, handle, 2, most * BLOCK + 1, &published);
+    assert_eq!(failed(&beyond), Some(StoreError::Malformed));
+    assert!(matches!(world.publish(client, handle, 2, most * BLOCK, &published), Answer::Changed { .. }));
+    world.commits.clear();
+    assert!(matches!(world.publish(client, handle, 3, 1, &[]), Answer::Changed { .. }));
+    assert!(world.commits.len() < 20, "{} commits", world.commits.len());
+    assert_eq!(world.namespaces(client)[0].mapped, BLOCK);
+    assert_eq!(world.stat(client, "a").expect("a file").1.size, 1);
+    // One that is about too many chunks is refused before they are read.
+    let many: Vec<_> = (0..65).map(|number| (number * per_chunk, record(&blocks[0], BLOCK))).collect();
+    assert_eq!(failed(&world.publish(client, handle, 4, most * BLOCK, &many)), Some(StoreError::Malformed));
+}
+
+#[test]
+fn a_drive_is_donated_once() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let (operator, _) = world.connect(SessionWish::None);
+    let second = "nvme-tcp://127.0.0.1:4420/nqn?ns=2";
+    world.drives.insert(second.into(), LabelFound::Blank);
+    let donation =
+        |overwrite| Donation { target: second.into(), class: class("dram"), location: Location::default(), overwrite };
+    // The second comes while the first is being recorded.
+    for number in [1001, 1002] {
+        let donate = Request::Donate { donation: donation(false) };
+        world.give(ServiceEvent::Message(operator, RequestNumber(number), donate));
+    }
+    world.settle();
+    let told = |number| world.answers.get(&(operator, RequestNumber(number)));
+    assert_eq!(told(1001), Some(&Answer::Donated { namespace: NamespaceId(2) }));
+    assert_eq!(told(1002).and_then(failed), Some(StoreError::InUse));
+    // A label of this store that it does not know, as after an older copy of the metadata was put back.
+    let LabelFound::Label { store, .. } = world.drives[second] else { panic!("it has a label") };
+    let content = crate::members::ContentLabel(77);
+    world.drives.insert(second.into(), LabelFound::Label { store, namespace: NamespaceId(9), content });
+    assert_eq!(failed(&world.donate(operator, second, "dram", false)), Some(StoreError::Foreign));
+    assert_eq!(world.donate(operator, second, "dram", true), Answer::Donated { namespace: NamespaceId(3) });
+}
+
+#[test]
+fn a_drive_that_has_shrunk_is_lost() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    world.drive_bytes -= 4096;
+    world.restart();
+    world.pass(Nanos::from_millis(10));
+    let (operator, _) = world.connect(SessionWish::None);
+    assert_eq!(world.namespaces(operator)[0].state, NamespaceState::Lost);
+}
+
 fn hello(session: SessionWish) -> Request {
     let location = Location::default();
     Request::Hello { magic: PROTOCOL_MAGIC, version: PROTOCOL_VERSION, client: "c".into(), location, session }
