@@ -18,6 +18,7 @@ use crate::tree::{InodePath, TreeEvent};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use weir_units::Nanos;
 
 /// Handles of one session at the most.
 const HANDLES_MAX: usize = 1 << 16;
@@ -52,7 +53,11 @@ impl Service {
         if self.handles.values().filter(|handle| handle.session == session).count() >= HANDLES_MAX {
             return self.fail(id, StoreError::Overloaded, "", effects);
         }
-        let at = InodePath { inode: at.inode, parent: inode.parent };
+        let has_name = inode.parent != InodeId(0);
+        if !has_name && !self.is_kept(at.inode) {
+            return self.fail(id, StoreError::NotFound, "", effects);
+        }
+        let at = InodePath { inode: at.inode, parent: if has_name { inode.parent } else { at.parent } };
         // A session writes a file through one handle: the answer to an earlier opening may have been lost.
         let mine = self
             .handles
@@ -104,10 +109,19 @@ impl Service {
         }
     }
 
+    /// Whether a file without a name is there in full: somebody has it open, or may have.
+    fn is_kept(&self, file: InodeId) -> bool {
+        self.opened.contains_key(&file) || self.orphans.contains(&file) || self.clock.now < self.grace()
+    }
+
+    /// Until then clients of an earlier process may open their files again.
+    fn grace(&self) -> Nanos {
+        self.began.saturating_add(self.settings.timing.lease())
+    }
+
     /// A file without a name: it goes when nobody has it open.
     pub(super) fn orphaned(&mut self, file: InodeId) {
-        let grace = self.began.saturating_add(self.settings.timing.lease());
-        if self.opened.contains_key(&file) || self.clock.now < grace {
+        if self.opened.contains_key(&file) || self.clock.now < self.grace() {
             self.orphans.insert(file);
             return;
         }

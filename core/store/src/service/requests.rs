@@ -115,6 +115,9 @@ impl Service {
                 let step = resolving.ask();
                 self.resolve(id, resolving, step, effects);
             }
+            Request::Stat { at } if self.opened.contains_key(&at.inode) => {
+                self.query(id, What::Stat(at), NameQuery::File(at));
+            }
             Request::Stat { at } => self.query(id, What::Stat(at), NameQuery::Stat(at)),
             Request::List { container, after, most } => {
                 self.query(id, What::List, NameQuery::List { container, after, most: most as usize });
@@ -164,7 +167,7 @@ impl Service {
     ) -> Result<(), StoreError> {
         let mine = Some(session);
         match request {
-            Request::Open { at, write: false } => self.query(id, What::Open(at, false), NameQuery::Stat(at)),
+            Request::Open { at, write: false } => self.query(id, What::Open(at, false), NameQuery::File(at)),
             Request::Open { at, write: true } => {
                 self.own_change(id, session, What::OpenWriter(at), FileChange::OpenWriter(at))?;
             }
@@ -415,10 +418,10 @@ impl Service {
                 self.answer(id, Answer::Page { version, entries, is_last }, effects);
             }
             (What::Open(at, writes), NameReply::Inode(_, inode)) => self.opened(id, at, inode, writes, effects),
-            (What::OpenWriter(at), NameReply::Changed(_)) => self.query(id, What::Open(at, true), NameQuery::Stat(at)),
+            (What::OpenWriter(at), NameReply::Changed(_)) => self.query(id, What::Open(at, true), NameQuery::File(at)),
             (What::OpenNew(parent), NameReply::Changed(changed)) => {
                 let at = InodePath { inode: changed.inode, parent };
-                self.query(id, What::Open(at, true), NameQuery::Stat(at));
+                self.query(id, What::Open(at, true), NameQuery::File(at));
             }
             _ => self.fail(id, StoreError::Damaged, "", effects),
         }

@@ -60,6 +60,8 @@ pub enum NameQuery {
     Lookup(EntryPath),
     /// An inode. Answer: [`NameReply::Inode`].
     Stat(InodePath),
+    /// The same of a file that is open or being opened: one without a name is found as well.
+    File(InodePath),
     /// A container's names in order. Answer: [`NameReply::Page`].
     List {
         /// The container.
@@ -213,7 +215,7 @@ impl NameQuery {
     pub fn container(&self) -> InodeId {
         match self {
             NameQuery::Lookup(entry) => entry.container,
-            NameQuery::Stat(at) => at.parent,
+            NameQuery::Stat(at) | NameQuery::File(at) => at.parent,
             NameQuery::List { container, .. } => *container,
         }
     }

@@ -261,7 +261,7 @@ impl Tree {
 /// The inode that a request is about, if it is not about a name.
 fn inode_path(job: &Job) -> Option<InodePath> {
     match job {
-        Job::Request(NameRequest::Query(NameQuery::Stat(at)), _) => Some(*at),
+        Job::Request(NameRequest::Query(NameQuery::Stat(at) | NameQuery::File(at)), _) => Some(*at),
         Job::Request(NameRequest::Change(_, NameChange::SetAttributes(at, _)), _)
         | Job::Request(NameRequest::Change(_, NameChange::SetExtended(at, ..)), _)
         | Job::Request(NameRequest::Change(_, NameChange::WriteInline(at, _)), _) => Some(*at),

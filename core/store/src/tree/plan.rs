@@ -14,7 +14,7 @@ use crate::error::StoreError;
 use crate::id::{InodeId, SessionId};
 use crate::inode::{Content, Inode, InodeKind, UnixNanos};
 use crate::keys::{inode_key, name_key, name_of, name_range, orphan_key, owner_key, parent_key};
-use crate::kv::{KvKey, KvWrite};
+use crate::kv::{Expect, KvKey, KvWrite};
 use crate::name::EntryName;
 use crate::records::{COPIES_MAX, Changed, NameRecord, OrphanRecord, ParentRecord, to_value};
 use crate::space::{BLOCK_MAX, BLOCK_MIN};
@@ -51,6 +51,7 @@ impl Planner<'_> {
         match query {
             NameQuery::Lookup(entry) => self.lookup(entry),
             NameQuery::Stat(at) => self.locate(at).map(|(_, inode)| NameReply::Inode(at.inode, Box::new(inode))),
+            NameQuery::File(at) => self.locate_open(at).map(|(_, inode)| NameReply::Inode(at.inode, Box::new(inode))),
             NameQuery::List { container, after, most } => self.list(*container, after.as_ref(), *most),
         }
     }
@@ -130,6 +131,20 @@ impl Planner<'_> {
         let inode = found.ok_or(Stop::Never(StoreError::NotFound))?;
         let right = cover(at.inode, &inode)?;
         if right == by { Ok((by, inode)) } else { Err(Stop::Instead(BTreeSet::from([right]))) }
+    }
+
+    /// The same of a file that is open. One without a name has no container, which the number 0 stands for: what is written to it
+    /// expects its inode as it was.
+    pub(super) fn locate_open(&self, at: &InodePath) -> Planned<(InodeId, Inode)> {
+        match self.locate(at) {
+            Err(Stop::Never(StoreError::NotFound)) => {}
+            found => return found,
+        }
+        let found: Option<Inode> = self.view.free(inode_key(at.inode))?;
+        match found.filter(|inode| inode.kind == InodeKind::File && inode.parent == InodeId(0)) {
+            Some(inode) => Ok((InodeId(0), inode)),
+            None => Err(Stop::Never(StoreError::NotFound)),
+        }
     }
 
     pub(super) fn put<T: Code>(&mut self, by: Option<InodeId>, key: KvKey, record: &T) {
@@ -291,7 +306,14 @@ impl Planner<'_> {
     pub(super) fn update(&mut self, by: InodeId, number: InodeId, mut inode: Inode) -> Planned<Changed> {
         inode.version = next_number(inode.version)?;
         inode.changed = inode.changed.max(self.wall);
-        self.put(Some(by), inode_key(number), &inode);
+        let key = inode_key(number);
+        if by == InodeId(0) {
+            let before = self.view.seen.free(key.clone())?.map(<[u8]>::to_vec);
+            self.plan.expect.push((key.clone(), before.map_or(Expect::Absent, Expect::Value)));
+            self.put(None, key, &inode);
+        } else {
+            self.put(Some(by), key, &inode);
+        }
         Ok(Changed { inode: number, version: inode.version })
     }
 

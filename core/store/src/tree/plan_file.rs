@@ -44,7 +44,7 @@ pub(super) fn size_max(block: u32) -> u64 {
 impl Planner<'_> {
     /// A file becomes this session's to write.
     pub fn open_writer(&mut self, at: &InodePath) -> Planned<Changed> {
-        let (_, inode) = self.locate(at)?;
+        let (_, inode) = self.locate_open(at)?;
         if inode.kind != InodeKind::File {
             return Err(Stop::Never(StoreError::WrongKind));
         }
@@ -128,7 +128,7 @@ impl Planner<'_> {
 
     /// The file, which is this session's to write, and the container that covers it.
     fn written(&mut self, at: &InodePath) -> Planned<(InodeId, Inode)> {
-        let (by, inode) = self.locate(at)?;
+        let (by, inode) = self.locate_open(at)?;
         let key = writer_key(at.inode);
         let record: Option<WriterRecord> = self.view.free(key.clone())?;
         let Some(record) = record.filter(|record| Some(record.session) == self.session) else {

@@ -174,6 +174,49 @@ fn a_hole_is_cut_off_in_a_few_steps() {
 }
 
 #[test]
+fn a_deleted_file_is_written_as_long_as_it_is_open() {
+    each(|world| {
+        let (client, session) = world.connect(SessionWish::New);
+        let (handle, at) = world.file(client, "a", 1);
+        let blocks = world.granted(client, handle, 2);
+        let first = [(0, record(&blocks[0], BLOCK))];
+        assert!(matches!(world.publish(client, handle, 2, BLOCK, &first), Answer::Changed { .. }));
+        let entry = EntryPath { container: InodeId::ROOT, name: name("a") };
+        let delete = NameChange::Delete { entry, recursive: false };
+        let deleted = world.ask_until(client, &Request::Change { slot: 0, sequence: 3, change: delete });
+        assert!(matches!(deleted, Answer::Changed { .. }), "{deleted:?}");
+        let second = [(1, record(&blocks[1], BLOCK))];
+        assert!(matches!(world.publish(client, handle, 4, 2 * BLOCK, &second), Answer::Changed { .. }));
+        let size = |world: &mut World, client| match world.ask_until(client, &Request::Stat { at }) {
+            Answer::Found { inode, .. } => inode.size,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(size(world, client), 2 * BLOCK);
+        // Opened again after a restart it is as it was.
+        world.restart();
+        let (client, _) = world.connect(world.resume(session));
+        let opened = world.ask_until(client, &Request::Open { at, write: true });
+        let Answer::Opened { handle, .. } = opened else { panic!("{opened:?}") };
+        assert!(matches!(world.publish(client, handle, 5, BLOCK, &[]), Answer::Changed { .. }));
+        assert_eq!((size(world, client), world.map(client, handle, 0).blocks.len()), (BLOCK, 1));
+        assert_eq!(world.ask_until(client, &Request::Close { handle }), Answer::Done {});
+        // It is gone then, and is not opened any more.
+        for _ in 0..40 {
+            world.pass(Nanos::from_secs(5));
+            let client = world.client();
+            world.ask(client, Request::Renew { epoch: Epoch(0) });
+            if world.count(KeySpace::Orphan) == 0 {
+                break;
+            }
+        }
+        assert_eq!(world.count(KeySpace::Orphan), 0);
+        let client = world.client();
+        let gone = world.ask_until(client, &Request::Open { at, write: false });
+        assert_eq!(failed(&gone), Some(StoreError::NotFound));
+    });
+}
+
+#[test]
 fn a_drive_is_donated_once() {
     let mut world = World::with_drive(1, KvFaults::default());
     let (operator, _) = world.connect(SessionWish::None);

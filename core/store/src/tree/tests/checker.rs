@@ -26,7 +26,7 @@ pub(super) fn brief(call: &Call) -> String {
     let entry = |entry: &EntryPath| format!("{}/{}", entry.container, entry.name);
     let what = match &call.request {
         NameRequest::Query(NameQuery::Lookup(at)) => format!("lookup {}", entry(at)),
-        NameRequest::Query(NameQuery::Stat(at)) => format!("stat {}", at.inode),
+        NameRequest::Query(NameQuery::Stat(at) | NameQuery::File(at)) => format!("stat {}", at.inode),
         NameRequest::Query(NameQuery::List { container, .. }) => format!("list {container}"),
         NameRequest::Change(_, change) => match change {
             NameChange::Create(at, new) => format!("create {} {:?}", entry(at), new.kind),

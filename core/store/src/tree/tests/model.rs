@@ -72,7 +72,7 @@ impl Model {
                     _ => false,
                 }
             }
-            NameQuery::Stat(at) => match (self.located(at.inode), answer) {
+            NameQuery::Stat(at) | NameQuery::File(at) => match (self.located(at.inode), answer) {
                 (_, Err(_)) if self.is_in_condemned(at.inode) => true,
                 (Ok(()), Ok(NameReply::Inode(_, found))) => self.is_like(at.inode, found),
                 (Err(error), Err(told)) => error == *told,
