@@ -104,6 +104,9 @@ pub struct Up {
     /// The configuration [default: built in; `weir config --default` prints it]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// A store of files on this machine: a drive in memory, a drive in a file of this folder, and a metadata service
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "weir-store", conflicts_with = "config")]
+    pub store: Option<PathBuf>,
     /// Make promises to tenants that a calibrated drive cannot keep, and say which
     #[arg(long)]
     pub force: bool,

@@ -30,6 +30,7 @@ mod reproduce;
 mod service_levels;
 mod sim;
 mod start;
+mod store_service;
 mod timing;
 mod up;
 mod upgrade;

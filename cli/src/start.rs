@@ -1,5 +1,6 @@
 //! The one place where the command line meets the node.
 
+use crate::store_service::{self, StoreService};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ pub struct Started {
     /// For the API, and for the keeper.
     pub control: Arc<NodeControl>,
     node: Node,
+    store: Option<StoreService>,
 }
 
 impl Started {
@@ -23,8 +25,14 @@ impl Started {
         self.node.steps()
     }
 
+    /// Where its metadata service is reached, if it has one.
+    pub fn store(&self) -> &[String] {
+        self.store.as_ref().map_or(&[], |store| &store.addresses)
+    }
+
     /// Drains and ends the node.
-    pub fn stop(self) {
+    pub fn stop(mut self) {
+        self.stop_store();
         self.control.drain();
         self.node.stop();
     }
@@ -32,10 +40,17 @@ impl Started {
     /// Drains the node and ends it, with everything left open for the next worker; `left` is called as soon as that one may begin.
     /// False where something is still under way: the next worker has to wait for the end of this process.
     #[must_use]
-    pub fn hand_over(self, left: impl Fn() + Send + Sync + 'static) -> bool {
+    pub fn hand_over(mut self, left: impl Fn() + Send + Sync + 'static) -> bool {
+        self.stop_store();
         self.control.drain();
         let _settled = self.control.settle();
         self.node.hand_over(left)
+    }
+
+    fn stop_store(&mut self) {
+        if let Some(store) = self.store.take() {
+            store.stop();
+        }
     }
 }
 
@@ -46,11 +61,13 @@ pub fn start(
     keep: &Keep,
     on_shutdown: Box<dyn Fn() + Send + Sync>,
 ) -> Result<Started, String> {
-    if config.store.is_some() {
-        return Err("store: this release has no metadata service yet; leave [store] out".into());
-    }
+    let stored = config.store.is_some().then(|| config.clone());
     let node = Node::start_with(crew, config, keep).map_err(|e| e.to_string())?;
     let listening = node.listening().to_vec();
+    let store = match &stored {
+        Some(config) => store_service::start(config, &listening, keep.generation() > 0)?,
+        None => None,
+    };
     let control = Arc::new(NodeControl::new(&node, on_shutdown));
-    Ok(Started { listening, control, node })
+    Ok(Started { listening, control, node, store })
 }

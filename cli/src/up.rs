@@ -65,7 +65,7 @@ pub fn run(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Comma
         return keeper::resume(inherited).map(ExitCode::from).map_err(|e| of_keeper(&e));
     }
     let mut steps = StartSteps::begin();
-    let mut config = load_with(args.config.as_deref(), api.default.clone())?;
+    let mut config = load(args, api)?;
     override_by(&mut config, args, api)?;
     if config.node.keeper {
         return keep(&config);
@@ -114,7 +114,7 @@ pub fn worker(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Co
     let _ = rustix::thread::set_name(c"weir-standby");
     abort_on_panic();
     let mut steps = StartSteps::begin();
-    let mut config = load_with(args.config.as_deref(), api.default.clone())?;
+    let mut config = load(args, api)?;
     override_by(&mut config, args, api)?;
     // Somebody else may be serving on those cores.
     let all = sched::aside(&config.node.cores);
@@ -202,12 +202,12 @@ fn serve(
         ready()?;
         running
     };
-    let registered = registry::register(&config, args.config.as_deref(), keep.node(), &[]);
+    let registered = registry::register(&config, args.config.as_deref(), keep.node(), started.store());
     let systemd = systemd(keep)?;
     systemd.ready();
     tracing::info!(steps = %steps.text(), "serving");
     if keep.generation() == 0 {
-        announce(&config, &started.listening, keep, &steps, json)?;
+        announce(&config, &started, keep, &steps, json)?;
     }
     match ended.recv() {
         Ok(End::HandOver) => {
@@ -248,6 +248,19 @@ fn systemd(keep: &Keep) -> Result<Notifier, CommandFailure> {
         return Ok(Notifier::default());
     }
     Notifier::from_environment().map_err(|e| CommandFailure::new(format_args!("NOTIFY_SOCKET: {e}")))
+}
+
+/// The file, what `--store` stands for, or the built-in default.
+fn load(args: &args::Up, api: &ApiOfUp) -> Result<Config, CommandFailure> {
+    let Some(folder) = &args.store else { return load_with(args.config.as_deref(), api.default.clone()) };
+    let wrong = |e: std::io::Error| CommandFailure::new(format_args!("--store: {}: {e}", folder.display()));
+    std::fs::create_dir_all(folder).map_err(wrong)?;
+    let folder = std::path::absolute(folder).map_err(wrong)?;
+    let mut config = Config::store_on_one_machine(&folder, &config::runtime_dir())?;
+    if let Some(api) = api.default.clone() {
+        config.node.api = vec![api];
+    }
+    Ok(config)
 }
 
 fn override_by(config: &mut Config, args: &args::Up, api: &ApiOfUp) -> Result<(), CommandFailure> {
@@ -318,12 +331,13 @@ fn watch_signals(end: Sender<End>, goes: Arc<AtomicBool>, is_worker: bool) -> Re
 /// One line says that it serves; the rest says how to connect.
 fn announce(
     config: &Config,
-    listening: &[std::net::SocketAddr],
+    started: &Started,
     keep: &Keep,
     steps: &StartSteps,
     json: bool,
 ) -> Result<(), CommandFailure> {
     let program = std::env::args().next().unwrap_or_else(|| "weir".to_string());
+    let listening = &started.listening;
     let api: Vec<String> = config.node.api.iter().map(ToString::to_string).collect();
     if json {
         let exports: Vec<_> = config.exports.iter().map(|e| {
@@ -331,11 +345,21 @@ fn announce(
         }).collect();
         let step = |(name, time): &(&str, Duration)| serde_json::json!({ "name": name, "ns": time.as_nanos() as u64 });
         let steps: Vec<_> = steps.done.iter().map(step).collect();
-        return output::json(&serde_json::json!({
+        let mut serving = serde_json::json!({
             "state": "serving", "node": config.node.name, "pid": keep.node(), "api": api,
             "nvme_tcp": listening, "exports": exports, "steps": steps,
-        }));
+        });
+        if !started.store().is_empty() {
+            serving["store"] = started.store().into();
+        }
+        return output::json(&serving);
     }
     let first = format!("weir {}: node {} is serving; ^C ends it\n", env!("CARGO_PKG_VERSION"), config.node.name);
-    output::text(&(first + &connect::lines(config, listening, &program)))
+    let store = match started.store().first() {
+        Some(at) => format!(
+            "\n# Files, at {at}; those on drives in memory are gone when the node ends:\n  {program} fs put README.md /\n  {program} fs ls -l /\n  {program} store status\n"
+        ),
+        None => String::new(),
+    };
+    output::text(&(first + &connect::lines(config, listening, &program) + &store))
 }

@@ -30,11 +30,15 @@ use files::Files;
 use operands::Operands;
 use serde_json::json;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 use transfer::Copied;
-use weir_store_node::client::{Client, ClientOptions};
+use weir_store_node::client::{Client, ClientError, ClientErrorKind, ClientOptions};
 
 /// Names the store where `--store` does not.
 const VARIABLE: &str = "WEIR_STORE";
+
+/// How long the metadata service of a node that runs may be away: between two workers.
+const NEXT_WORKER: Duration = Duration::from_secs(5);
 
 /// Runs a command; `running` finds the store of the node that runs.
 ///
@@ -76,11 +80,26 @@ fn connect(
     named: Option<&str>,
     running: impl Fn() -> Result<String, CommandFailure>,
 ) -> Result<Client, CommandFailure> {
-    let address = match named {
-        Some(address) => address.to_owned(),
-        None => by_environment()?.map_or_else(running, Ok)?,
+    let named = match named {
+        Some(address) => Some(address.to_owned()),
+        None => by_environment()?,
     };
-    Client::connect(&address, ClientOptions::default()).map_err(CommandFailure::new)
+    let address = named.clone().map_or_else(running, Ok)?;
+    let begun = Instant::now();
+    loop {
+        match Client::connect(&address, ClientOptions::default()) {
+            Ok(client) => return Ok(client),
+            // The node runs: its next worker is about to serve.
+            Err(e) if named.is_none() && is_away(&e) && begun.elapsed() < NEXT_WORKER => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(e) => return Err(CommandFailure::new(e)),
+        }
+    }
+}
+
+fn is_away(e: &ClientError) -> bool {
+    matches!(e.kind(), ClientErrorKind::Unreachable(_))
 }
 
 /// What `WEIR_STORE` says; empty means unset.
