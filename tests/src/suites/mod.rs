@@ -51,6 +51,7 @@ mod rogue;
 mod rogue_connects;
 mod shares;
 mod spdk_preload;
+mod store;
 mod terminal;
 mod upgrade;
 mod upgrade_vfio;
@@ -72,6 +73,7 @@ pub fn all() -> Vec<Test> {
         libweir::tests(),
         fio::tests(),
         spdk_preload::tests(),
+        store::tests(),
         virtio_driver::tests(),
         vfio_client::tests(),
         vfio_messages::tests(),

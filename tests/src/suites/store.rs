@@ -1,0 +1,198 @@
+//! Files of a store on one machine: put, got, moved and removed by `weir fs`, while the worker and the node are killed and upgraded.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::test;
+use crate::harness::{Context, Env, Outcome, Test, ensure};
+use crate::node::{Node, Setup, with_node};
+use crate::process::{Finished, until};
+
+/// The tests of this suite.
+pub fn tests() -> Vec<Test> {
+    const S: &str = "store";
+    vec![
+        test(S, "files_of_every_size_come_back", sizes),
+        test(S, "names_are_listed_moved_and_removed", names),
+        test(S, "files_outlive_kills_and_upgrades", outlives),
+        test(S, "a_start_that_cannot_be_says_why", refused),
+    ]
+}
+
+/// A RAM drive and a file drive.
+fn setup() -> Setup {
+    let device = |name: &str, media: &str, capacity: &str| {
+        format!(
+            "[[device]]\nname = \"{name}\"\nmedia = \"{media}\"\ncapacity = \"{capacity}\"\n\
+             [[export]]\ndevice = \"{name}\"\ndoor = \"nvme-tcp\"\n"
+        )
+    };
+    let donate = |name: &str, class: &str| format!("[[store.donate]]\ndevice = \"{name}\"\nclass = \"{class}\"\n");
+    let whole = "[node]\nname = \"e2e\"\napi = \"unix:weir.sock\"\ncores = [0]\nkeeper = true\n\
+         [[tenant]]\nname = \"store\"\nclass = \"medium\"\nhosts = [\"*\"]\n\
+         [door.nvme-tcp]\nlisten = \"127.0.0.1:PORT\"\n"
+        .to_owned()
+        + &device("ram0", "ram", "256MiB")
+        + &device("file0", "file:flash.img", "1GiB")
+        + "[store]\nmeta = \"redb:store.redb\"\nlisten = \"unix:meta.sock\"\n"
+        + &donate("ram0", "dram")
+        + &donate("file0", "flash");
+    Setup { whole, ..Setup::default() }
+}
+
+fn store(node: &Node) -> String {
+    format!("unix:{}", node.socket("meta.sock").display())
+}
+
+fn try_fs(node: &Node, args: &[&str]) -> Result<Finished, String> {
+    node.cli(&[&["fs", "--store", &store(node)], args].concat())
+}
+
+fn fs(node: &Node, args: &[&str]) -> Result<String, String> {
+    try_fs(node, args)?.success(&format!("weir fs {}", args.join(" "))).map_err(|e| format!("{e}\n{}", node.log()))
+}
+
+/// Bytes that no other size has.
+fn bytes(len: usize) -> Vec<u8> {
+    let mut state = len as u64 | 1;
+    let next = |state: &mut u64| {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 33) as u8
+    };
+    (0..len).map(|_| next(&mut state)).collect()
+}
+
+fn write(path: &Path, len: usize) -> Result<Vec<u8>, String> {
+    let bytes = bytes(len);
+    std::fs::write(path, &bytes).context(|| path.display().to_string())?;
+    Ok(bytes)
+}
+
+/// Whether a file of the store has these bytes.
+fn has(node: &Node, name: &str, expected: &[u8]) -> Outcome {
+    let to = node.socket("got");
+    let _ = std::fs::remove_file(&to);
+    fs(node, &["get", name, &to.display().to_string()])?;
+    let found = std::fs::read(&to).context(|| to.display().to_string())?;
+    ensure(found == expected, || format!("{name}: {} bytes, {} expected, or others", found.len(), expected.len()))
+}
+
+const SIZES: [usize; 13] = [
+    0,
+    1,
+    2047,
+    2048,
+    2049,
+    4095,
+    (64 << 10) - 1,
+    64 << 10,
+    (64 << 10) + 1,
+    (1 << 20) - 1,
+    1 << 20,
+    (1 << 20) + 1,
+    20 << 20,
+];
+
+fn sizes(env: &Env) -> Outcome {
+    with_node(env, &setup(), |node| {
+        for class in ["dram", "flash"] {
+            for size in SIZES {
+                let (from, name) = (node.socket("put"), format!("/{class}-{size}"));
+                let expected = write(&from, size)?;
+                fs(node, &["put", "--class", class, &from.display().to_string(), &name])?;
+                has(node, &name, &expected)?;
+            }
+        }
+        let listed = fs(node, &["ls", "/"])?;
+        ensure(listed.lines().count() == 2 * SIZES.len(), || listed)
+    })
+}
+
+fn names(env: &Env) -> Outcome {
+    with_node(env, &setup(), |node| {
+        let from = node.socket("put");
+        let path = from.display().to_string();
+        let expected = write(&from, 100_000)?;
+        fs(node, &["mkdir", "-p", "/a/b"])?;
+        fs(node, &["put", &path, "/a/b/one"])?;
+        fs(node, &["mv", "/a/b/one", "/a/two"])?;
+        has(node, "/a/two", &expected)?;
+        for (args, what) in [
+            (&["cat", "/a/b/one"][..], "no such file"),
+            (&["rm", "/a"], "directory"),
+            (&["mkdir", "/a"], "exists"),
+            (&["cat", "/a"], "directory"),
+            (&["put", "/does/not/exist", "/x"], "/does/not/exist"),
+        ] {
+            let finished = try_fs(node, args)?;
+            let said = finished.stderr.clone();
+            ensure(finished.status.code() == Some(1) && said.contains(what) && said.lines().count() == 1, || {
+                format!("{args:?}: {:?}: {said}", finished.status.code())
+            })?;
+        }
+        fs(node, &["rm", "-r", "/a"])?;
+        let listed = fs(node, &["ls", "/"])?;
+        ensure(listed.is_empty(), || listed)
+    })
+}
+
+/// The worker is killed and upgraded: nothing is lost of either drive. The node is killed: nothing is lost of the file drive.
+fn outlives(env: &Env) -> Outcome {
+    let mut node = Node::start(env, &setup())?;
+    let from = node.socket("put");
+    let path = from.display().to_string();
+    let expected = write(&from, 3 << 20)?;
+    for class in ["dram", "flash"] {
+        fs(&node, &["put", "--class", class, &path, &format!("/{class}")])?;
+    }
+    fs(&node, &["mkdir", "/d"])?;
+    for round in 0..3 {
+        let before = node.worker()?;
+        if round == 1 {
+            node.cli_ok(&["upgrade", "--probation", "0s"])?;
+        } else {
+            node.kill_worker()?;
+        }
+        serves_again(&node, before)?;
+        has(&node, "/dram", &expected)?;
+        has(&node, "/flash", &expected)?;
+        let name = format!("/d/{round}");
+        fs(&node, &["put", &path, &name])?;
+        has(&node, &name, &expected)?;
+    }
+    node.kill()?;
+    node.start_again()?;
+    has(&node, "/flash", &expected)?;
+    let listed = fs(&node, &["ls", "/d"])?;
+    ensure(listed.split_whitespace().count() == 3, || listed)?;
+    let lost = try_fs(&node, &["cat", "/dram"])?;
+    ensure(lost.status.code() == Some(1) && lost.stderr.contains("/dram"), || lost.stderr)?;
+    // And the drive that has lost it takes new files.
+    fs(&node, &["put", "--class", "dram", &path, "/again"])?;
+    has(&node, "/again", &expected)?;
+    node.stop()
+}
+
+/// Another worker has the metadata.
+fn serves_again(node: &Node, before: rustix::process::Pid) -> Outcome {
+    until(Duration::from_secs(20), "the next worker serves the store", || {
+        let other = node.worker().is_ok_and(|worker| worker != before);
+        Ok((other && try_fs(node, &["ls", "/"])?.status.code() == Some(0)).then_some(()))
+    })
+}
+
+fn refused(env: &Env) -> Outcome {
+    let dir = env.folder()?;
+    let fails = |whole: &str, what: &str| {
+        let said = super::pool::fails(env, &dir, whole)?;
+        ensure(said.contains(what), || format!("expected {what:?}: {said}"))
+    };
+    let whole = setup().whole.replace("keeper = true", "keeper = false");
+    // A drive with something else in its first block.
+    std::fs::write(dir.join("flash.img"), bytes(1 << 20)).context(|| "flash.img".into())?;
+    fails(&whole, "file0")?;
+    std::fs::remove_file(dir.join("flash.img")).context(|| "flash.img".into())?;
+    fails(&whole.replace("redb:store.redb", "redb:no/such/folder/store.redb"), "no/such/folder")?;
+    std::fs::write(dir.join("other.redb"), b"something else entirely").context(|| "other.redb".into())?;
+    fails(&whole.replace("redb:store.redb", "redb:other.redb"), "other.redb")
+}
