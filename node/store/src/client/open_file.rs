@@ -62,8 +62,6 @@ pub(super) struct OpenFile {
     pub fresh: BTreeSet<u64>,
     /// A flush that makes room is under way.
     pub is_making_room: bool,
-    /// While operations that began under older maps are under way: the epoch of those.
-    pub floor: Option<Epoch>,
     /// No caller has it any more.
     pub is_closed: bool,
 }
@@ -95,26 +93,11 @@ impl OpenFile {
         }
     }
 
-    /// The epoch of the oldest map that counts here.
-    pub fn oldest(&mut self) -> Option<Epoch> {
-        if self.pending() == 0 {
-            self.floor = None;
-        }
-        let held = match &mut self.content {
+    /// The epoch of the oldest map that counts here, and of what is in flight under one.
+    pub fn oldest(&self) -> Option<Epoch> {
+        match &self.content {
             FileContent::Inline(_) => None,
-            FileContent::Mapped(io) => io.map().oldest(),
-        };
-        [held, self.floor].into_iter().flatten().min()
-    }
-
-    /// Lets go of older maps.
-    pub fn forget_before(&mut self, epoch: Epoch) {
-        let oldest = self.oldest();
-        if self.pending() > 0 {
-            self.floor = oldest;
-        }
-        if let FileContent::Mapped(io) = &mut self.content {
-            let _ = io.map().forget_before(epoch);
+            FileContent::Mapped(io) => io.oldest(),
         }
     }
 

@@ -1,10 +1,12 @@
 //! Clients against a service in memory, which is killed, and drives in files; every byte against an array.
 
 mod model_service;
+mod real_service;
 
 use super::{Client, ClientErrorKind, ClientOptions, CreateOptions, File, OpenOptions};
 use crate::tier::tests::model_target::ModelTarget;
 use model_service::{INLINE_MAX, ModelService};
+use real_service::RealService;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,12 +15,19 @@ use weir_units::rng::SplitMix64;
 
 const LEASE: Duration = Duration::from_secs(20);
 
-fn client_with(service: &ModelService, name: &str, deadline: Duration) -> Client {
-    let options = ClientOptions { name: name.into(), allow_files: true, deadline, ..ClientOptions::default() };
-    Client::connect(&service.address.to_string(), options).unwrap()
+/// A service that a test can kill.
+trait TestService {
+    fn address(&self) -> String;
+    /// It is killed, and is there again at once.
+    fn kill(&self);
 }
 
-fn client(service: &ModelService) -> Client {
+fn client_with(service: &impl TestService, name: &str, deadline: Duration) -> Client {
+    let options = ClientOptions { name: name.into(), allow_files: true, deadline, ..ClientOptions::default() };
+    Client::connect(&service.address(), options).unwrap()
+}
+
+fn client(service: &impl TestService) -> Client {
     client_with(service, "test", Duration::from_secs(20))
 }
 
@@ -41,7 +50,7 @@ fn model_run(seed: u64, kills: bool) {
     model_run_over(&ModelService::new(&format!("model-{seed}-{kills}"), LEASE), seed, kills);
 }
 
-fn model_run_over(service: &ModelService, seed: u64, kills: bool) {
+fn model_run_over(service: &impl TestService, seed: u64, kills: bool) {
     let client = client(service);
     let mut random = SplitMix64::new(seed);
     let copies = 1 + (seed % 2) as u8;
@@ -129,6 +138,33 @@ fn any_bytes_are_as_in_an_array() {
 #[test]
 fn a_killed_service_loses_nothing() {
     (10..16).for_each(|seed| model_run(seed, true));
+}
+
+#[test]
+fn the_real_service_keeps_any_bytes_and_loses_nothing_when_it_is_stopped() {
+    [(30, false), (32, true), (34, true)].into_iter().for_each(|(seed, kills)| {
+        model_run_over(&RealService::new(), seed, kills);
+    });
+}
+
+#[test]
+fn the_real_service_has_one_writer_names_and_small_files() {
+    let service = RealService::new();
+    let (one, two) = (client(&service), client(&service));
+    one.make_directory("/a/b", true, 0o755).unwrap();
+    one.put_small("/a/b/k", &[7; 1024], &CreateOptions::default()).unwrap();
+    assert_eq!(two.get_small("/a/b/k", 4096).unwrap(), [7; 1024]);
+    let file = one.create("/a/f", &CreateOptions::default()).unwrap();
+    assert_eq!(two.open("/a/f", OpenOptions::read_write()).unwrap_err().store_error(), Some(StoreError::Busy));
+    let data = vec![9; 3_000_000];
+    file.write_at(0, &data).unwrap();
+    file.close().unwrap();
+    compare(&two.open("/a/f", OpenOptions::read_write()).unwrap(), &data, "by the next writer");
+    two.rename("/a/f", "/a/b/g", false).unwrap();
+    let names: Vec<String> = one.list("/a/b").unwrap().map(|entry| entry.unwrap().name.to_string()).collect();
+    assert_eq!(names, ["g", "k"]);
+    one.remove("/a", true).unwrap();
+    assert!(two.stat("/a/b/g").unwrap_err().is_not_found());
 }
 
 #[test]

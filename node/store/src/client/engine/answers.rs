@@ -188,7 +188,8 @@ impl Engine {
                 }
                 HolderEffect::Forget(epoch) => {
                     self.welcome.epoch = self.welcome.epoch.max(epoch);
-                    self.files.values_mut().for_each(|file| file.forget_before(epoch));
+                    let files: Vec<u64> = self.files.keys().copied().collect();
+                    files.into_iter().for_each(|id| self.apply(id, FileEvent::Forget(epoch)));
                 }
                 HolderEffect::Stop(_) => {
                     self.requests.is_over = true;
@@ -257,7 +258,7 @@ impl Engine {
         let files: Vec<u64> = self.files.iter().filter(|(_, file)| file.pending() > 0).map(|(id, _)| *id).collect();
         files.into_iter().for_each(|id| self.apply(id, FileEvent::Tick));
         let in_doubt = self.tiers.values().any(|tier| tier.may_still_write(drive_time()));
-        let oldest = self.files.values_mut().filter_map(OpenFile::oldest).min();
+        let oldest = self.files.values().filter_map(OpenFile::oldest).min();
         // Nothing newer is acknowledged while a drive may still carry out a write that was given up.
         let held = if in_doubt { Some(oldest.unwrap_or_default().min(self.acknowledged)) } else { oldest };
         if !in_doubt {

@@ -112,6 +112,7 @@ impl Engine {
             host_nqn: self.options.host_nqn.clone(),
             timeout: self.options.drive_timeout,
             allow_files: self.options.allow_files,
+            label: Some(crate::label::check(self.welcome.store, info.namespace, info.label)),
             bell: Some(self.bell.clone()),
             ..TierOptions::default()
         };

@@ -31,7 +31,6 @@ impl Engine {
             is_held: false,
             fresh: Default::default(),
             is_making_room: false,
-            floor: None,
             is_closed: false,
         };
         self.files.insert(id, file);

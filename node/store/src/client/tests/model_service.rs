@@ -1,6 +1,8 @@
 //! A metadata service in memory, as simple as can be: what a client is tested against. It can be killed: connections and handles go, what
 //! was committed stays, as it does with a service on a key-value store.
 
+use super::TestService;
+use crate::tier::{BlockingNamespace, TierOptions};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -22,6 +24,8 @@ use weir_units::{Bytes, Nanos};
 
 pub const INLINE_MAX: u32 = 2048;
 pub const DRIVE: u64 = 512 << 20;
+/// The store's number.
+pub const STORE: u64 = 7;
 /// What a drive has before: nobody may read it.
 const FORMER: u8 = 0x5a;
 /// What every session is resumed with.
@@ -87,6 +91,13 @@ impl ModelService {
 
     /// Over two drives, of which the first has sectors of 512 bytes and the second of 4096.
     pub fn over(urls: Vec<String>, drives: Vec<PathBuf>, lease: Duration) -> Self {
+        // Drives are labelled before anything else is written to them.
+        for (url, number) in urls.iter().zip(1..) {
+            let options = TierOptions { allow_files: true, ..TierOptions::default() };
+            let mut drive = BlockingNamespace::open(url, options).unwrap();
+            let label = crate::label::encode(STORE, NamespaceId(number), ContentLabel(number.into()));
+            drive.write(0, &label).unwrap();
+        }
         let root = Inode { kind: InodeKind::Directory, mode: 0o755, ..Inode::default() };
         let state = State { inodes: BTreeMap::from([(1, root)]), last: 100, epoch: 1, ..State::default() };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -120,16 +131,21 @@ impl ModelService {
         service
     }
 
-    /// It is killed, and is there again at once.
-    pub fn kill(&self) {
-        let mut state = lock(&self.state);
-        state.handles.clear();
-        state.streams.drain(..).for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
-    }
-
     /// All are asked to let go of older maps.
     pub fn next_epoch(&self) {
         lock(&self.state).epoch += 1;
+    }
+}
+
+impl TestService for ModelService {
+    fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    fn kill(&self) {
+        let mut state = lock(&self.state);
+        state.handles.clear();
+        state.streams.drain(..).for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
 }
 
@@ -217,7 +233,7 @@ impl Connection {
                     welcome: WelcomeInfo {
                         version: 1,
                         service: ServiceId(1),
-                        store: 7,
+                        store: STORE,
                         session: Some(SessionId(self.session)),
                         token: TOKEN,
                         lease: Nanos(self.lease.as_nanos() as u64),
