@@ -80,6 +80,8 @@ pub(super) struct Engine {
     abandoned: HashSet<u64>,
     /// Flushes and writes of the engine's own.
     internal: HashSet<u64>,
+    /// Writes that bring a file's bytes from its inode into a block, and the file.
+    moving: HashMap<u64, u64>,
     pub waiters: BTreeMap<u64, Thread>,
     last: u64,
     /// A thread is driving, and has let go of the lock.
@@ -124,6 +126,7 @@ impl Engine {
             done: HashMap::new(),
             abandoned: HashSet::new(),
             internal: HashSet::new(),
+            moving: HashMap::new(),
             waiters: BTreeMap::new(),
             last: 0,
             is_driven: false,

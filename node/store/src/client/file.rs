@@ -255,16 +255,29 @@ impl File {
     pub fn truncate(&self, size: u64) -> Result<(), ClientError> {
         let _end = self.open.end.lock().unwrap_or_else(PoisonError::into_inner);
         let until = self.until();
-        {
-            let mut engine = self.open.client.shared.lock();
+        let shared = &self.open.client.shared;
+        let mover = loop {
+            let mut engine = shared.lock();
             if !engine.file(self.open.id).is_some_and(|file| file.writes) {
                 return Err(ClientError::from(StoreError::NotOpen).at(&self.open.path));
             }
-            if engine.resize_inline(self.open.id, size) {
-                drop(engine);
-                return self.publish(false, until);
+            if !engine.is_moving(self.open.id) {
+                if engine.resize_inline(self.open.id, size) {
+                    drop(engine);
+                    return self.publish(false, until);
+                }
+                break engine.make_mapped(self.open.id, until);
             }
-            engine.make_mapped(self.open.id, until);
+            drop(engine);
+            if super::connection::boot_time() >= until {
+                return Err(ClientError::new(ClientErrorKind::Deadline).at(&self.open.path));
+            }
+            // What moves them ends by its own deadline.
+            shared.wake_keeper();
+            std::thread::sleep(Duration::from_micros(200));
+        };
+        if let Some(Outcome::Io(_, Err(error))) = mover.map(|work| shared.wait(work)) {
+            return Err(error.at(&self.open.path));
         }
         self.publish(false, until)?;
         let (old, block) = {

@@ -62,6 +62,8 @@ pub(super) struct OpenFile {
     pub fresh: BTreeSet<u64>,
     /// A flush that makes room is under way.
     pub is_making_room: bool,
+    /// The write that brings its bytes from the inode into a block, and these until that is done.
+    pub moving: Option<(u64, InlineBytes)>,
     /// No caller has it any more.
     pub is_closed: bool,
 }

@@ -3,7 +3,7 @@
 use super::super::connection::boot_time;
 use super::super::error::ClientError;
 use super::super::memory::CallerMemory;
-use super::super::open_file::{FileContent, FileWork, InlineBytes, OpenFile, QueuedWork};
+use super::super::open_file::{FileContent, FileWork, OpenFile, QueuedWork};
 use super::super::requests::{Purpose, Unanswered};
 use super::{AHEAD, Engine, Operation, Outcome};
 use weir_store::file::{FileEvent, FileIo, FileOpId, FileSetup, SectorSize};
@@ -31,6 +31,7 @@ impl Engine {
             is_held: false,
             fresh: Default::default(),
             is_making_room: false,
+            moving: None,
             is_closed: false,
         };
         self.files.insert(id, file);
@@ -78,7 +79,7 @@ impl Engine {
     pub(in crate::client) fn hold_file(&mut self, id: u64) -> bool {
         let Some(file) = self.files.get_mut(&id) else { return true };
         file.is_held = true;
-        file.pending() == 0
+        file.pending() == 0 && file.moving.is_none()
     }
 
     /// The file was given that size by a commit.
@@ -108,23 +109,66 @@ impl Engine {
         }
     }
 
-    /// Makes the file one whose bytes are in blocks.
-    pub(in crate::client) fn make_mapped(&mut self, id: u64, deadline: Nanos) {
-        let Some(file) = self.files.get_mut(&id) else { return };
+    /// Whether bytes that lie in the inode are on their way to the service, or into a block.
+    pub(in crate::client) fn is_moving(&self, id: u64) -> bool {
+        let Some(file) = self.files.get(&id) else { return false };
+        file.moving.is_some() || matches!(&file.content, FileContent::Inline(inline) if inline.is_flushing)
+    }
+
+    /// Makes the file one whose bytes are in blocks. The write of those that it has, if there are any: nothing else of the file begins
+    /// before that is over, and if it fails the file is as it was.
+    pub(in crate::client) fn make_mapped(&mut self, id: u64, deadline: Nanos) -> Option<u64> {
+        let file = self.files.get_mut(&id)?;
+        if file.moving.is_some() {
+            return None;
+        }
         let (at, block) = (file.at, file.block);
-        let FileContent::Inline(InlineBytes { bytes, .. }) = &mut file.content else { return };
-        let bytes = std::mem::take(bytes);
-        let mut machine = self.machine(at, block, 0);
+        let FileContent::Inline(inline) = &mut file.content else { return None };
+        let inline = std::mem::take(inline);
+        let bytes = inline.bytes.clone();
+        let mut machine = self.machine(at, block, bytes.len() as u64);
         // Nothing of it is in blocks yet.
         let _ = machine.map().put(0, MapChunk::default(), self.welcome.epoch);
         if let Some(file) = self.files.get_mut(&id) {
             file.content = FileContent::Mapped(Box::new(machine));
         }
-        if !bytes.is_empty() {
-            let (work, len) = (self.next(), bytes.len() as u32);
-            self.internal.insert(work);
-            self.begin(id, work, FileWork::Write(0, len), Some(CallerMemory::Owned(bytes)), deadline);
+        if bytes.is_empty() {
+            return None;
         }
+        let (work, len) = (self.next(), bytes.len() as u32);
+        self.moving.insert(work, id);
+        if let Some(file) = self.files.get_mut(&id) {
+            file.moving = Some((work, inline));
+        }
+        self.begin(id, work, FileWork::Write(0, len), Some(CallerMemory::Owned(bytes)), deadline);
+        Some(work)
+    }
+
+    /// The bytes that lay in the inode are in a block, or lie there still, and what needed the block fails.
+    fn moved(&mut self, id: u64, error: Option<ClientError>) {
+        let Some(file) = self.files.get_mut(&id) else { return };
+        let Some((_, inline)) = file.moving.take() else { return };
+        if let Some(error) = error {
+            file.content = FileContent::Inline(inline);
+            file.fresh.clear();
+            let most = u64::from(self.welcome.inline_max);
+            let first = file.queue.front().map(|queued| (queued.work, queued.what));
+            if let Some((work, FileWork::Write(offset, len))) = first {
+                if offset.saturating_add(len.into()) > most {
+                    file.queue.pop_front();
+                    self.end_operation(work, Err(error));
+                }
+            }
+        }
+        self.go_on(id);
+    }
+
+    /// Puts work at the head of the queue, but behind the write that moves the file's bytes.
+    fn wait_first(&mut self, id: u64, queued: QueuedWork) {
+        let Some(file) = self.files.get_mut(&id) else { return };
+        let mover = file.moving.as_ref().map(|(work, _)| *work);
+        let is_behind = mover.is_some_and(|work| file.queue.front().is_some_and(|first| first.work == work));
+        file.queue.insert(usize::from(is_behind), queued);
     }
 
     /// Begins an operation of a file. Its outcome comes under that number.
@@ -142,16 +186,14 @@ impl Engine {
         self.operations.insert(work, Operation { what, deadline, tries: 0 });
         let queued = QueuedWork { work, what, deadline };
         let waits = self.files.get(&file).is_some_and(|file| file.is_held || !file.queue.is_empty());
-        if waits && !self.internal.contains(&work) {
+        if waits && !self.moving.contains_key(&work) {
             if let Some(file) = self.files.get_mut(&file) {
                 file.queue.push_back(queued);
             }
             return;
         }
         if !self.start(file, queued) {
-            if let Some(file) = self.files.get_mut(&file) {
-                file.queue.push_back(queued);
-            }
+            self.wait_first(file, queued);
         }
     }
 
@@ -166,6 +208,9 @@ impl Engine {
             self.end_operation(work, Err(StoreError::NotOpen.into()));
             return true;
         };
+        if file.moving.as_ref().is_some_and(|(mover, _)| *mover != work) {
+            return false;
+        }
         if !file.writes && matches!(what, FileWork::Write(..)) {
             self.end_operation(work, Err(StoreError::NotOpen.into()));
             return true;
@@ -220,8 +265,19 @@ impl Engine {
             // What is on its way to the service must not come there behind what follows.
             FileWork::Write(..) | FileWork::Flush(_) if inline.is_flushing => return Some(false),
             FileWork::Write(..) => {
-                self.make_mapped(id, deadline);
-                return None;
+                // Its own bytes come first.
+                let mover = self.make_mapped(id, deadline)?;
+                return match self.take(mover) {
+                    Some(Outcome::Io(_, Err(error))) => {
+                        self.end_operation(work, Err(error));
+                        Some(true)
+                    }
+                    Some(_) => None,
+                    None => {
+                        self.abandon(mover);
+                        Some(false)
+                    }
+                };
             }
             FileWork::Flush(_) if !inline.is_dirty => 0,
             FileWork::Flush(_) => {
@@ -269,7 +325,9 @@ impl Engine {
     /// Publishes a file's blocks.
     pub(super) fn make_room(&mut self, id: u64) {
         let deadline = boot_time().saturating_add(Nanos(self.options.deadline.as_nanos() as u64));
-        let Some(file) = self.files.get_mut(&id).filter(|file| !file.is_making_room) else { return };
+        let Some(file) = self.files.get_mut(&id).filter(|file| !file.is_making_room && file.moving.is_none()) else {
+            return;
+        };
         file.is_making_room = true;
         let work = self.next();
         self.internal.insert(work);
@@ -280,16 +338,18 @@ impl Engine {
     /// Starts what waits, as far as it may.
     pub(super) fn go_on(&mut self, id: u64) {
         loop {
-            let Some(file) = self.files.get_mut(&id).filter(|file| !file.is_held) else { return };
+            let Some(file) = self.files.get_mut(&id) else { return };
+            let mover = file.moving.as_ref().map(|(work, _)| *work);
+            let may_begin = |first: &QueuedWork| mover.map_or(!file.is_held, |work| work == first.work);
+            if !file.queue.front().is_some_and(may_begin) {
+                return;
+            }
             let Some(queued) = file.queue.pop_front() else { return };
             if !self.operations.contains_key(&queued.work) {
                 continue;
             }
             if !self.start(id, queued) {
-                if let Some(file) = self.files.get_mut(&id) {
-                    file.queue.push_front(queued);
-                }
-                return;
+                return self.wait_first(id, queued);
             }
         }
     }
@@ -304,7 +364,11 @@ impl Engine {
         // It may have been late, and answered then.
         if self.operations.remove(&work).is_some() {
             let memory = self.memory.callers.remove(&work);
+            let moved = self.moving.remove(&work).map(|file| (file, result.as_ref().err().cloned()));
             self.finish(work, Outcome::Io(memory, result));
+            if let Some((file, error)) = moved {
+                self.moved(file, error);
+            }
         }
     }
 }
