@@ -12,6 +12,7 @@
 mod address;
 mod args;
 mod bench;
+mod calendar;
 mod calibrate;
 mod client;
 mod config;
