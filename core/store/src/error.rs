@@ -89,6 +89,8 @@ pub enum StoreError {
     Copies,
     /// An inode would have more than 8 classes.
     Classes,
+    /// Blocks of the file that a lost client was writing are being recovered.
+    Recovering,
 }
 
 impl fmt::Display for StoreError {
@@ -146,6 +148,9 @@ impl fmt::Display for StoreError {
             StoreError::BlockSize => "the size of a block is a power of two from 64 KiB to 4 MiB",
             StoreError::Copies => "a file has 1 to 4 copies of each block",
             StoreError::Classes => "a file has 8 classes at the most",
+            StoreError::Recovering => {
+                "what a lost client has left half written of the file is being recovered; try again"
+            }
         })
     }
 }
@@ -195,6 +200,7 @@ impl StoreError {
             StoreError::BlockSize => (39, 0),
             StoreError::Copies => (40, 0),
             StoreError::Classes => (41, 0),
+            StoreError::Recovering => (42, 0),
         }
     }
 
@@ -242,6 +248,7 @@ impl StoreError {
             39 => StoreError::BlockSize,
             40 => StoreError::Copies,
             41 => StoreError::Classes,
+            42 => StoreError::Recovering,
             _ => return None,
         })
     }
@@ -285,8 +292,8 @@ mod tests {
             assert_eq!(StoreError::from_number(error.number().0, error.number().1), Some(error));
             assert!(texts.insert(error.to_string()), "{error}: two errors read the same");
         }
-        assert_eq!(texts.len(), 41);
-        assert_eq!([0, 42].map(|number| StoreError::from_number(number, 0)), [None; 2]);
+        assert_eq!(texts.len(), 42);
+        assert_eq!([0, 43].map(|number| StoreError::from_number(number, 0)), [None; 2]);
     }
 
     #[test]

@@ -12,6 +12,8 @@ use alloc::vec::Vec;
 pub enum KeySpace {
     /// The answer to the last request of a session's slot.
     Answer = b'a',
+    /// A chunk of a file's block map that has an unsettled block.
+    Unsettled = b'b',
     /// A client's session.
     Session = b'c',
     /// A donated namespace.
@@ -59,6 +61,7 @@ impl KeySpace {
     pub const fn of(letter: u8) -> Option<Self> {
         Some(match letter {
             b'a' => KeySpace::Answer,
+            b'b' => KeySpace::Unsettled,
             b'c' => KeySpace::Session,
             b'd' => KeySpace::Namespace,
             b'e' => KeySpace::Extent,
@@ -202,6 +205,25 @@ pub fn map_chunk_range(file: InodeId) -> (KvKey, KvKey) {
     (KeySpace::MapChunk.number(file.get()), until)
 }
 
+/// The key that is there while a chunk of a file's block map has an unsettled block.
+pub fn unsettled_key(file: InodeId, chunk: u32) -> KvKey {
+    let mut bytes = file.get().to_be_bytes().to_vec();
+    bytes.extend_from_slice(&chunk.to_be_bytes());
+    KeySpace::Unsettled.key(&bytes)
+}
+
+/// The keys of all chunks of a file's block map that have an unsettled block.
+pub fn unsettled_range(file: InodeId) -> (KvKey, KvKey) {
+    let until = file.next().map_or_else(|| KeySpace::Unsettled.end(), |next| KeySpace::Unsettled.number(next.get()));
+    (KeySpace::Unsettled.number(file.get()), until)
+}
+
+/// The file and the chunk's number in the key of a chunk with an unsettled block.
+pub fn unsettled_of(key: &KvKey) -> Option<(InodeId, u32)> {
+    let (file, chunk) = key.0.strip_prefix(&[KeySpace::Unsettled as u8])?.split_first_chunk::<8>()?;
+    Some((InodeId(u64::from_be_bytes(*file)), u32::from_be_bytes(chunk.try_into().ok()?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,6 +252,7 @@ mod tests {
             (answer_key(SessionId(4), 5), "6100000000000000040005"),
             (name_key(InodeId(2), &name), "6e00000000000000026162"),
             (map_chunk_key(InodeId(2), 7), "6b000000000000000200000007"),
+            (unsettled_key(InodeId(2), 7), "62000000000000000200000007"),
             (KeySpace::NextInode.key(&[]), "49"),
             (KeySpace::RenameKey.key(&[]), "52"),
             (KeySpace::Store.key(&[]), "56"),
@@ -252,12 +275,19 @@ mod tests {
             assert!(name_key(container, &name(b"m")) < behind && behind <= name_key(container, &name(b"m\x01")));
             let (first, end) = map_chunk_range(container);
             assert!(first <= map_chunk_key(container, 0) && map_chunk_key(container, u32::MAX) < end);
+            let (first, end) = unsettled_range(container);
+            assert!(first <= unsettled_key(container, 0) && unsettled_key(container, u32::MAX) < end);
             let session = SessionId(container.get());
             let (first, end) = answer_range(session);
             assert!(first <= answer_key(session, 0) && answer_key(session, u16::MAX) < end);
         }
         assert!(name_key(InodeId(2), &name(b"a")) >= name_range(InodeId(1), None).1);
         assert_eq!(orphan_of(&orphan_key(InodeId(77))), Some(InodeId(77)));
+        assert_eq!(unsettled_of(&unsettled_key(InodeId(77), 5)), Some((InodeId(77), 5)));
+        assert_eq!(
+            (unsettled_of(&map_chunk_key(InodeId(77), 5)), unsettled_of(&KeySpace::Unsettled.number(7))),
+            (None, None)
+        );
         assert_eq!((orphan_of(&inode_key(InodeId(77))), name_of(&inode_key(InodeId(7)))), (None, None));
     }
 }

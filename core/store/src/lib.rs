@@ -51,6 +51,6 @@ pub use name::{EntryName, NAME_BYTES_MAX};
 pub use records::Changed;
 pub use tree::{
     ATTRIBUTE_BYTES_MAX, CLASSES_MAX, ChangeKey, EntryPath, FileChange, InodePath, LIST_MAX, ListEntry, NameAnswer,
-    NameChange, NameQuery, NameReply, NameRequest, NewInode, PeerMessage, RequestToken, SetAttributes,
+    NameChange, NameQuery, NameReply, NameRequest, NewInode, PeerMessage, RequestToken, SetAttributes, SettleOrder,
     TARGET_BYTES_MAX, Tree, TreeEffect, TreeEvent, TreeSettings, make_store,
 };

@@ -22,12 +22,15 @@
 //! **Namespaces** are recorded with their label, which is read again at the start and whenever one was not reached. Blocks are given out where the label is
 //! the one that was written. All regions are this service's: there is one service.
 //!
-//! What is not here: other services (their redirects and peers), policies, the moving of blocks, recovery of unsettled blocks, reservations.
+//! **Lost writers** may have written some copies of a block and not others: its blocks that are marked as unsettled are recovered (`recovery.rs`).
+//!
+//! What is not here: other services (their redirects and peers), policies, the moving of blocks, reservations.
 
 mod event;
 mod files;
 mod machine;
 mod namespaces;
+mod recovery;
 mod requests;
 mod resolve;
 mod start;
@@ -37,7 +40,7 @@ mod state;
 mod tests;
 
 pub use event::{
-    ConnectionId, LabelFound, ServiceEffect, ServiceEvent, ServiceSettings, TierAnswer, TierFailure, TierRequest,
-    TierToken,
+    ConnectionId, LabelFound, RecoverBlock, RecoverCopy, ServiceEffect, ServiceEvent, ServiceSettings, TierAnswer,
+    TierFailure, TierRequest, TierToken,
 };
 pub use machine::Service;

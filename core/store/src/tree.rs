@@ -57,7 +57,7 @@ pub use machine::Tree;
 pub(crate) use mutant::Mutant as TreeMutant;
 pub use operation::{
     ATTRIBUTE_BYTES_MAX, CLASSES_MAX, ChangeKey, EntryPath, FileChange, InodePath, LIST_MAX, ListEntry, NameAnswer,
-    NameChange, NameQuery, NameReply, NewInode, SetAttributes, TARGET_BYTES_MAX,
+    NameChange, NameQuery, NameReply, NewInode, SetAttributes, SettleOrder, TARGET_BYTES_MAX,
 };
 pub use settings::TreeSettings;
 pub use setup::make_store;

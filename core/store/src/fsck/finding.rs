@@ -68,6 +68,8 @@ kinds! {
     ChunkOfNone = "chunk-of-none",
     /// Blocks of a chunk are out of order, twice, or behind its end.
     ChunkOrder = "chunk-order",
+    /// A chunk has unsettled blocks and the index of these does not have it, or has one without: such blocks are not recovered.
+    UnsettledIndex = "unsettled-index",
     /// A block lies behind the end of its file.
     BlockBehindEnd = "block-behind-end",
     /// A block has another number of copies or checksums than its length asks for, or copies of several lengths.

@@ -38,6 +38,7 @@ pub struct Image {
     pub(super) holds: BTreeMap<SessionId, HoldRecord>,
     pub(super) answers: BTreeMap<(SessionId, u16), AnswerRecord>,
     pub(super) chunks: BTreeMap<(InodeId, u32), MapChunk>,
+    pub(super) unsettled: BTreeMap<(InodeId, u32), WriterRecord>,
     pub(super) leases: BTreeMap<RegionId, RegionLease>,
     pub(super) extents: BTreeMap<(RegionId, u64), ExtentRecord>,
     unreadable: Vec<Finding>,
@@ -95,6 +96,7 @@ impl Image {
         }
         self.find_in_names(&mut findings);
         self.find_in_maps(places, &mut findings);
+        self.find_unsettled(&mut findings);
         self.find_in_index(places, &mut findings);
         self.find_in_members(&mut findings);
         findings
@@ -184,6 +186,10 @@ impl Image {
             KeySpace::MapChunk => {
                 let (inode, chunk) = split(rest)?;
                 insert(&mut self.chunks, (InodeId(inode), u32::from_be_bytes(chunk)), read(value))
+            }
+            KeySpace::Unsettled => {
+                let (inode, chunk) = split(rest)?;
+                insert(&mut self.unsettled, (InodeId(inode), u32::from_be_bytes(chunk)), read(value))
             }
             KeySpace::Extent => {
                 let (region, offset) = split(rest)?;

@@ -3,9 +3,9 @@
 use super::finding::{Finding, FindingKind, Repair};
 use super::image::{Image, RegionPlaces};
 use crate::inode::Content;
-use crate::keys::map_chunk_key;
+use crate::keys::{map_chunk_key, unsettled_key};
 use crate::kv::KvWrite;
-use crate::records::{BlockRecord, CHECKSUM_BYTES, COPIES_MAX, MapChunk, blocks_per_chunk, to_value};
+use crate::records::{BlockRecord, CHECKSUM_BYTES, COPIES_MAX, MapChunk, WriterRecord, blocks_per_chunk, to_value};
 use crate::space::{ExtentRecord, ExtentUse, GRAIN, extent_key, lease_key};
 use crate::{Extent, InodeId, RegionId};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -65,6 +65,32 @@ impl Image {
             for block in &chunk.blocks {
                 let of = BlockOf { inode: *inode, block: first + u64::from(block.index) };
                 self.find_in_block(&of, block, file.block, places, findings);
+            }
+        }
+    }
+
+    /// What the index of unsettled blocks has, and what it should.
+    pub(super) fn find_unsettled(&self, findings: &mut Vec<Finding>) {
+        let has_unsettled = |chunk: &MapChunk| chunk.blocks.iter().any(|block| block.is_unsettled);
+        let mut push = |(inode, chunk): (InodeId, u32), what: &str, write| {
+            let about = format!("chunk {chunk} of inode {inode}: {what}");
+            findings.push(Finding { kind: FindingKind::UnsettledIndex, about, repair: Repair::Writes(vec![write]) });
+        };
+        for (of, _) in self.chunks.iter().filter(|(_, chunk)| has_unsettled(chunk)) {
+            let key = unsettled_key(of.0, of.1);
+            // A value that cannot be read is told as such.
+            if self.raw(&key).is_none() {
+                let write = KvWrite::Put(key, to_value(&WriterRecord::default()));
+                push(*of, "it has unsettled blocks that would not be recovered", write);
+            }
+        }
+        for of in self.unsettled.keys() {
+            let is_right = match self.chunks.get(of) {
+                Some(chunk) => has_unsettled(chunk),
+                None => self.raw(&map_chunk_key(of.0, of.1)).is_some(),
+            };
+            if !is_right {
+                push(*of, "it has no unsettled block", KvWrite::Delete(unsettled_key(of.0, of.1)));
             }
         }
     }

@@ -4,13 +4,13 @@ use super::*;
 use crate::inode::{Content, Inode, InodeKind, UnixNanos};
 use crate::keys::{
     KeySpace, answer_key, inode_key, map_chunk_key, name_key, orphan_key, owner_key, parent_key, service_key,
-    session_key,
+    session_key, unsettled_key,
 };
 use crate::kv::{Commit, Expect, Kv, KvKey, KvWrite, MemoryKv};
 use crate::members::HoldRecord;
 use crate::records::{
     AnswerRecord, BlockRecord, CounterRecord, MapChunk, NameRecord, OrphanRecord, OwnerRecord, ParentRecord,
-    ServiceRecord, SessionRecord, to_value,
+    ServiceRecord, SessionRecord, WriterRecord, to_value,
 };
 use crate::space::{Epoch, ExtentRecord, ExtentUse, RegionLease, extent_key, lease_key};
 use crate::{EntryName, Extent, Generation, InodeId, NamespaceId, RegionId, ServiceId, SessionId, Term, make_store};
@@ -217,6 +217,13 @@ fn damages() -> Vec<Damage> {
         (F::ChunkOfNone, true, vec![put_chunk(95, 0, vec![block(0, 6)])]),
         (F::ChunkOrder, false, vec![put_chunk(4, 0, vec![block(1, 2), block(0, 1)])]),
         (F::ChunkOrder, false, vec![put_chunk(4, 0, vec![block(0, 1), block(128, 2)])]),
+        (
+            F::UnsettledIndex,
+            true,
+            vec![put_chunk(4, 0, vec![block(0, 1), BlockRecord { is_unsettled: true, ..block(1, 2) }])],
+        ),
+        (F::UnsettledIndex, true, vec![put(unsettled_key(number(4), 0), &WriterRecord::default())]),
+        (F::UnsettledIndex, true, vec![put(unsettled_key(number(3), 5), &WriterRecord::default())]),
         (F::BlockBehindEnd, true, vec![put_inode(4, &Inode { size: MIB, ..big() })]),
         (
             F::BlockShape,

@@ -1,6 +1,7 @@
 //! What goes into the machine and what comes out of it.
 
 use crate::class::ClassName;
+use crate::file::BlockSeed;
 use crate::id::{NamespaceId, ServiceId};
 use crate::inode::UnixNanos;
 use crate::kv::{KvAnswer, KvRequest, KvToken, Revision};
@@ -83,6 +84,36 @@ pub enum TierRequest {
         /// What its content is known by from now on.
         content: ContentLabel,
     },
+    /// Read one copy of a block, write the others from it, and flush all of them.
+    Recover(RecoverBlock),
+}
+
+/// A block that a lost writer may have written to some of its copies, and in part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoverBlock {
+    /// The store's random number, which the labels of the namespaces say.
+    pub store: u64,
+    /// What its checksums begin with.
+    pub seed: BlockSeed,
+    /// Its bytes.
+    pub length: u64,
+    /// Its copies that may be reached.
+    pub copies: Vec<RecoverCopy>,
+}
+
+/// A copy of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoverCopy {
+    /// Which of the block's copies it is.
+    pub index: usize,
+    /// Where its namespace is reached.
+    pub target: String,
+    /// Its namespace.
+    pub namespace: NamespaceId,
+    /// What the namespace's label must say: another one is neither read nor written.
+    pub content: ContentLabel,
+    /// Where it begins, in bytes from the beginning of the namespace.
+    pub offset: u64,
 }
 
 /// A namespace cannot be reached, or does not do what it should: in words.
@@ -103,6 +134,13 @@ pub enum TierAnswer {
     },
     /// Of [`TierRequest::WriteLabel`].
     Written,
+    /// Of [`TierRequest::Recover`]: the bytes of all these copies are the same, and on the medium.
+    Recovered {
+        /// Of those bytes, one for each 64 KiB.
+        checksums: Vec<u32>,
+        /// The copies that have them, in order: at least one.
+        good: Vec<usize>,
+    },
 }
 
 /// What happens to a service.

@@ -66,7 +66,7 @@ impl Service {
         let number = match mine.map(|(number, _)| *number) {
             Some(number) => number,
             None => {
-                *self.opened.entry(at.inode).or_default() += 1;
+                self.keep_open(at.inode);
                 self.handle_number()
             }
         };
@@ -96,8 +96,20 @@ impl Service {
 
     /// A handle is no more.
     pub(super) fn close(&mut self, handle: u64) {
-        let Some(closed) = self.handles.remove(&handle) else { return };
-        let file = closed.at.inode;
+        if let Some(closed) = self.handles.remove(&handle) {
+            self.let_go(closed.at.inode);
+        }
+    }
+
+    /// A file counts as open once more; whether it did before.
+    pub(super) fn keep_open(&mut self, file: InodeId) -> bool {
+        let count = self.opened.entry(file).or_default();
+        *count += 1;
+        *count > 1
+    }
+
+    /// A file is open once less.
+    pub(super) fn let_go(&mut self, file: InodeId) {
         if let Some(count) = self.opened.get_mut(&file) {
             *count -= 1;
             if *count == 0 {
@@ -254,6 +266,7 @@ impl Service {
     /// A session has ended and is fenced: what it had is nobody's.
     pub(super) fn session_over(&mut self, session: SessionId) {
         self.fencing.remove(&session);
+        self.recovery.look_soon();
         let handles = self.handles.iter().filter(|(_, handle)| handle.session == session);
         let handles: Vec<u64> = handles.map(|(number, _)| *number).collect();
         handles.into_iter().for_each(|handle| self.close(handle));

@@ -3,7 +3,8 @@
 use super::event::{
     Clock, ConnectionId, ServiceEffect, ServiceEvent, ServiceSettings, TierAnswer, TierFailure, TierRequest, TierToken,
 };
-use super::state::{Connection, Donating, Handle, KvOwner, Namespace, Pending, SpaceOwner, Starting, Work};
+use super::recovery::Recovery;
+use super::state::{Connection, Handle, KvOwner, Namespace, Pending, SpaceOwner, Starting, TierOwner, Work};
 use crate::Extent;
 use crate::error::StoreError;
 use crate::file::NewBlock;
@@ -42,7 +43,7 @@ pub struct Service {
     queue: VecDeque<Work>,
     pub(super) kv: BTreeMap<KvToken, KvOwner>,
     pub(super) space_owners: BTreeMap<SpaceRequestId, SpaceOwner>,
-    pub(super) tier: BTreeMap<TierToken, (NamespaceId, Option<Donating>)>,
+    pub(super) tier: BTreeMap<TierToken, TierOwner>,
     pub(super) connections: BTreeMap<ConnectionId, Connection>,
     pub(super) pending: BTreeMap<u64, Pending>,
     /// Internal slots that are in use, and the last sequence.
@@ -62,6 +63,7 @@ pub struct Service {
     pub(super) session_numbers: (u64, u64),
     /// Sessions that are fenced at that time.
     pub(super) fencing: BTreeMap<SessionId, Nanos>,
+    pub(super) recovery: Recovery,
     pub(super) trouble: Option<String>,
     pub(super) answered: u64,
     last: u64,
@@ -106,6 +108,7 @@ impl Service {
             labels_tried: BTreeSet::new(),
             session_numbers: (0, 0),
             fencing: BTreeMap::new(),
+            recovery: Recovery::default(),
             trouble: None,
             answered: 0,
             last: 0,
@@ -180,14 +183,9 @@ impl Service {
         effects.push(ServiceEffect::Kv(token, request));
     }
 
-    pub(super) fn ask_tier(
-        &mut self,
-        about: (NamespaceId, Option<Donating>),
-        request: TierRequest,
-        effects: &mut Vec<ServiceEffect>,
-    ) {
+    pub(super) fn ask_tier(&mut self, owner: TierOwner, request: TierRequest, effects: &mut Vec<ServiceEffect>) {
         let token = TierToken(self.next());
-        self.tier.insert(token, about);
+        self.tier.insert(token, owner);
         effects.push(ServiceEffect::Tier(token, request));
     }
 
@@ -219,15 +217,22 @@ impl Service {
     ) {
         match self.tier.remove(&token) {
             None => {}
-            Some((namespace, None)) => self.label_read(namespace, answer),
-            Some((namespace, Some(donating))) => self.donation_goes_on(namespace, donating, answer, effects),
+            Some(TierOwner::Label(namespace)) => self.label_read(namespace, answer),
+            Some(TierOwner::Donation(namespace, donating)) => {
+                self.donation_goes_on(namespace, donating, answer, effects);
+            }
+            Some(TierOwner::Recovery) => self.block_recovered(answer, effects),
         }
     }
 
     fn tree_wants(&mut self, effect: TreeEffect, effects: &mut Vec<ServiceEffect>) {
         match effect {
             TreeEffect::Kv(token, request) => self.ask_kv(KvOwner::Tree(token), request, effects),
-            TreeEffect::Answer(RequestToken(id), answer) => self.tree_answered(id, answer, effects),
+            TreeEffect::Answer(RequestToken(id), answer) => {
+                if !self.settled(id, &answer, effects) {
+                    self.tree_answered(id, answer, effects);
+                }
+            }
             // There is no other service.
             TreeEffect::Peer(..) => {}
             TreeEffect::Space(token, request) => self.ask_space(SpaceOwner::Tree(token), request),
@@ -301,6 +306,7 @@ impl Service {
         }
         self.free_orphans();
         self.look_at_namespaces(effects);
+        self.recover(effects);
     }
 
     /// Answers a request, which is over.
@@ -337,7 +343,8 @@ impl Service {
         self.space.check();
         self.placement.check();
         let mut counted: BTreeMap<InodeId, u32> = BTreeMap::new();
-        self.handles.values().for_each(|handle| *counted.entry(handle.at.inode).or_default() += 1);
+        let open = self.handles.values().map(|handle| handle.at.inode).chain(self.recovery.holds());
+        open.for_each(|file| *counted.entry(file).or_default() += 1);
         is(counted == self.opened, "open files are counted")?;
         is(self.queue.is_empty(), "an event is taken to its end")?;
         for (id, pending) in &self.pending {

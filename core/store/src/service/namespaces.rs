@@ -3,7 +3,7 @@
 use super::event::{LabelFound, ServiceEffect, TierAnswer, TierFailure, TierRequest};
 use super::machine::Service;
 use super::start::is_done;
-use super::state::{Donating, KvOwner, Namespace, OwnRead, SpaceOwner, Work};
+use super::state::{Donating, KvOwner, Namespace, OwnRead, SpaceOwner, TierOwner, Work};
 use crate::Extent;
 use crate::class::ClassId;
 use crate::error::StoreError;
@@ -71,7 +71,7 @@ impl Service {
             })
             .collect();
         for (number, target) in due {
-            self.ask_tier((number, None), TierRequest::ReadLabel { target }, effects);
+            self.ask_tier(TierOwner::Label(number), TierRequest::ReadLabel { target }, effects);
         }
     }
 
@@ -87,7 +87,7 @@ impl Service {
                 let is_whole = label == expected && bytes >= found.record.bytes;
                 found.state = if is_whole { NamespaceState::Up } else { NamespaceState::Lost };
             }
-            Ok(TierAnswer::Written) | Err(_) => {
+            Ok(TierAnswer::Written | TierAnswer::Recovered { .. }) | Err(_) => {
                 found.due = now.saturating_add(found.retry);
                 found.retry = Nanos(found.retry.get().saturating_mul(2)).min(RETRY.1);
             }
@@ -208,7 +208,10 @@ impl Service {
             return Err(StoreError::Malformed);
         }
         let is_same = |donating: &Donating| donating.donation.target == donation.target;
-        let asked = self.tier.values().filter_map(|(_, donating)| donating.as_ref());
+        let asked = self.tier.values().filter_map(|owner| match owner {
+            TierOwner::Donation(_, donating) => Some(donating),
+            TierOwner::Label(_) | TierOwner::Recovery => None,
+        });
         let written = self.kv.values().filter_map(|owner| match owner {
             KvOwner::Own(read) => match &**read {
                 OwnRead::Donated(_, donating, _) | OwnRead::DonatedLook(_, donating, _) => Some(donating),
@@ -222,7 +225,7 @@ impl Service {
         }
         let target = donation.target.clone();
         let donating = Donating { id, donation, size: None, label: ContentLabel::default() };
-        self.ask_tier((NamespaceId(0), Some(donating)), TierRequest::ReadLabel { target }, effects);
+        self.ask_tier(TierOwner::Donation(NamespaceId(0), donating), TierRequest::ReadLabel { target }, effects);
         Ok(())
     }
 
@@ -258,10 +261,10 @@ impl Service {
                     self.next_namespace = namespace.get().saturating_add(1);
                     let store = self.store.id;
                     let request = TierRequest::WriteLabel { target, store, namespace, content: label };
-                    self.ask_tier((namespace, Some(donating)), request, effects);
+                    self.ask_tier(TierOwner::Donation(namespace, donating), request, effects);
                 }
             },
-            Ok(TierAnswer::Written) => self.record_donation(number, donating, effects),
+            Ok(TierAnswer::Written | TierAnswer::Recovered { .. }) => self.record_donation(number, donating, effects),
         }
     }
 

@@ -444,7 +444,7 @@ impl Service {
             handles: self.handles.len() as u64,
             requests: self.answered,
             classes: classes.collect(),
-            trouble: self.trouble.clone(),
+            trouble: self.trouble.clone().or_else(|| self.recovery.trouble()),
         }
     }
 

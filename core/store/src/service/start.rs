@@ -71,6 +71,7 @@ impl Service {
             }
             (OwnRead::Map(id, epoch), KvAnswer::Value(value)) => self.chunk_read(id, epoch, value, effects),
             (OwnRead::IsOver(session), KvAnswer::Outcome(outcome)) => self.is_over(session, outcome),
+            (OwnRead::Recovery(read), answer) => self.recovery_read(read, answer, effects),
             (OwnRead::Donated(namespace, donating, record), KvAnswer::Outcome(outcome)) => {
                 self.donation_written(namespace, donating, record, outcome, effects);
             }

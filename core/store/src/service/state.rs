@@ -1,6 +1,7 @@
 //! What a service knows, apart from its machines: connections, requests on their way, open files, namespaces.
 
 use super::event::ConnectionId;
+use super::recovery::RecoveryRead;
 use super::resolve::Resolving;
 use crate::Extent;
 use crate::class::ClassId;
@@ -145,6 +146,15 @@ pub(super) struct Donating {
     pub label: ContentLabel,
 }
 
+/// Who waits for a namespace.
+#[derive(Clone, Debug)]
+pub(super) enum TierOwner {
+    /// The label of a recorded namespace is being read.
+    Label(NamespaceId),
+    Donation(NamespaceId, Donating),
+    Recovery,
+}
+
 /// How far the beginning is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -183,6 +193,8 @@ pub(super) enum OwnRead {
     Donated(NamespaceId, Donating, NamespaceRecord),
     /// The outcome of that is not known: the record is looked at.
     DonatedLook(NamespaceId, Donating, NamespaceRecord),
+    /// Something that recovery waits for.
+    Recovery(RecoveryRead),
     /// The record of a namespace was changed: the request, and what it is then; nothing if it is gone.
     NamespaceChanged(u64, NamespaceId, Option<NamespaceRecord>),
 }

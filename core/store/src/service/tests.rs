@@ -1,6 +1,7 @@
 //! Whole conversations with a service, over a key-value store that is right and over one that is late, unsure, and answers twice.
 
 mod mended;
+mod recovered;
 
 use super::*;
 use crate::class::ClassName;
@@ -48,6 +49,9 @@ struct World {
     now: Nanos,
     /// Labels by target.
     drives: BTreeMap<String, LabelFound>,
+    disks: recovered::Disks,
+    /// So many events more, and the process is dead.
+    dies_in: Option<u64>,
     /// Of every drive.
     drive_bytes: u64,
     answers: BTreeMap<(ConnectionId, RequestNumber), Answer>,
@@ -71,6 +75,8 @@ impl World {
             life: 1,
             now: Nanos(1),
             drives,
+            disks: recovered::Disks::default(),
+            dies_in: None,
             drive_bytes: 1 << 30,
             answers: BTreeMap::new(),
             closed: Vec::new(),
@@ -112,6 +118,10 @@ impl World {
     }
 
     fn give(&mut self, event: ServiceEvent) {
+        if let Some(left) = &mut self.dies_in {
+            let Some(fewer) = left.checked_sub(1) else { return };
+            *left = fewer;
+        }
         let mut effects = Vec::new();
         let wall = UnixNanos(self.wall + self.now.get());
         self.service.apply(self.now, wall, event, &mut effects);
@@ -149,6 +159,7 @@ impl World {
                 *found = LabelFound::Label { store, namespace, content };
                 Ok(TierAnswer::Written)
             }
+            TierRequest::Recover(block) => self.disks.recover(&block).map_err(TierFailure),
         }
     }
 

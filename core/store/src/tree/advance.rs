@@ -7,7 +7,7 @@
 use super::event::{NameRequest, TreeEffect};
 use super::machine::{Tree, Waiter};
 use super::mutant::Mutant;
-use super::operation::{ChangeKey, NameAnswer, NameChange, NameQuery, NameReply};
+use super::operation::{ChangeKey, NameAnswer, NameChange, NameQuery, NameReply, SettleOrder};
 use super::plan::Planner;
 use super::task::{CommitKind, InFlight, Job, ParentLookup, Plan, Purpose, Resolve, Stage, Task, TaskId};
 use super::view::{Hold, PageKey, Planned, Stop, View, WantedKey};
@@ -87,6 +87,7 @@ impl Tree {
             Job::Release(container, to) => self.release(id, task, container, to, effects),
             Job::Reap(orphan) => self.reap(id, task, orphan, effects),
             Job::Unused(file) => self.unused(id, task, file, effects),
+            Job::Settle(_, order) => self.settle(id, task, &order, effects),
             Job::Sweep(from) => self.sweep(id, task, &from, effects),
         }
     }
@@ -367,6 +368,19 @@ impl Tree {
         let plan = planner.plan;
         match outcome {
             Ok(()) => {
+                let commit = self.guarded(task, &plan);
+                self.commit_change(id, task, commit, plan, None, effects)
+            }
+            Err(stop) => self.satisfy(id, task, stop, effects),
+        }
+    }
+
+    fn settle(&mut self, id: TaskId, task: &mut Task, order: &SettleOrder, effects: &mut Vec<TreeEffect>) -> Flow {
+        let mut planner = self.planner(task);
+        let outcome = planner.settle(order);
+        let plan = planner.plan;
+        match outcome {
+            Ok(_) => {
                 let commit = self.guarded(task, &plan);
                 self.commit_change(id, task, commit, plan, None, effects)
             }

@@ -1,6 +1,6 @@
 //! What goes into the machine and what comes out of it.
 
-use super::operation::{ChangeKey, NameAnswer, NameChange, NameQuery};
+use super::operation::{ChangeKey, NameAnswer, NameChange, NameQuery, SettleOrder};
 use crate::id::{InodeId, ServiceId};
 use crate::inode::UnixNanos;
 use crate::kv::{KvAnswer, KvRequest, KvToken};
@@ -41,6 +41,8 @@ pub enum TreeEvent {
     Peer(ServiceId, PeerMessage),
     /// No client has this deleted file open any more.
     Unused(InodeId),
+    /// A block was recovered. It is answered as a request is.
+    Settle(RequestToken, SettleOrder),
     /// The time is due that [`Tree::due`](crate::Tree::due) told.
     Tick,
 }

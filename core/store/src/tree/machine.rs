@@ -106,6 +106,9 @@ impl Tree {
             TreeEvent::Unused(file) => {
                 self.spawn(Job::Unused(file), BTreeSet::new());
             }
+            TreeEvent::Settle(token, order) => {
+                self.spawn(Job::Settle(token, order), BTreeSet::new());
+            }
             TreeEvent::Tick => {}
         }
         self.upkeep(effects);
@@ -251,10 +254,12 @@ impl Tree {
     /// Another service has ended this life: whatever is under way comes to nothing here, and whatever was known is not sure any more.
     fn lose_everything(&mut self, effects: &mut Vec<TreeEffect>) {
         for task in core::mem::take(&mut self.tasks).into_values() {
-            if let Job::Request(_, tokens) = task.job {
-                let answers = tokens.into_iter().map(|token| TreeEffect::Answer(token, Err(StoreError::Unavailable)));
-                effects.extend(answers);
-            }
+            let tokens = match task.job {
+                Job::Request(_, tokens) => tokens,
+                Job::Settle(token, _) => alloc::vec![token],
+                Job::Release(..) | Job::Reap(_) | Job::Unused(_) | Job::Sweep(_) => continue,
+            };
+            effects.extend(tokens.into_iter().map(|token| TreeEffect::Answer(token, Err(StoreError::Unavailable))));
         }
         self.containers.clear();
         self.pending.clear();
@@ -340,6 +345,7 @@ impl Tree {
                     self.sweep_at = self.now;
                 }
             }
+            Job::Settle(token, _) => effects.push(TreeEffect::Answer(token, answer)),
             Job::Release(..) | Job::Unused(_) => {}
         }
     }

@@ -40,6 +40,8 @@ pub(crate) enum Mutant {
     PublishWithoutWriter,
     /// Blocks that a publish replaces stay the file's.
     OldBlocksKept,
+    /// A file with blocks that a lost writer has left unsettled is another session's to write.
+    UnsettledTaken,
 }
 
 impl Mutant {

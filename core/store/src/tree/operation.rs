@@ -176,6 +176,19 @@ pub enum FileChange {
     MarkOut(InodePath, u64, Vec<Extent>),
 }
 
+/// A block that a writer has left unsettled, and what was recovered of it: the service asks for it itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettleOrder {
+    /// The file.
+    pub file: InodeId,
+    /// The chunk of its map.
+    pub chunk: u32,
+    /// The block as it was found: nothing is done if it is not so any more, or if a session that may write has the file.
+    pub old: BlockRecord,
+    /// What it becomes, with the copies that are left of those.
+    pub new: BlockRecord,
+}
+
 /// A name of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListEntry {

@@ -14,7 +14,7 @@ use super::view::{Container, Hold};
 use crate::error::StoreError;
 use crate::keys::{answer_key, owner_key};
 use crate::kv::{Commit, CommitOutcome, KvAnswer, KvToken, KvUnavailable, KvWrite, Versioned};
-use crate::records::{AnswerRecord, from_value, to_value};
+use crate::records::{AnswerRecord, Changed, from_value, to_value};
 use crate::space::{SpaceAnswer, SpaceError};
 use alloc::vec::Vec;
 
@@ -212,6 +212,7 @@ impl Tree {
                 task.resolve = Some(Resolve::SendAgain);
                 None
             }
+            (Job::Settle(_, order), None) => Some(Ok(NameReply::Changed(Changed { inode: order.file, version: 0 }))),
             (_, None) => Some(Err(StoreError::NotFound)),
             (_, Some(answer)) => Some(answer),
         }

@@ -293,7 +293,7 @@ fn first(job: &Job) -> Option<InodeId> {
         Job::Request(NameRequest::Query(query), _) => Some(query.container()),
         Job::Request(NameRequest::Change(_, change), _) => Some(change.container()),
         Job::Reap(orphan) => Some(*orphan),
-        Job::Release(..) | Job::Unused(_) | Job::Sweep(_) => None,
+        Job::Release(..) | Job::Unused(_) | Job::Settle(..) | Job::Sweep(_) => None,
     }
 }
 

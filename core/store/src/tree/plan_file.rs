@@ -6,14 +6,16 @@
 //! request can be sent again at any time.
 
 use super::mutant::Mutant;
-use super::operation::{EntryPath, InodePath, NewInode};
+use super::operation::{EntryPath, InodePath, NewInode, SettleOrder};
 use super::plan::{Planner, refuse};
 use super::view::{PageKey, Planned, Stop, WantedKey, read};
 use crate::error::StoreError;
 use crate::extent::Extent;
 use crate::id::{InodeId, SessionId};
 use crate::inode::{Content, Inode, InodeKind};
-use crate::keys::{inode_key, map_chunk_key, map_chunk_range, orphan_key, session_key, writer_key};
+use crate::keys::{
+    inode_key, map_chunk_key, map_chunk_range, orphan_key, session_key, unsettled_key, unsettled_range, writer_key,
+};
 use crate::kv::{Expect, KvKey, KvWrite};
 use crate::members::HoldRecord;
 use crate::records::{
@@ -27,8 +29,8 @@ use alloc::vec::Vec;
 /// Extents whose use one commit changes at the most: each takes up to four keys.
 const STEP_EXTENTS: usize = 20;
 
-/// Chunks of a map that one commit changes at the most: each is in it twice, with 32 KiB.
-const STEP_CHUNKS: usize = 6;
+/// Chunks of a map that one commit changes at the most: each is in it twice, with 32 KiB, and once more where it has unsettled blocks.
+const STEP_CHUNKS: usize = 4;
 
 /// Chunks that are looked through at a time when a file is cut.
 const CUT_WINDOW: u32 = 16;
@@ -39,6 +41,19 @@ const PUBLISH_CHUNKS: usize = 64;
 /// Bytes of a file at the most: its map has so many chunks.
 pub(super) fn size_max(block: u32) -> u64 {
     u64::from(u32::MAX) * u64::from(blocks_per_chunk(block)) * u64::from(block)
+}
+
+/// A chunk that a plan changes.
+#[derive(Clone, Copy, Debug)]
+struct ChunkPlace {
+    file: InodeId,
+    number: u32,
+    /// It had an unsettled block before.
+    was_unsettled: bool,
+}
+
+fn has_unsettled(chunk: &MapChunk) -> bool {
+    chunk.blocks.iter().any(|block| block.is_unsettled)
 }
 
 impl Planner<'_> {
@@ -75,10 +90,12 @@ impl Planner<'_> {
         Ok(changed)
     }
 
-    /// The file is nobody's to write.
+    /// The file is nobody's to write. One with unsettled blocks stays the session's until these are settled, or recovered after its end:
+    /// nobody else knows whether a write of it is still on its way.
     pub fn close_writer(&mut self, at: &InodePath) -> Planned<Changed> {
         let record: Option<WriterRecord> = self.view.free(writer_key(at.inode))?;
-        if let Some(record) = record.filter(|record| Some(record.session) == self.session) {
+        let record = record.filter(|record| Some(record.session) == self.session);
+        if let (Some(record), true) = (record, self.is_settled(at.inode)?) {
             self.plan.expect.push((writer_key(at.inode), Expect::Value(to_value(&record))));
             self.remove(None, writer_key(at.inode));
         }
@@ -90,8 +107,14 @@ impl Planner<'_> {
         let session = self.session.ok_or(Stop::Never(StoreError::NoSession))?;
         let key = writer_key(file);
         let found: Option<WriterRecord> = self.view.free(key.clone())?;
+        let is_own = found.is_some_and(|record| record.session == session);
+        if !is_own && !self.is_settled(file)? {
+            // Whoever has it then, the blocks that a lost writer has left are recovered first.
+            found.map_or(Ok(()), |record| self.expect_fenced(record.session))?;
+            return Err(Stop::Never(StoreError::Recovering));
+        }
         match found {
-            Some(record) if record.session == session => return Ok(()),
+            Some(_) if is_own => return Ok(()),
             Some(record) if !self.mutation.is(Mutant::WriterTakenOver) => {
                 self.expect_fenced(record.session)?;
                 self.plan.expect.push((key.clone(), Expect::Value(to_value(&record))));
@@ -101,6 +124,17 @@ impl Planner<'_> {
         }
         self.put(None, key, &WriterRecord { session });
         Ok(())
+    }
+
+    /// Whether no block of a file is unsettled.
+    fn is_settled(&self, file: InodeId) -> Planned<bool> {
+        if self.mutation.is(Mutant::UnsettledTaken) {
+            return Ok(true);
+        }
+        let (from, until) = unsettled_range(file);
+        let page = PageKey { from, until, most: 1 };
+        let found = self.view.seen.pages.get(&page).ok_or(Stop::Page(page))?;
+        Ok(found.is_empty())
     }
 
     /// That a session has ended, and is fenced.
@@ -154,20 +188,26 @@ impl Planner<'_> {
     }
 
     /// Writes a chunk as it is now, which has to be as it was seen until then.
-    fn put_chunk(&mut self, file: InodeId, number: u32, chunk: &MapChunk) -> Planned<()> {
-        let key = map_chunk_key(file, number);
-        let before = self.view.seen.free(key.clone())?.map(<[u8]>::to_vec);
-        self.put_chunk_over(key, before, chunk);
+    fn put_chunk(&mut self, at: ChunkPlace, chunk: &MapChunk) -> Planned<()> {
+        let before = self.view.seen.free(map_chunk_key(at.file, at.number))?.map(<[u8]>::to_vec);
+        self.put_chunk_over(at, before, chunk);
         Ok(())
     }
 
-    fn put_chunk_over(&mut self, key: KvKey, before: Option<Vec<u8>>, chunk: &MapChunk) {
-        let is_there = before.is_some();
+    fn put_chunk_over(&mut self, at: ChunkPlace, before: Option<Vec<u8>>, chunk: &MapChunk) {
+        let (key, is_there) = (map_chunk_key(at.file, at.number), before.is_some());
         self.plan.expect.push((key.clone(), before.map_or(Expect::Absent, Expect::Value)));
         match chunk.blocks.is_empty() {
             false => self.put(None, key, chunk),
             true if is_there => self.remove(None, key),
             true => {}
+        }
+        // The index of unsettled blocks follows the chunk.
+        let index = unsettled_key(at.file, at.number);
+        match (at.was_unsettled, has_unsettled(chunk), self.session) {
+            (false, true, Some(session)) => self.put(None, index, &WriterRecord { session }),
+            (true, false, _) => self.remove(None, index),
+            _ => {}
         }
     }
 
@@ -213,6 +253,8 @@ impl Planner<'_> {
             return Err(Stop::Never(StoreError::Malformed));
         }
         let mut chunks = self.chunks(file, &numbers)?;
+        let unsettled: BTreeSet<u32> =
+            chunks.iter().filter(|(_, chunk)| has_unsettled(chunk)).map(|(number, _)| *number).collect();
         let mut changed = BTreeSet::new();
         let mut done = 0;
         for (block, record) in blocks {
@@ -238,7 +280,7 @@ impl Planner<'_> {
             done += 1;
         }
         for (number, chunk) in chunks.iter().filter(|(number, _)| changed.contains(number)) {
-            self.put_chunk(file, *number, chunk)?;
+            self.put_chunk(ChunkPlace { file, number: *number, was_unsettled: unsettled.contains(number) }, chunk)?;
         }
         Ok(done)
     }
@@ -295,8 +337,9 @@ impl Planner<'_> {
                 left = (base + per_chunk) * block;
                 break;
             }
+            let at = ChunkPlace { file, number, was_unsettled: has_unsettled(&chunk) };
             let stopped = self.take_from_end(file, &mut chunk, |index| base + u64::from(index) >= first);
-            self.put_chunk_over(key.clone(), Some(value.clone()), &chunk);
+            self.put_chunk_over(at, Some(value.clone()), &chunk);
             if let Some(index) = stopped {
                 left = (base + u64::from(index) + 1) * block;
                 break;
@@ -352,9 +395,10 @@ impl Planner<'_> {
         let Ok(place) = chunk.blocks.binary_search_by_key(&index, |block| block.index) else {
             return Err(Stop::Never(StoreError::Malformed));
         };
+        let chunk_place = ChunkPlace { file: at.inode, number, was_unsettled: has_unsettled(chunk) };
         change(self, &mut chunk.blocks[place])?;
         let chunk = chunk.clone();
-        self.put_chunk(at.inode, number, &chunk)?;
+        self.put_chunk(chunk_place, &chunk)?;
         Ok(Changed { inode: at.inode, version: inode.version })
     }
 
@@ -380,6 +424,24 @@ impl Planner<'_> {
         })
     }
 
+    /// A block that a lost writer has left unsettled is what was recovered of it. Refused if it is not as it was found any more.
+    pub fn settle(&mut self, order: &SettleOrder) -> Planned<Changed> {
+        let SettleOrder { file, chunk: number, old, new } = order;
+        self.expect_no_other_writer(*file)?;
+        let mut chunks = self.chunks(*file, &BTreeSet::from([*number]))?;
+        let Some(chunk) = chunks.get_mut(number) else { return Err(Stop::Never(StoreError::Damaged)) };
+        let at = ChunkPlace { file: *file, number: *number, was_unsettled: has_unsettled(chunk) };
+        let Some(block) = chunk.blocks.iter_mut().find(|block| *block == old) else {
+            return Err(Stop::Never(StoreError::NotFound));
+        };
+        let gone = old.copies.iter().filter(|copy| !new.copies.contains(copy));
+        self.plan.space.unmap.extend(gone.map(|extent| (*file, *extent)));
+        *block = BlockRecord { index: old.index, is_unsettled: false, ..new.clone() };
+        let chunk = chunk.clone();
+        self.put_chunk(at, &chunk)?;
+        Ok(Changed { inode: *file, version: 0 })
+    }
+
     /// An orphaned file goes; its blocks before it, as many at a time as a commit takes.
     pub fn unused(&mut self, file: InodeId) -> Planned<()> {
         let orphan: Option<OrphanRecord> = self.view.free(orphan_key(file))?;
@@ -392,9 +454,10 @@ impl Planner<'_> {
             let page = PageKey { from, until, most: 1 };
             let found = self.view.seen.pages.get(&page).ok_or(Stop::Page(page))?;
             if let Some((key, value)) = found.first() {
-                let (_, mut chunk) = read_chunk(key, value)?;
+                let (number, mut chunk) = read_chunk(key, value)?;
+                let at = ChunkPlace { file, number, was_unsettled: has_unsettled(&chunk) };
                 self.take_from_end(file, &mut chunk, |_| true);
-                self.put_chunk_over(key.clone(), Some(value.clone()), &chunk);
+                self.put_chunk_over(at, Some(value.clone()), &chunk);
                 self.plan.is_step = true;
                 return Ok(());
             }

@@ -1,7 +1,7 @@
 //! A request, or a piece of work of the service's own, on its way.
 
 use super::event::{NameRequest, RequestToken};
-use super::operation::NameAnswer;
+use super::operation::{NameAnswer, SettleOrder};
 use super::view::Seen;
 use crate::error::StoreError;
 use crate::extent::Extent;
@@ -28,6 +28,8 @@ pub(crate) enum Job {
     Reap(InodeId),
     /// A deleted file that nobody has open goes.
     Unused(InodeId),
+    /// A block was recovered.
+    Settle(RequestToken, SettleOrder),
     /// Orphans that nobody works at are looked for, from that key on.
     Sweep(KvKey),
 }

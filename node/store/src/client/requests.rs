@@ -331,7 +331,7 @@ impl Requests {
 
 /// Whether the same request may have another answer soon.
 pub(super) fn is_passing(error: StoreError) -> bool {
-    matches!(error, StoreError::Unavailable | StoreError::Overloaded | StoreError::Ahead)
+    matches!(error, StoreError::Unavailable | StoreError::Overloaded | StoreError::Ahead | StoreError::Recovering)
 }
 
 /// The error of a file's machine for a refusal.

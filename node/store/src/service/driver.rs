@@ -3,7 +3,7 @@
 use super::connection::Connection;
 use super::options::{ServiceError, ServiceOptions};
 use super::store::MetaStore;
-use super::tiers::LabelThread;
+use super::tiers::TierThreads;
 use super::{CONNECTIONS_MAX, GREETING, READ_MAX, STALL, UNSENT_PAUSE};
 use crate::tier::TierOptions;
 use rustix::buffer::spare_capacity;
@@ -59,7 +59,7 @@ pub(super) struct Driver {
     options: ServiceOptions,
     service: Service,
     store: MetaStore,
-    labels: LabelThread,
+    tiers: TierThreads,
     bell: Arc<OwnedFd>,
     stops: Arc<AtomicBool>,
     poll: OwnedFd,
@@ -101,8 +101,8 @@ impl Driver {
             metadata: about,
         };
         let tiers = TierOptions { allow_files: options.allow_files, ..TierOptions::default() };
-        let labels = LabelThread::start(tiers, Arc::clone(&bell));
-        let labels = labels.map_err(|e| ServiceError::new("metadata service", e))?;
+        let tiers = TierThreads::start(&tiers, &bell);
+        let tiers = tiers.map_err(|e| ServiceError::new("metadata service", e))?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fail)?;
         let readable = epoll::EventFlags::IN;
         epoll::add(&poll, &*bell, epoll::EventData::new_u64(BELL), readable).map_err(fail)?;
@@ -110,7 +110,7 @@ impl Driver {
             service: Service::new(settings),
             options,
             store,
-            labels,
+            tiers,
             bell,
             stops,
             poll,
@@ -239,7 +239,7 @@ impl Driver {
                             self.touched.push(id);
                         }
                     }
-                    ServiceEffect::Tier(token, request) => self.labels.ask(token, request),
+                    ServiceEffect::Tier(token, request) => self.tiers.ask(token, request),
                     ServiceEffect::Refuse(why) => self.refused = Some(why),
                 }
             }
@@ -275,7 +275,7 @@ impl Driver {
         let mut count = [0; 8];
         // It was rung once or several times; what for is looked at in any case.
         let _ = rustix::io::read(&*self.bell, &mut count);
-        for (token, answer) in self.labels.answered() {
+        for (token, answer) in self.tiers.answered() {
             self.give(ServiceEvent::Tier(token, answer));
         }
     }
