@@ -3,9 +3,12 @@
 //! ```text
 //! args ─▶ Operands (paths, each in its store; patterns) ─▶ listing, names, transfer ─▶ Files ─▶ weir_store_node::client
 //! ```
+//! `bench` measures, by the client itself.
+//!
 //! What cannot be done of several things is said, and the others are done. A copy gets its name when it is whole.
 
 mod args;
+mod bench;
 mod files;
 mod glob;
 mod listing;
@@ -52,6 +55,7 @@ pub fn run(
     let connect = |named: Option<&str>| connect(named.or(args.store.as_deref()), &running);
     let open = |named: Option<&str>| Ok(Rc::new(connect(named)?) as Rc<dyn Files>);
     match &args.command {
+        FsCommand::Bench(args) => bench::run(args, json, connect),
         FsCommand::Df(df) => store::df(&connect(None)?, df, json),
         FsCommand::Class { path, classes } => {
             let client = connect(path::StorePath::parse(path)?.store.as_deref())?;
@@ -139,7 +143,7 @@ fn command(command: &FsCommand, json: bool, open: operands::OpenStore<'_>) -> Re
         FsCommand::Rm { recursive, force, .. } => done("removed", names::rm(all, *recursive, *force)?, json)?,
         FsCommand::Mkdir { parents, mode, .. } => done("made", names::mkdir(all, *parents, *mode)?, json)?,
         FsCommand::Touch { no_create, .. } => done("touched", names::touch(all, !*no_create)?, json)?,
-        FsCommand::Df(_) | FsCommand::Class { .. } => {}
+        FsCommand::Df(_) | FsCommand::Class { .. } | FsCommand::Bench(_) => {}
         FsCommand::Ln { target, link, force, .. } => done("made", names::ln(all, target, link, *force)?, json)?,
     }
     operands.finish()

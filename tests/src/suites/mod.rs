@@ -52,6 +52,7 @@ mod rogue_connects;
 mod shares;
 mod spdk_preload;
 mod store;
+mod store_bench;
 mod terminal;
 mod upgrade;
 mod upgrade_vfio;
@@ -74,6 +75,7 @@ pub fn all() -> Vec<Test> {
         fio::tests(),
         spdk_preload::tests(),
         store::tests(),
+        store_bench::tests(),
         virtio_driver::tests(),
         vfio_client::tests(),
         vfio_messages::tests(),
