@@ -28,6 +28,7 @@
 
 mod event;
 mod files;
+mod handles;
 mod machine;
 mod namespaces;
 mod recovery;

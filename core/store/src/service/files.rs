@@ -14,7 +14,7 @@ use crate::placement::{AskId, BlockWish, CopyGrant, GrantAnswer, PlacementAsk, P
 use crate::protocol::Answer;
 use crate::records::{MapChunk, from_value};
 use crate::space::{Epoch, SpaceAnswer, SpaceError, SpaceRequest};
-use crate::tree::{InodePath, TreeEvent};
+use crate::tree::{FileChange, InodePath, TreeEvent};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -26,7 +26,7 @@ const HANDLES_MAX: usize = 1 << 16;
 impl Service {
     /// The handle of that number, if it is this session's.
     pub(super) fn handle(&self, session: Option<SessionId>, handle: u64) -> Result<&Handle, StoreError> {
-        let found = self.handles.get(&handle).filter(|found| Some(found.session) == session);
+        let found = self.handles.get(handle).filter(|found| Some(found.session) == session);
         found.ok_or(StoreError::NotOpen)
     }
 
@@ -50,7 +50,7 @@ impl Service {
         if inode.kind.is_container() {
             return self.fail(id, StoreError::IsDirectory, "", effects);
         }
-        if self.handles.values().filter(|handle| handle.session == session).count() >= HANDLES_MAX {
+        if self.handles.count(session) >= HANDLES_MAX {
             return self.fail(id, StoreError::Overloaded, "", effects);
         }
         let has_name = inode.parent != InodeId(0);
@@ -58,20 +58,18 @@ impl Service {
             return self.fail(id, StoreError::NotFound, "", effects);
         }
         let at = InodePath { inode: at.inode, parent: if has_name { inode.parent } else { at.parent } };
-        // A session writes a file through one handle: the answer to an earlier opening may have been lost.
-        let mine = self
-            .handles
-            .iter()
-            .find(|(_, found)| writes && found.writes && found.session == session && found.at.inode == at.inode);
-        let number = match mine.map(|(number, _)| *number) {
-            Some(number) => number,
-            None => {
-                self.keep_open(at.inode);
-                self.handle_number()
+        if let Some(is_given_up @ true) = self.opening.get_mut(&(session, id)) {
+            // Another handle of the session was closed meanwhile, and the file with it: it is taken again.
+            *is_given_up = false;
+            if let Err(error) = self.own_change(id, session, What::OpenWriter(at), FileChange::OpenWriter(at)) {
+                self.fail(id, error, "", effects);
             }
-        };
+            return;
+        }
+        let request = self.pending.get(&id).map(|pending| pending.number).unwrap_or_default();
         let handle = Handle {
             session,
+            request,
             at,
             writes,
             block: inode.block,
@@ -79,51 +77,57 @@ impl Service {
             classes: inode.classes.clone(),
             location: inode.location.clone(),
         };
-        self.handles.insert(number, handle);
-        self.answer(id, Answer::Opened { handle: number, at, inode }, effects);
+        let handle = match self.handles.of_request(&handle) {
+            Some(number) => number,
+            None => self.handles.add(self.settings.process, handle),
+        };
+        self.answer(id, Answer::Opened { handle, at, inode }, effects);
     }
 
-    /// A number that no open file has. Numbers of an earlier process are other ones.
-    fn handle_number(&mut self) -> u64 {
-        loop {
-            self.last_handle = self.last_handle.wrapping_add(1);
-            let number = (self.settings.process << 32) | u64::from(self.last_handle);
-            if !self.handles.contains_key(&number) {
-                return number;
-            }
+    /// A session closes a file. It is nobody's to write when that was the last handle by which the session writes it.
+    pub(super) fn close_file(
+        &mut self,
+        id: u64,
+        session: SessionId,
+        handle: u64,
+        effects: &mut Vec<ServiceEffect>,
+    ) -> Result<(), StoreError> {
+        let (at, writes) = self.handle(Some(session), handle).map(|found| (found.at, found.writes))?;
+        self.close(handle);
+        if !writes || self.handles.writers(session, at.inode) > 0 {
+            self.answer(id, Answer::Done {}, effects);
+            return Ok(());
         }
+        for (_, is_given_up) in self.opening.range_mut((session, 0)..=(session, u64::MAX)) {
+            *is_given_up = true;
+        }
+        self.own_change(id, session, What::Step, FileChange::CloseWriter(at))
     }
 
     /// A handle is no more.
     pub(super) fn close(&mut self, handle: u64) {
-        if let Some(closed) = self.handles.remove(&handle) {
-            self.let_go(closed.at.inode);
+        if let Some((closed, true)) = self.handles.remove(handle) {
+            self.not_open(closed.at.inode);
         }
     }
 
-    /// A file counts as open once more; whether it did before.
-    pub(super) fn keep_open(&mut self, file: InodeId) -> bool {
-        let count = self.opened.entry(file).or_default();
-        *count += 1;
-        *count > 1
+    /// A file counts as open once less.
+    pub(super) fn let_go(&mut self, file: InodeId) {
+        if self.handles.let_go(file) {
+            self.not_open(file);
+        }
     }
 
-    /// A file is open once less.
-    pub(super) fn let_go(&mut self, file: InodeId) {
-        if let Some(count) = self.opened.get_mut(&file) {
-            *count -= 1;
-            if *count == 0 {
-                self.opened.remove(&file);
-                if self.orphans.contains(&file) {
-                    self.orphaned(file);
-                }
-            }
+    /// A file is not open any more: without a name it goes.
+    fn not_open(&mut self, file: InodeId) {
+        if self.orphans.contains(&file) {
+            self.orphaned(file);
         }
     }
 
     /// Whether a file without a name is there in full: somebody has it open, or may have.
     fn is_kept(&self, file: InodeId) -> bool {
-        self.opened.contains_key(&file) || self.orphans.contains(&file) || self.clock.now < self.grace()
+        self.handles.is_open(file) || self.orphans.contains(&file) || self.clock.now < self.grace()
     }
 
     /// Until then clients of an earlier process may open their files again.
@@ -133,7 +137,7 @@ impl Service {
 
     /// A file without a name: it goes when nobody has it open.
     pub(super) fn orphaned(&mut self, file: InodeId) {
-        if self.opened.contains_key(&file) || self.clock.now < self.grace() {
+        if self.handles.is_open(file) || self.clock.now < self.grace() {
             self.orphans.insert(file);
             return;
         }
@@ -142,7 +146,7 @@ impl Service {
     }
 
     pub(super) fn free_orphans(&mut self) {
-        let free: Vec<InodeId> = self.orphans.iter().filter(|file| !self.opened.contains_key(file)).copied().collect();
+        let free: Vec<InodeId> = self.orphans.iter().filter(|file| !self.handles.is_open(**file)).copied().collect();
         free.into_iter().for_each(|file| self.orphaned(file));
     }
 
@@ -267,9 +271,7 @@ impl Service {
     pub(super) fn session_over(&mut self, session: SessionId) {
         self.fencing.remove(&session);
         self.recovery.look_soon();
-        let handles = self.handles.iter().filter(|(_, handle)| handle.session == session);
-        let handles: Vec<u64> = handles.map(|(number, _)| *number).collect();
-        handles.into_iter().for_each(|handle| self.close(handle));
+        self.handles.of(session).into_iter().for_each(|handle| self.close(handle));
         for connection in self.connections.values_mut().filter(|connection| connection.session == Some(session)) {
             connection.session = None;
         }

@@ -3,8 +3,9 @@
 use super::event::{
     Clock, ConnectionId, ServiceEffect, ServiceEvent, ServiceSettings, TierAnswer, TierFailure, TierRequest, TierToken,
 };
+use super::handles::Handles;
 use super::recovery::Recovery;
-use super::state::{Connection, Handle, KvOwner, Namespace, Pending, SpaceOwner, Starting, TierOwner, Work};
+use super::state::{Connection, KvOwner, Namespace, Pending, SpaceOwner, Starting, TierOwner, Work};
 use crate::Extent;
 use crate::error::StoreError;
 use crate::file::NewBlock;
@@ -49,10 +50,9 @@ pub struct Service {
     /// Internal slots that are in use, and the last sequence.
     pub(super) slots: BTreeSet<(SessionId, u16)>,
     pub(super) sequence: u64,
-    pub(super) handles: BTreeMap<u64, Handle>,
-    pub(super) last_handle: u32,
-    /// How many handles each file has.
-    pub(super) opened: BTreeMap<InodeId, u32>,
+    pub(super) handles: Handles,
+    /// Requests that are about to open a file for writing; and whether one of the session's files was given up since, which may be that one.
+    pub(super) opening: BTreeMap<(SessionId, u64), bool>,
     /// Files without a name that somebody has open, or may have.
     pub(super) orphans: BTreeSet<InodeId>,
     pub(super) namespaces: BTreeMap<NamespaceId, Namespace>,
@@ -99,9 +99,8 @@ impl Service {
             pending: BTreeMap::new(),
             slots: BTreeSet::new(),
             sequence: 0,
-            handles: BTreeMap::new(),
-            last_handle: 0,
-            opened: BTreeMap::new(),
+            handles: Handles::default(),
+            opening: BTreeMap::new(),
             orphans: BTreeSet::new(),
             namespaces: BTreeMap::new(),
             next_namespace: 1,
@@ -315,6 +314,9 @@ impl Service {
         if let (Some(slot), Some(session)) = (pending.slot, pending.session) {
             self.slots.remove(&(session, slot));
         }
+        if let Some(session) = pending.session {
+            self.opening.remove(&(session, id));
+        }
         self.answered += 1;
         if let Some(connection) = self.connections.get_mut(&pending.connection) {
             connection.requests.remove(&id);
@@ -342,10 +344,8 @@ impl Service {
         self.tree.check()?;
         self.space.check();
         self.placement.check();
-        let mut counted: BTreeMap<InodeId, u32> = BTreeMap::new();
-        let open = self.handles.values().map(|handle| handle.at.inode).chain(self.recovery.holds());
-        open.for_each(|file| *counted.entry(file).or_default() += 1);
-        is(counted == self.opened, "open files are counted")?;
+        self.handles.check(self.recovery.holds().into_iter())?;
+        is(self.opening.keys().all(|(_, id)| self.pending.contains_key(id)), "a file is opened by a request")?;
         is(self.queue.is_empty(), "an event is taken to its end")?;
         for (id, pending) in &self.pending {
             if let Some(connection) = self.connections.get(&pending.connection) {

@@ -168,7 +168,7 @@ impl Service {
         }
         let Some(of) = self.recovery.queue.pop_front() else { return };
         // From now on its blocks stay; whether they were about to go is told by its inode.
-        let was_open = self.keep_open(of.0);
+        let was_open = self.handles.keep_open(of.0);
         self.recovery.task = Some(RecoveryTask { of, was_open, first: 0, blocks: Vec::new(), settles: None });
         self.recovery_asks(RecoveryRead::Writer, KvRequest::Get(writer_key(of.0)), effects);
     }

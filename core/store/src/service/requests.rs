@@ -115,7 +115,7 @@ impl Service {
                 let step = resolving.ask();
                 self.resolve(id, resolving, step, effects);
             }
-            Request::Stat { at } if self.opened.contains_key(&at.inode) => {
+            Request::Stat { at } if self.handles.is_open(at.inode) => {
                 self.query(id, What::Stat(at), NameQuery::File(at));
             }
             Request::Stat { at } => self.query(id, What::Stat(at), NameQuery::Stat(at)),
@@ -169,22 +169,18 @@ impl Service {
         match request {
             Request::Open { at, write: false } => self.query(id, What::Open(at, false), NameQuery::File(at)),
             Request::Open { at, write: true } => {
+                self.opening.insert((session, id), false);
                 self.own_change(id, session, What::OpenWriter(at), FileChange::OpenWriter(at))?;
             }
             Request::OpenNew { slot, sequence, entry, new, content, exclusive } => {
                 let (key, new) = (client_key(mine, slot, sequence)?, self.checked_new(new)?);
+                self.opening.insert((session, id), false);
                 self.wait_for(id, What::OpenNew(entry.container));
                 let change = FileChange::OpenNew { entry, new, bytes: content, exclusive };
                 self.ask_tree(id, NameRequest::Change(key, NameChange::File(change)));
             }
             Request::Close { handle } => {
-                let (at, writes) = self.handle(mine, handle).map(|found| (found.at, found.writes))?;
-                self.close(handle);
-                if writes {
-                    self.own_change(id, session, What::Step, FileChange::CloseWriter(at))?;
-                } else {
-                    self.answer(id, Answer::Done {}, effects);
-                }
+                self.close_file(id, session, handle, effects)?;
             }
             Request::Map { handle, chunk } => {
                 let file = self.handle(mine, handle)?.at.inode;
@@ -230,8 +226,16 @@ impl Service {
     }
 
     /// A change that has no slot of the client's: one of the service's own makes sure that it is made once.
-    fn own_change(&mut self, id: u64, session: SessionId, what: What, change: FileChange) -> Result<(), StoreError> {
-        let free = (OWN_SLOTS..u16::MAX).find(|slot| !self.slots.contains(&(session, *slot)));
+    pub(super) fn own_change(
+        &mut self,
+        id: u64,
+        session: SessionId,
+        what: What,
+        change: FileChange,
+    ) -> Result<(), StoreError> {
+        // A request's second change has the slot of its first.
+        let had = self.pending.get(&id).and_then(|pending| pending.slot);
+        let free = had.or_else(|| (OWN_SLOTS..u16::MAX).find(|slot| !self.slots.contains(&(session, *slot))));
         let slot = free.ok_or(StoreError::Overloaded)?;
         // It rises also over the lives of the service, whatever the calendar does.
         let life = self.tree.incarnation().ok_or(StoreError::Unavailable)?;
@@ -453,7 +457,7 @@ impl Service {
             session,
             client,
             is_connected: self.connections.values().any(|connection| connection.session == Some(session)),
-            handles: self.handles.values().filter(|handle| handle.session == session).count() as u64,
+            handles: self.handles.count(session) as u64,
             granted: self.space.granted_to(session),
         };
         self.sessions.known().map(info).collect()

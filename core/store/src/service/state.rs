@@ -114,6 +114,8 @@ pub(super) struct Granting {
 #[derive(Clone, Debug)]
 pub(super) struct Handle {
     pub session: SessionId,
+    /// The request that has opened it.
+    pub request: RequestNumber,
     pub at: InodePath,
     pub writes: bool,
     pub block: u32,

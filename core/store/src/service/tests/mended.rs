@@ -58,18 +58,90 @@ fn a_killed_writers_file_can_be_replaced() {
 }
 
 #[test]
-fn a_session_writes_a_file_through_one_handle() {
+fn a_file_is_its_writers_until_the_last_handle_is_closed() {
     each(|world| {
         let (one, other) = (world.client(), world.client());
         let (handle, at) = world.file(one, "a", 1);
-        // The answer was lost, and it is opened again.
-        let Answer::Opened { handle: again, .. } = world.ask_until(one, &Request::Open { at, write: true }) else {
-            panic!("it is not opened")
-        };
-        assert_eq!(again, handle);
+        let open = Request::Open { at, write: true };
+        let Answer::Opened { handle: second, .. } = world.ask_until(one, &open) else { panic!("it is not opened") };
+        assert_ne!(second, handle, "each opening has a handle of its own");
         assert_eq!(world.ask_until(one, &Request::Close { handle }), Answer::Done {});
-        assert!(matches!(world.ask_until(other, &Request::Open { at, write: true }), Answer::Opened { .. }));
+        assert_eq!(failed(&world.ask_until(one, &Request::Grant { handle, count: 1 })), Some(StoreError::NotOpen));
+        assert_eq!(failed(&world.ask_until(other, &open)), Some(StoreError::Busy), "the second writes it");
+        assert!(matches!(world.publish(one, second, 2, 5, &[]), Answer::Changed { .. }));
+        assert_eq!(world.ask_until(one, &Request::Close { handle: second }), Answer::Done {});
+        assert!(matches!(world.ask_until(other, &open), Answer::Opened { .. }));
     });
+}
+
+#[test]
+fn an_opening_that_is_sent_again_gets_the_same_handle() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let (client, session) = world.connect(SessionWish::New);
+    let (other, (handle, at)) = (world.client(), world.file(client, "a", 1));
+    assert_eq!(world.ask(client, Request::Close { handle }), Answer::Done {});
+    for write in [false, true] {
+        world.next += 1;
+        let number = RequestNumber(world.next);
+        let mut handles = Vec::new();
+        // Its answer is lost with the connection, twice.
+        for _ in 0..3 {
+            let wish = world.resume(session);
+            let (connection, _) = world.connect(wish);
+            world.give(ServiceEvent::Message(connection, number, Request::Open { at, write }));
+            world.settle();
+            match world.answers.remove(&(connection, number)) {
+                Some(Answer::Opened { handle, .. }) => handles.push(handle),
+                other => panic!("{other:?}"),
+            }
+            world.give(ServiceEvent::Disconnected(connection));
+        }
+        assert!(handles.windows(2).all(|pair| pair[0] == pair[1]), "{handles:?}");
+        let wish = world.resume(session);
+        let (connection, _) = world.connect(wish);
+        assert_eq!(world.ask(connection, Request::Close { handle: handles[0] }), Answer::Done {});
+    }
+    assert!(
+        matches!(world.ask(other, Request::Open { at, write: true }), Answer::Opened { .. }),
+        "nothing is left open"
+    );
+}
+
+/// A close comes at every moment of another opening by the same session: the file is that one's to write all the same.
+#[test]
+fn a_close_does_not_take_a_file_from_an_opening_that_is_under_way() {
+    for is_new in [false, true] {
+        for after in 0..12 {
+            let mut world = World::with_drive(1, KvFaults::default());
+            let (one, other) = (world.client(), world.client());
+            let (handle, at) = world.file(one, "a", 1);
+            let open = match is_new {
+                false => Request::Open { at, write: true },
+                true => Request::OpenNew {
+                    slot: 1,
+                    sequence: 1,
+                    entry: EntryPath { container: InodeId::ROOT, name: name("a") },
+                    new: new_inode(),
+                    content: Vec::new(),
+                    exclusive: false,
+                },
+            };
+            let (opens, closes) = (RequestNumber(9001), RequestNumber(9002));
+            world.give(ServiceEvent::Message(one, opens, open));
+            for _ in 0..after {
+                if let Some((_, token, answer)) = world.kv.advance() {
+                    world.give(ServiceEvent::Kv(token, answer));
+                }
+            }
+            world.give(ServiceEvent::Message(one, closes, Request::Close { handle }));
+            world.settle();
+            assert_eq!(world.answers.remove(&(one, closes)), Some(Answer::Done {}));
+            let opened = world.answers.remove(&(one, opens));
+            let Some(Answer::Opened { handle, .. }) = opened else { panic!("{after}: {opened:?}") };
+            assert_eq!(failed(&world.ask(other, Request::Open { at, write: true })), Some(StoreError::Busy), "{after}");
+            assert!(matches!(world.publish(one, handle, 3, 5, &[]), Answer::Changed { .. }), "{after}");
+        }
+    }
 }
 
 #[test]
@@ -78,7 +150,7 @@ fn handles_have_numbers_of_their_own() {
     let client = world.client();
     let (first, at) = world.file(client, "a", 1);
     // Four thousand million later the numbers begin again.
-    world.service.last_handle = u32::MAX;
+    world.service.handles.last = u32::MAX;
     let read = Request::Open { at, write: false };
     let mut open = || match world.ask_until(client, &read) {
         Answer::Opened { handle, .. } => handle,
