@@ -76,7 +76,8 @@ impl ChunkMap {
         true
     }
 
-    /// Whether a block has its copies, all of one length within a block and of whole grains, and no more checksums than units.
+    /// Whether a block has its copies, all of one length within a block and of whole grains, and a checksum for each unit. Of one that is
+    /// unsettled the checksums are not looked at, and some may be missing; a settled one without them would be read unverified.
     fn can_be(&self, block: &BlockRecord) -> bool {
         let length = block.copies.first().map_or(0, |copy| copy.length.get());
         let units = length.div_ceil(CHECKSUM_BYTES.into());
@@ -84,7 +85,7 @@ impl ChunkMap {
             && block.copies.len() <= COPIES_MAX
             && (1..=u64::from(self.block)).contains(&length)
             && block.copies.iter().all(|copy| copy.length.get() == length && is_whole_grains(copy))
-            && block.checksums.len() as u64 <= units
+            && (block.checksums.len() as u64 == units || block.is_unsettled && (block.checksums.len() as u64) < units)
     }
 
     /// A block as this client has published it, within a chunk that it holds. `false` if it holds none.
@@ -136,7 +137,8 @@ mod tests {
     }
 
     fn record(index: u32) -> BlockRecord {
-        BlockRecord { index, copies: alloc::vec![extent(0, GRAIN)], ..BlockRecord::default() }
+        let (copies, checksums) = (alloc::vec![extent(0, GRAIN)], alloc::vec![7]);
+        BlockRecord { index, copies, checksums, ..BlockRecord::default() }
     }
 
     #[test]
@@ -174,9 +176,13 @@ mod tests {
             alloc::vec![BlockRecord { copies: alloc::vec![extent(512, GRAIN)], ..record(1) }],
             alloc::vec![BlockRecord { copies: alloc::vec![extent(u64::MAX - GRAIN + 1, GRAIN)], ..record(1) }],
             alloc::vec![BlockRecord { checksums: alloc::vec![0; 2], ..record(1) }],
+            alloc::vec![BlockRecord { checksums: Vec::new(), ..record(1) }],
         ] {
             assert!(!map.put(0, MapChunk { blocks }, Epoch(1)));
         }
         assert_eq!(map.find(0), MapLookup::Unknown(0));
+        // Its writer has not settled it yet.
+        let unsettled = BlockRecord { checksums: Vec::new(), is_unsettled: true, ..record(1) };
+        assert!(map.put(0, MapChunk { blocks: alloc::vec![unsettled] }, Epoch(1)));
     }
 }

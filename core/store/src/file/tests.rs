@@ -708,6 +708,18 @@ fn an_older_map_reads_no_other_bytes() {
     }
 }
 
+/// Nothing says whether the bytes of a settled block without checksums are the file's: it is not read.
+#[test]
+fn a_settled_block_without_checksums_is_not_read() {
+    let mut world = with_two_copies();
+    let mut reader = World::new(1, None);
+    (reader.drives, reader.map) = (core::mem::take(&mut world.drives), world.map.clone());
+    reader.map.get_mut(&0).unwrap().checksums.clear();
+    (reader.size, reader.model, reader.fails) = (200_000, world.model.clone(), 0);
+    let why = reader.read_as_another().unwrap_err();
+    assert!(why.contains("BadMap"), "{why}");
+}
+
 /// A write that waits for a block is over with the lease: when the block comes, nothing is sent.
 #[test]
 fn what_waits_ends_with_the_lease() {
