@@ -67,11 +67,19 @@ fn failed(e: ClientError) -> CommandFailure {
 }
 
 fn at_target(target: &str, e: &ClientError) -> CommandFailure {
-    CommandFailure::new(format_args!("{target}: {e}"))
+    about(target, e)
 }
 
 fn of_namespace(number: u64, e: &ClientError) -> CommandFailure {
-    CommandFailure::new(format_args!("namespace {number}: {e}"))
+    about(&format!("namespace {number}"), e)
+}
+
+/// An error, with what it is about unless the metadata service has said that.
+fn about(what: &str, e: &ClientError) -> CommandFailure {
+    match e.node().is_some_and(|told| told.starts_with(what)) {
+        true => CommandFailure::new(e),
+        false => CommandFailure::new(format_args!("{what}: {e}")),
+    }
 }
 
 fn status(client: &Client, json: bool) -> Result<(), CommandFailure> {

@@ -5,7 +5,7 @@ use super::event::{
 };
 use super::handles::Handles;
 use super::recovery::Recovery;
-use super::state::{Connection, KvOwner, Namespace, Pending, SpaceOwner, Starting, TierOwner, Work};
+use super::state::{Connection, KvOwner, Namespace, Pending, SpaceOwner, Starting, TierOwner, What, Work};
 use crate::Extent;
 use crate::error::StoreError;
 use crate::file::NewBlock;
@@ -325,14 +325,23 @@ impl Service {
         }
     }
 
+    /// Answers a request that comes to nothing; what it is about is said in any case, `more` is what there is beside.
     pub(super) fn fail(
         &mut self,
         id: u64,
         error: StoreError,
-        detail: impl Into<String>,
+        more: impl Into<String>,
         effects: &mut Vec<ServiceEffect>,
     ) {
-        self.answer(id, Answer::Failed { error, detail: detail.into() }, effects);
+        let Some(pending) = self.pending.get(&id) else { return };
+        let target = |number| self.namespaces.get(&number).map(|found| found.record.target.clone());
+        let about = match &pending.what {
+            What::Resolve(resolving) => resolving.path(),
+            _ => pending.about.text(target),
+        };
+        let more: String = more.into();
+        let detail = if more.is_empty() { about } else { alloc::format!("{about}: {more}") };
+        self.answer(id, Answer::Failed { error, detail }, effects);
     }
 
     /// What holds at all times between two events.

@@ -238,9 +238,13 @@ impl Service {
     ) {
         let (id, target) = (donating.id, donating.donation.target.clone());
         match answer {
-            Err(TierFailure(why)) => self.fail(id, StoreError::Unreachable, alloc::format!("{target}: {why}"), effects),
+            Err(TierFailure(why)) => {
+                // What the request is about says where: not twice.
+                let why = why.strip_prefix(&target).map_or(why.as_str(), |rest| rest.trim_start_matches([':', ' ']));
+                self.fail(id, StoreError::Unreachable, why, effects);
+            }
             Ok(TierAnswer::Label { bytes, sector, found }) => match self.may_join(&donating.donation, found) {
-                Err(error) => self.fail(id, error, target, effects),
+                Err(error) => self.fail(id, error, "", effects),
                 Ok(Some(number)) => {
                     if let Some(found) = self.namespaces.get_mut(&number) {
                         found.state = NamespaceState::Up;
@@ -248,7 +252,7 @@ impl Service {
                     self.tell_regions();
                     self.answer(id, Answer::Donated { namespace: number }, effects);
                 }
-                Ok(None) if bytes < HEAD + REGION_MIN => self.fail(id, StoreError::TooSmall, target, effects),
+                Ok(None) if bytes < HEAD + REGION_MIN => self.fail(id, StoreError::TooSmall, "", effects),
                 Ok(None) => {
                     let halves = [self.random.next_u64(), self.random.next_u64()].map(u128::from);
                     let label = ContentLabel(halves[0] << 64 | halves[1]);

@@ -15,7 +15,7 @@
 
 use super::event::{RecoverBlock, RecoverCopy, ServiceEffect, TierAnswer, TierFailure, TierRequest};
 use super::machine::Service;
-use super::state::{KvOwner, OwnRead, TierOwner, Work};
+use super::state::{KvOwner, OwnRead, RecoveryRead, TierOwner, Work};
 use crate::error::StoreError;
 use crate::file::BlockSeed;
 use crate::id::InodeId;
@@ -40,19 +40,6 @@ const NAMED: usize = 8;
 
 /// A chunk with unsettled blocks: the file, and the chunk's number.
 type ChunkOf = (InodeId, u32);
-
-/// What is read of the key-value store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RecoveryRead {
-    /// The index.
-    Look,
-    /// The writer of the task's file.
-    Writer,
-    /// Whether its session is over and fenced.
-    Fenced,
-    Inode,
-    Chunk,
-}
 
 /// A chunk that is being worked at.
 #[derive(Clone, Debug)]

@@ -1,5 +1,6 @@
 //! What clients ask, and what becomes of it.
 
+use super::about::About;
 use super::event::{ConnectionId, ServiceEffect};
 use super::machine::{REQUESTS_MAX, Service};
 use super::resolve::{ResolveStep, Resolving};
@@ -21,7 +22,7 @@ use crate::tree::{
     ChangeKey, FileChange, InodePath, NameAnswer, NameChange, NameQuery, NameReply, NameRequest, NewInode,
 };
 use alloc::boxed::Box;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Slots from here on are the service's own; clients use those before.
@@ -62,7 +63,8 @@ impl Service {
                 return effects.push(ServiceEffect::Close(connection));
             }
             if *version != PROTOCOL_VERSION {
-                refuse(StoreError::Version(PROTOCOL_VERSION), "");
+                let wanted = alloc::format!("version {version} was asked for");
+                refuse(StoreError::Version(PROTOCOL_VERSION), &wanted);
                 return effects.push(ServiceEffect::Close(connection));
             }
         } else if !greeted {
@@ -79,7 +81,9 @@ impl Service {
             }
         }
         let what = What::Own;
-        self.pending.insert(id, Pending { connection, number, session, slot: None, what });
+        let about =
+            About::of(&request, session, |handle| self.handle(session, handle).ok().map(|found| found.at.inode));
+        self.pending.insert(id, Pending { connection, number, session, slot: None, what, about });
         if let Err(error) = self.begin(id, connection, session, request, effects) {
             self.fail(id, error, "", effects);
         }
@@ -124,7 +128,7 @@ impl Service {
             }
             Request::Change { slot, sequence, change } => {
                 let key = client_key(session, slot, sequence)?;
-                let change = self.checked(change)?;
+                let change = self.of_open_file(self.checked(change)?);
                 self.wait_for(id, What::Change);
                 self.ask_tree(id, NameRequest::Change(key, change));
             }
@@ -262,6 +266,18 @@ impl Service {
         })
     }
 
+    /// A change of a file that is open: it is made also if the file has lost its name.
+    fn of_open_file(&self, change: NameChange) -> NameChange {
+        let at = match &change {
+            NameChange::SetAttributes(at, _) | NameChange::SetExtended(at, ..) | NameChange::WriteInline(at, _) => *at,
+            _ => return change,
+        };
+        match self.handles.is_open(at.inode) {
+            true => NameChange::File(FileChange::OfOpen(at, Box::new(change))),
+            false => change,
+        }
+    }
+
     fn checked_classes(&self, classes: &[ClassId]) -> Result<(), StoreError> {
         let is_known = |class: &ClassId| usize::from(class.0) < self.classes.names.len();
         match classes.len() <= CLASSES_MAX && classes.iter().all(is_known) {
@@ -389,7 +405,10 @@ impl Service {
                 }
                 _ => self.fail(id, StoreError::Damaged, "", effects),
             },
-            ResolveStep::Fail(error) => self.fail(id, error, "", effects),
+            ResolveStep::Fail(error) => {
+                self.wait_for(id, What::Resolve(resolving));
+                self.fail(id, error, "", effects);
+            }
         }
     }
 
@@ -399,11 +418,7 @@ impl Service {
         let reply = match answer {
             Ok(reply) => reply,
             Err(error) => {
-                let detail = match &what {
-                    What::Resolve(resolving) => resolving.name().map(ToString::to_string).unwrap_or_default(),
-                    _ => String::new(),
-                };
-                return self.fail(id, error, detail, effects);
+                return self.fail(id, error, "", effects);
             }
         };
         match (what, reply) {

@@ -1,11 +1,14 @@
 //! A path, name by name, with the symlinks on the way.
 
+use super::about::path_text;
 use crate::error::StoreError;
 use crate::id::InodeId;
 use crate::inode::Content;
 use crate::name::EntryName;
 use crate::tree::{EntryPath, InodePath, NameQuery, NameReply};
 use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Symlinks that are followed at the most.
@@ -16,6 +19,9 @@ const PARTS_MAX: usize = 2048;
 
 #[derive(Clone, Debug)]
 enum Part {
+    /// The name of that number that the client has given.
+    Given(usize),
+    /// One of a symlink's path.
     Name(EntryName),
     Parent,
 }
@@ -23,6 +29,11 @@ enum Part {
 /// A path on its way.
 #[derive(Clone, Debug)]
 pub(super) struct Resolving {
+    from: InodeId,
+    /// The client's names.
+    given: Vec<EntryName>,
+    /// So many of them were looked at.
+    seen: usize,
     /// The containers from the beginning to where it is.
     stack: Vec<InodeId>,
     parts: VecDeque<Part>,
@@ -41,19 +52,21 @@ pub(super) enum ResolveStep {
 
 impl Resolving {
     pub fn new(from: InodeId, names: Vec<EntryName>, follow: bool) -> Self {
-        let parts = names.into_iter().map(Part::Name).collect();
-        Self { stack: alloc::vec![from], parts, follow, links: 0, taken: 0 }
+        let parts = (0..names.len()).map(Part::Given).collect();
+        let stack = alloc::vec![from];
+        Self { from, given: names, seen: 0, stack, parts, follow, links: 0, taken: 0 }
     }
 
     fn here(&self) -> InodeId {
         self.stack.last().copied().unwrap_or(InodeId::ROOT)
     }
 
-    /// The name that is looked for, for an error.
-    pub fn name(&self) -> Option<&EntryName> {
+    /// How far it has come, as the client gave it; within a symlink's path the name there as well.
+    pub fn path(&self) -> String {
+        let path = path_text(self.from, self.given.get(..self.seen).unwrap_or_default());
         match self.parts.front() {
-            Some(Part::Name(name)) => Some(name),
-            Some(Part::Parent) | None => None,
+            Some(Part::Name(name)) => format!("{path}: \"{name}\" of the symlink's path"),
+            Some(Part::Given(_) | Part::Parent) | None => path,
         }
     }
 
@@ -74,12 +87,21 @@ impl Resolving {
                         return ResolveStep::Fail(StoreError::NotFound);
                     }
                 }
-                Some(Part::Name(name)) => {
-                    let entry = EntryPath { container: self.here(), name: name.clone() };
-                    return ResolveStep::Ask(NameQuery::Lookup(entry));
+                Some(Part::Name(name)) => return self.look_up(name.clone()),
+                Some(Part::Given(number)) => {
+                    let number = *number;
+                    self.seen = self.seen.max(number + 1);
+                    let Some(name) = self.given.get(number).cloned() else {
+                        return ResolveStep::Fail(StoreError::Damaged);
+                    };
+                    return self.look_up(name);
                 }
             }
         }
+    }
+
+    fn look_up(&self, name: EntryName) -> ResolveStep {
+        ResolveStep::Ask(NameQuery::Lookup(EntryPath { container: self.here(), name }))
     }
 
     /// What a name leads to.

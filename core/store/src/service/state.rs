@@ -1,7 +1,7 @@
 //! What a service knows, apart from its machines: connections, requests on their way, open files, namespaces.
 
+use super::about::About;
 use super::event::ConnectionId;
-use super::recovery::RecoveryRead;
 use super::resolve::Resolving;
 use crate::Extent;
 use crate::class::ClassId;
@@ -76,6 +76,7 @@ pub(super) struct Pending {
     /// A slot of the session that the service uses for it.
     pub slot: Option<u16>,
     pub what: What,
+    pub about: About,
 }
 
 /// What a request waits for.
@@ -199,6 +200,19 @@ pub(super) enum OwnRead {
     Recovery(RecoveryRead),
     /// The record of a namespace was changed: the request, and what it is then; nothing if it is gone.
     NamespaceChanged(u64, NamespaceId, Option<NamespaceRecord>),
+}
+
+/// What recovery reads of the key-value store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RecoveryRead {
+    /// The index.
+    Look,
+    /// The writer of the task's file.
+    Writer,
+    /// Whether its session is over and fenced.
+    Fenced,
+    Inode,
+    Chunk,
 }
 
 impl Starting {

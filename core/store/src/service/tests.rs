@@ -134,6 +134,12 @@ impl World {
                 }
                 ServiceEffect::Kv(token, request) => self.kv.send(self.life as u32, token, request),
                 ServiceEffect::Send(connection, number, answer) => {
+                    if let Answer::Failed { error, detail } = &answer {
+                        assert!(
+                            !detail.is_empty() && !detail.starts_with(':'),
+                            "{error} says what it is about: {detail:?}"
+                        );
+                    }
                     let before = self.answers.insert((connection, number), answer);
                     assert_eq!(before, None, "a request gets one answer");
                 }

@@ -169,6 +169,7 @@ impl Tree {
                 _ => None,
             },
             mutation: self.mutation,
+            is_open: false,
             plan: Plan::default(),
         }
     }

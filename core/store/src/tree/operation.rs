@@ -170,6 +170,8 @@ pub enum FileChange {
     CloseWriter(InodePath),
     /// Size and blocks, by their number in the file and in order. What had been in those blocks is given up, and so is what is behind the size.
     Publish(InodePath, u64, Vec<(u64, BlockRecord)>),
+    /// A change of an inode, of a file that is open: also one without a name.
+    OfOpen(InodePath, Box<NameChange>),
     /// Published bytes of a block are about to be written over.
     Unsettle(InodePath, u64),
     /// A block has these copies and no others.
@@ -251,6 +253,7 @@ impl NameChange {
                 | FileChange::CloseWriter(at)
                 | FileChange::Publish(at, ..)
                 | FileChange::Unsettle(at, _)
+                | FileChange::OfOpen(at, _)
                 | FileChange::MarkOut(at, ..),
             ) => at.parent,
         }

@@ -270,6 +270,7 @@ fn inode_path(job: &Job) -> Option<InodePath> {
             | FileChange::CloseWriter(at)
             | FileChange::Publish(at, ..)
             | FileChange::Unsettle(at, _)
+            | FileChange::OfOpen(at, _)
             | FileChange::MarkOut(at, ..) => Some(*at),
             FileChange::OpenNew { .. } => None,
         },

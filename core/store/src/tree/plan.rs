@@ -37,6 +37,8 @@ pub(crate) struct Planner<'a> {
     /// Who asks for a change.
     pub session: Option<SessionId>,
     pub mutation: Mutation,
+    /// The file that is changed is open.
+    pub is_open: bool,
     /// What the plan has come to so far. Preconditions count also if it is refused.
     pub plan: Plan,
 }
@@ -77,6 +79,10 @@ impl Planner<'_> {
             FileChange::OpenNew { entry, new, bytes, exclusive } => self.open_new(entry, new, bytes, *exclusive),
             FileChange::CloseWriter(at) => self.close_writer(at),
             FileChange::Publish(at, size, blocks) => self.publish(at, *size, blocks),
+            FileChange::OfOpen(_, change) => {
+                self.is_open = true;
+                self.change(change)
+            }
             FileChange::Unsettle(at, block) => self.unsettle(at, *block),
             FileChange::MarkOut(at, block, copies) => self.mark_out(at, *block, copies),
         }
@@ -145,6 +151,11 @@ impl Planner<'_> {
             Some(inode) => Ok((InodeId(0), inode)),
             None => Err(Stop::Never(StoreError::NotFound)),
         }
+    }
+
+    /// The inode that is changed.
+    fn locate_changed(&self, at: &InodePath) -> Planned<(InodeId, Inode)> {
+        if self.is_open { self.locate_open(at) } else { self.locate(at) }
     }
 
     pub(super) fn put<T: Code>(&mut self, by: Option<InodeId>, key: KvKey, record: &T) {
@@ -318,7 +329,7 @@ impl Planner<'_> {
     }
 
     fn set_attributes(&mut self, at: &InodePath, set: &SetAttributes) -> Planned<Changed> {
-        let (by, mut inode) = self.locate(at)?;
+        let (by, mut inode) = self.locate_changed(at)?;
         if let Some(size) = set.size {
             self.expect_no_other_writer(at.inode)?;
             if size > size_max(inode.block) {
@@ -343,7 +354,7 @@ impl Planner<'_> {
     }
 
     fn set_extended(&mut self, at: &InodePath, name: &str, value: Option<&[u8]>) -> Planned<Changed> {
-        let (by, mut inode) = self.locate(at)?;
+        let (by, mut inode) = self.locate_changed(at)?;
         if name.is_empty() {
             return refuse(StoreError::BadName);
         }
@@ -360,7 +371,7 @@ impl Planner<'_> {
     }
 
     fn write_inline(&mut self, at: &InodePath, bytes: &[u8]) -> Planned<Changed> {
-        let (by, mut inode) = self.locate(at)?;
+        let (by, mut inode) = self.locate_changed(at)?;
         self.expect_no_other_writer(at.inode)?;
         match &mut inode.content {
             Content::Inline(_) if bytes.len() > self.inline_max as usize => {

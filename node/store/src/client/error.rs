@@ -99,8 +99,9 @@ impl fmt::Display for ClientError {
             ClientErrorKind::SessionOver => f.write_str("the client's session has ended; open the store again")?,
         }
         match &self.node {
-            Some(node) => write!(f, " ({node})"),
-            None => Ok(()),
+            // The metadata service names the path that it was given: once is enough.
+            Some(node) if self.path.as_ref() != Some(node) => write!(f, " ({node})"),
+            _ => Ok(()),
         }
     }
 }
@@ -151,6 +152,8 @@ mod tests {
         assert_eq!(error.to_string(), "/a/b: no such file or directory (node 3)");
         assert!(error.is_not_found() && error.path() == Some("/a/b") && error.node() == Some("node 3"));
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::NotFound);
+        let once = ClientError::from(StoreError::NotFound).at("/a/b").on("/a/b");
+        assert_eq!(once.to_string(), "/a/b: no such file or directory");
         let late = ClientError::from(FileError::Deadline).at(b"/\xff");
         assert_eq!(late.to_string(), "/\u{fffd}: it was not done before its deadline");
         assert_eq!(io::Error::from(late).kind(), io::ErrorKind::TimedOut);

@@ -5,6 +5,7 @@ use crate::fsck::Image;
 use crate::keys::writer_key;
 use crate::kv::{Commit, KvWrite};
 use crate::tree::TreeMutant;
+use alloc::format;
 
 /// No commit is made, and none is known not to be: a medium that is full.
 const FULL: KvFaults =
@@ -370,4 +371,95 @@ fn each_mistake_with_writers_and_blocks_is_found() {
     for mutant in TreeMutant::OF_FILES {
         assert!(file_of_two_sessions(Some(mutant)).is_err(), "{mutant:?} is not found");
     }
+}
+
+/// Every refusal says what it is about: the path as it was given, or inode, handle, namespace with its target.
+#[test]
+fn refusals_say_what_they_are_about() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let (one, other) = (world.client(), world.client());
+    let (handle, at) = world.file(one, "a", 1);
+    let entry = |at: &str| EntryPath { container: InodeId::ROOT, name: name(at) };
+    let mut sequence = 10;
+    let mut change = |change: NameChange| {
+        sequence += 1;
+        Request::Change { slot: 1, sequence, change }
+    };
+    let link = NewInode { kind: InodeKind::Symlink, target: b"gone/x".to_vec(), ..new_inode() };
+    let linked = world.ask(one, change(NameChange::Create(entry("link"), link)));
+    assert!(matches!(linked, Answer::Changed { .. }), "{linked:?}");
+    let resolve = |from: InodeId, path: &str| {
+        let names = path.split('/').map(name).collect();
+        Request::Resolve { from, names, follow: true }
+    };
+    let (inode, far) = (at.inode, Extent { offset: (1 << 40).into(), length: 4096.into(), namespace: NamespaceId(1) });
+    let gone = InodePath { inode: InodeId(99), parent: InodeId::ROOT };
+    for (request, expected) in [
+        (resolve(InodeId::ROOT, "x/y"), "/x".into()),
+        (resolve(InodeId::ROOT, "a/y/z"), "/a".into()),
+        (resolve(InodeId::ROOT, "link/y"), "/link: \"gone\" of the symlink's path".into()),
+        (resolve(InodeId(7), "x"), "inode 7/x".into()),
+        (Request::Stat { at: gone }, "inode 99".into()),
+        (Request::List { container: InodeId(99), after: None, most: 1 }, "inode 99".into()),
+        (Request::Open { at, write: true }, format!("inode {inode}")),
+        (change(NameChange::Create(entry("a"), new_inode())), "\"a\" in inode 1".into()),
+        (
+            change(NameChange::Rename { from: entry("b"), to: entry("c"), replace: false }),
+            "\"b\" in inode 1 to \"c\" in inode 1".into(),
+        ),
+        (change(NameChange::SetAttributes(gone, SetAttributes::default())), "inode 99".into()),
+        (Request::Map { handle, chunk: 0 }, format!("handle {handle}")),
+        (
+            Request::Return { extents: vec![far] },
+            format!("{far} [{TARGET}]: the extent is in no region of this service"),
+        ),
+        (Request::Drain { namespace: NamespaceId(8), drains: true }, "namespace 8".into()),
+        (Request::Remove { namespace: NamespaceId(1) }, format!("namespace 1 [{TARGET}]")),
+    ] {
+        match world.ask(other, request.clone()) {
+            Answer::Failed { detail, .. } => assert_eq!(detail, expected, "{request:?}"),
+            answer => panic!("{request:?}: {answer:?}"),
+        }
+    }
+    let Answer::Failed { detail, .. } = world.ask(one, Request::Unsettle { handle, block: 5 }) else {
+        panic!("no block")
+    };
+    assert_eq!(detail, format!("inode {inode}, handle {handle}"));
+    let Answer::Failed { detail, .. } = world.donate(other, "nvme-tcp://nowhere", "dram", false) else {
+        panic!("none")
+    };
+    assert_eq!(detail, "nvme-tcp://nowhere: connection refused");
+}
+
+#[test]
+fn a_deleted_file_that_is_open_is_changed_as_before() {
+    each(|world| {
+        let client = world.client();
+        let (handle, at) = world.file(client, "a", 1);
+        let entry = EntryPath { container: InodeId::ROOT, name: name("a") };
+        let changes = |mode| {
+            let set = SetAttributes { mode: Some(mode), size: Some(2), ..SetAttributes::default() };
+            [
+                NameChange::WriteInline(at, b"xyz".to_vec()),
+                NameChange::SetAttributes(at, set),
+                NameChange::SetExtended(at, "user.a".into(), Some(b"v".to_vec())),
+            ]
+        };
+        let delete = NameChange::Delete { entry, recursive: false };
+        let deleted = world.ask_until(client, &Request::Change { slot: 0, sequence: 2, change: delete });
+        assert!(matches!(deleted, Answer::Changed { .. }), "{deleted:?}");
+        for (sequence, change) in (3..).zip(changes(0o600)) {
+            let told = world.ask_until(client, &Request::Change { slot: 0, sequence, change });
+            assert!(matches!(told, Answer::Changed { .. }), "{told:?}");
+        }
+        let Answer::Found { inode, .. } = world.ask_until(client, &Request::Stat { at }) else { panic!("it is open") };
+        assert_eq!((inode.mode, inode.size, inode.content), (0o600, 2, Content::Inline(b"xy".to_vec())));
+        assert_eq!(inode.attributes.len(), 1);
+        assert_eq!(world.ask_until(client, &Request::Close { handle }), Answer::Done {});
+        // It is not open any more.
+        for (sequence, change) in (10..).zip(changes(0o644)) {
+            let told = world.ask_until(client, &Request::Change { slot: 0, sequence, change });
+            assert_eq!(failed(&told), Some(StoreError::NotFound));
+        }
+    });
 }
