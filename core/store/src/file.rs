@@ -40,6 +40,7 @@
 //! What is not here: truncate (a change of the map alone but for the rest of its last block), inline files (tree), prefetch of maps,
 //! buffered streams, and repair of a copy.
 
+mod asked;
 mod blocks;
 mod checksum;
 mod epochs;

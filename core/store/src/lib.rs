@@ -20,6 +20,7 @@ extern crate alloc;
 extern crate std;
 
 mod class;
+pub mod client;
 mod error;
 mod extent;
 pub mod file;

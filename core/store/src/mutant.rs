@@ -75,6 +75,24 @@ pub(crate) enum Mutant {
     MoveKeepsGeneration,
     /// File: what is in flight under a map that was let go of does not count.
     InFlightNotCounted,
+    /// File: a chunk of the map counts that is of before a commit of this file's, or that was not asked for.
+    AnyChunkCounts,
+    /// Client: a truncation commits its size before what was written is published.
+    TruncateUnflushed,
+    /// Client: what follows a truncation does not wait for an outcome that is late.
+    TruncateForgotten,
+    /// Client: bytes that could not be moved from the inode to a block are not in the inode either.
+    MovedBytesLost,
+    /// Client: blocks that come when nobody waits for them are kept.
+    GrantsKept,
+    /// Client: a file that is opened when nobody waits for it stays open.
+    OpenedKept,
+    /// Client: that the session is gone is told to the request alone that has heard it.
+    GoneOnlyForOne,
+    /// Client: files hear of the session's end when the lease is over.
+    StopAtTicks,
+    /// Client: an epoch is acknowledged while a drive may still carry out a write that was given up.
+    DoubtNotCounted,
     /// File: the first of several commits of a flush has the size of all of them.
     SizeBeforeBlocks,
 }

@@ -5,10 +5,10 @@
 //!     └─ File ── reads, writes ─────► drives (NVMe/TCP)
 //!
 //!   FileReader, FileWriter ─► File ─┐
-//!   names ──────────────────────────┴─► driver ─► Engine ─┬─ Requests, Connection     each change carried out once
-//!                                                         ├─ SessionHolder            the lease
-//!                                                         ├─ OpenFile: inline, FileIo
-//!                                                         └─ Tier                     one a namespace
+//!   names ──────────────────────────┴─► driver ─► Engine ─┬─ ClientMachine    decides: core/store/src/client
+//!                                                         ├─ Link             the connection to the service
+//!                                                         ├─ Tier             one a drive
+//!                                                         └─ OperationMemory  the callers', and the machine's own
 //! ```
 //! A [`Client`] may be cloned, and used by any number of threads. Every operation ends before its deadline
 //! ([`ClientOptions::deadline`]). The thread that waits drives the connections itself; one more thread renews the lease.
@@ -27,13 +27,12 @@ mod driver;
 mod engine;
 mod error;
 mod file;
+mod link;
 mod memory;
 mod names;
-mod open_file;
 mod operators;
 mod options;
 mod path;
-mod requests;
 mod stream;
 
 #[cfg(test)]
@@ -47,12 +46,12 @@ pub use stream::{FileReader, FileWriter};
 
 use connection::{Caller, in_time};
 use driver::Shared;
-use engine::{Engine, Outcome};
-use requests::Requests;
+use engine::Engine;
+use link::Link;
 use std::sync::Arc;
-use std::time::Duration;
-use weir_store::members::{LeaseTiming, SessionHolder};
+use weir_store::client::{ClientMachine, ClientSetup, OpenedFile, Outcome};
 use weir_store::protocol::{Answer, Request, SessionWish};
+use weir_sys::crc::crc32c_append;
 use weir_sys::transport::fds;
 use weir_units::Nanos;
 
@@ -71,20 +70,20 @@ impl Client {
         let failed = |why: String| ClientError::new(ClientErrorKind::Unreachable(why));
         let caller = Caller::new(address, &options)?;
         let (connection, welcome, sent) = caller.connect(SessionWish::New, options.deadline)?;
-        let protocol = |why: &str| ClientError::new(ClientErrorKind::Protocol(format!("{address}: {why}")));
-        let session = welcome.session.ok_or_else(|| protocol("the service has begun no session"))?;
-        // What is in flight is given up within a tenth of the lease.
-        let timing = LeaseTiming::new(welcome.lease, welcome.drift_ppm, Nanos(welcome.lease.get() / 10));
-        let timing = timing.ok_or_else(|| protocol("the service's lease is too short"))?;
-        let holder = SessionHolder::new(session, timing, sent, welcome.epoch);
+        let room_timeout = Nanos(u64::try_from(options.deadline.as_nanos()).unwrap_or(u64::MAX));
+        let setup = ClientSetup { crc: crc32c_append, room_timeout };
+        let machine = ClientMachine::new(setup, welcome, sent).map_err(|why| {
+            let text = format!("the metadata service at {address} says what cannot be: {why}");
+            ClientError::new(ClientErrorKind::Protocol(text))
+        })?;
         let bell = Arc::new(fds::eventfd().map_err(|e| failed(e.to_string()))?);
-        let requests = Requests::new(caller, (session, welcome.token), connection, bell.clone());
+        let link = Link::new(caller, connection, bell.clone());
         let (spin, deadline) = (options.spin, options.deadline);
-        let engine = Engine::new(options, requests, welcome, holder, bell)?;
+        let engine = Engine::new(options, machine, link, bell).map_err(|e| failed(format!("epoll: {e}")))?;
         let shared = Shared::new(address, spin, deadline, engine).map_err(|e| failed(e.to_string()))?;
         let client = Client { shared };
-        let namespaces = client.namespaces()?;
-        client.shared.lock().set_namespaces(namespaces);
+        // The machine takes note of them.
+        client.namespaces()?;
         Ok(client)
     }
 
@@ -95,15 +94,19 @@ impl Client {
 
     /// Asks the service, and waits.
     fn ask(&self, request: Request) -> Result<Answer, ClientError> {
-        self.ask_about(request, None, self.shared.deadline)
+        let work = self.shared.lock().ask(request, in_time(self.shared.deadline));
+        match self.shared.wait(work) {
+            (Outcome::Answer(answer), _) => Ok(answer?),
+            _ => Err(unexpected()),
+        }
     }
 
-    /// The same about an open file, whose handle is filled in.
-    fn ask_about(&self, request: Request, file: Option<u64>, timeout: Duration) -> Result<Answer, ClientError> {
-        let work = self.shared.lock().ask(request, file, in_time(timeout))?;
+    /// Opens a file, and waits.
+    fn ask_to_open(&self, request: Request) -> Result<OpenedFile, ClientError> {
+        let work = self.shared.lock().open(request, in_time(self.shared.deadline));
         match self.shared.wait(work) {
-            Outcome::Answer(answer) => answer,
-            Outcome::Io(..) => Err(unexpected()),
+            (Outcome::Opened(opened), _) => Ok(opened?),
+            _ => Err(unexpected()),
         }
     }
 }

@@ -112,9 +112,9 @@ impl ChunkMap {
         old
     }
 
-    /// Lets go of all chunks.
-    pub fn forget_all(&mut self) {
-        self.chunks.clear();
+    /// Lets go of a chunk.
+    pub fn forget(&mut self, number: u32) {
+        self.chunks.remove(&number);
     }
 
     /// The epoch of the oldest chunk that is held.
@@ -157,7 +157,7 @@ mod tests {
             (Some(Epoch(3)), alloc::vec![1], Some(Epoch(4)))
         );
         assert_eq!((map.find(3), map.find(133)), (MapLookup::Hole, MapLookup::Unknown(1)));
-        map.forget_all();
+        map.forget(0);
         assert_eq!(map.oldest(), None);
     }
 

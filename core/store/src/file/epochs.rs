@@ -44,11 +44,7 @@ impl FileIo {
         let is_old = |local: &LocalBlock| local.is_counted() && local.epoch < self.floor;
         let old = self.local.iter().filter(|(_, local)| is_old(local));
         let chunks: BTreeSet<u32> = old.filter_map(|(block, _)| Some(self.map.place(*block)?.0)).collect();
-        for chunk in chunks {
-            if self.fetching.insert(chunk) {
-                effects.push(FileEffect::Fetch(chunk));
-            }
-        }
+        chunks.into_iter().for_each(|chunk| self.fetch(chunk, effects));
     }
 
     /// A chunk has come: blocks of it that were changed here are as they were, or have been given up by others.
@@ -73,16 +69,59 @@ impl FileIo {
         }
     }
 
-    /// What was granted for this file and is not needed any more: what was cut off the last block, and copies that could not be written. To be
-    /// given back ([`SpaceRequest::Return`](crate::space::SpaceRequest::Return)), or used for another file.
+    /// What was granted for this file and is not needed any more: what was cut off the last block, copies that could not be written, and blocks
+    /// whose write is over without them. To be given back ([`SpaceRequest::Return`](crate::space::SpaceRequest::Return)) when no drive has a write of
+    /// them, or used for another file.
     pub fn take_unused(&mut self) -> Vec<Extent> {
+        let left: Vec<u64> = self.grants.keys().filter(|block| !self.queues.contains_key(block)).copied().collect();
+        for new in left.into_iter().filter_map(|block| self.grants.remove(&block)) {
+            self.unused.extend(new.copies);
+        }
+        if self.ops.is_empty() {
+            self.drop_behind_end();
+        }
         core::mem::take(&mut self.unused)
+    }
+
+    /// New blocks behind the end of the file, of writes that have failed: nobody sees them.
+    fn drop_behind_end(&mut self) {
+        let (whole, size) = (u64::from(self.setup.block), self.size());
+        let is_behind = |block: u64, local: &LocalBlock| {
+            local.is_new
+                && !local.is_exposed
+                && !local.is_stale
+                && local.source.is_none()
+                && block.saturating_mul(whole) >= size
+        };
+        let behind = self.local.iter().filter(|(block, local)| is_behind(**block, local));
+        let behind: Vec<u64> = behind.map(|(block, _)| *block).collect();
+        for local in behind.into_iter().filter_map(|block| self.local.remove(&block)) {
+            self.new_blocks -= 1;
+            self.unused.extend(local.record.copies);
+        }
+    }
+
+    /// Nothing of the file is written any more, and nothing is under way: what was granted for it and can be published no more, to be given back.
+    /// Its bytes there are lost, and reads of them fail.
+    pub fn give_up(&mut self) -> Vec<Extent> {
+        let mut unused = self.take_unused();
+        if self.poison.is_none() || !self.ops.is_empty() {
+            return unused;
+        }
+        for local in self.local.values_mut().filter(|local| local.is_new && !local.is_exposed && !local.is_stale) {
+            local.is_stale = true;
+            unused.extend(local.record.copies.iter().copied());
+            // They are another file's before long.
+            self.lost_blocks += 1;
+        }
+        unused
     }
 
     /// The file is not used any more, and nothing is under way. What was granted for it and not published, to be given back. A block whose publish
     /// has not been answered is not among it.
     pub fn close(self) -> Vec<Extent> {
-        let is_own = |local: &&LocalBlock| local.is_new && !local.is_exposed;
+        debug_assert!(self.ops.is_empty(), "nothing of a file that is closed is under way");
+        let is_own = |local: &&LocalBlock| local.is_new && !local.is_exposed && !local.is_stale;
         let local = self.local.values().filter(is_own).flat_map(|local| local.record.copies.iter().copied());
         let granted = self.grants.values().flat_map(|new| new.copies.iter().copied());
         self.unused.iter().copied().chain(local).chain(granted).collect()

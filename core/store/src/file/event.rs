@@ -74,6 +74,10 @@ pub enum FileEvent {
     Done(DriveTicket, Result<(), DriveFailure>),
     /// The session's lease was renewed: until when it holds.
     Lease(Nanos),
+    /// The session is over before its lease is: nothing is sent any more, and nothing counts that a drive does.
+    LeaseOver,
+    /// What is known of where that block is may be out of date: a read of it has failed.
+    Refetch(u64),
     /// Maps that are older than this epoch are to be let go of ([`HolderEffect::Forget`](crate::members::HolderEffect::Forget)). When that is
     /// done [`FileIo::oldest`](super::FileIo::oldest) says.
     Forget(Epoch),

@@ -406,6 +406,7 @@ impl FileIo {
             return self.end_flush(Err(error), memory, effects);
         }
         self.setup.size = size;
+        self.map_has_changed();
         let blocks: Vec<(u64, u32)> = match self.flushes.front_mut() {
             Some(flush) => flush.blocks.drain(..count.min(flush.blocks.len())).collect(),
             None => return,
@@ -413,6 +414,7 @@ impl FileIo {
         for (block, len) in blocks {
             self.marked.remove(&block);
             let Some(local) = self.local.remove(&block) else { continue };
+            self.new_blocks -= usize::from(local.is_new);
             let rest = local.record.copies.iter().filter(|_| local.is_new).filter_map(|copy| behind(copy, len));
             self.unused.extend(rest);
             let Some(record) = local.to_publish(len) else { continue };

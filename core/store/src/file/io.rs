@@ -1,6 +1,6 @@
 //! The machine: operations, their pieces, and what they wait for. See [the module](super).
 
-use super::blocks::{ChunkMap, MapLookup, is_whole_grains};
+use super::blocks::{ChunkMap, MapLookup};
 use super::checksum::{BlockSeed, Crc32cUpdate};
 use super::event::{
     DriveFailure, DriveTicket, FileBuffer, FileEffect, FileError, FileEvent, FileMemory, FileOpId, NewBlock,
@@ -10,7 +10,7 @@ use super::local::{LocalBlock, length};
 use super::piece::{Piece, PieceStage};
 use super::split::{SectorSize, pieces};
 use crate::mutant::{Mutant, Planted};
-use crate::records::{BlockRecord, COPIES_MAX};
+use crate::records::BlockRecord;
 use crate::space::{BLOCK_MAX, BLOCK_MIN, Epoch};
 use crate::{Extent, InodeId, NamespaceId};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -76,10 +76,11 @@ pub struct FileIo {
     pub(super) ops: BTreeMap<FileOpId, FileOp>,
     pub(super) pieces: BTreeMap<u64, Piece>,
     /// Pieces of each block, in the order in which they came.
-    queues: BTreeMap<u64, VecDeque<u64>>,
+    pub(super) queues: BTreeMap<u64, VecDeque<u64>>,
     pub(super) last_number: u64,
     pub(super) drive: BTreeMap<DriveTicket, DriveTarget>,
-    pub(super) fetching: BTreeSet<u32>,
+    /// Chunks that were asked for, and whether their map was changed since: the answer is of before then, and is asked for again.
+    pub(super) fetching: BTreeMap<u32, bool>,
     pub(super) granting: BTreeSet<u64>,
     /// Blocks that were granted, until a write takes them.
     pub(super) grants: BTreeMap<u64, NewBlock>,
@@ -92,8 +93,14 @@ pub struct FileIo {
     pub(super) floor: Epoch,
     /// What was granted and is not needed.
     pub(super) unused: Vec<Extent>,
+    /// Changed blocks that no map names yet.
+    pub(super) new_blocks: usize,
+    /// Those of them that were given back.
+    pub(super) lost_blocks: usize,
     /// What a commit takes of a publish.
     pub(super) publish_keys: usize,
+    /// The lease is over before its time, for good.
+    is_lease_over: bool,
     /// Why nothing is written any more.
     pub(super) poison: Option<FileError>,
     pub(super) flushes: VecDeque<Flush>,
@@ -113,14 +120,17 @@ impl FileIo {
             queues: BTreeMap::new(),
             last_number: 0,
             drive: BTreeMap::new(),
-            fetching: BTreeSet::new(),
+            fetching: BTreeMap::new(),
             granting: BTreeSet::new(),
             grants: BTreeMap::new(),
             unsettling: BTreeSet::new(),
             marked: BTreeSet::new(),
             floor: Epoch::default(),
             unused: Vec::new(),
+            new_blocks: 0,
+            lost_blocks: 0,
             publish_keys: PUBLISH_KEYS,
+            is_lease_over: false,
             poison: None,
             flushes: VecDeque::new(),
             planted: Planted::default(),
@@ -142,6 +152,11 @@ impl FileIo {
         &mut self.map
     }
 
+    /// Why nothing is written any more, if that is so.
+    pub fn poison(&self) -> Option<FileError> {
+        self.poison
+    }
+
     /// Operations under way.
     pub fn pending(&self) -> usize {
         self.ops.len()
@@ -158,22 +173,19 @@ impl FileIo {
                 self.begin(now, id, OpKind::Write, (offset, len), deadline, effects);
             }
             FileEvent::Flush(id, cut, deadline) => self.begin_flush(now, id, cut, deadline, effects),
-            // One that is out of date is fetched again, if it is still needed.
-            FileEvent::Chunk(number, Ok((_, epoch))) if epoch < self.floor => _ = self.fetching.remove(&number),
-            FileEvent::Chunk(number, Ok((chunk, epoch))) => {
-                let is_good = self.map.put(number, chunk, epoch);
-                if is_good {
-                    self.confirm(number, epoch);
-                }
-                self.fetched(number, Ok(is_good), memory, effects);
-            }
-            FileEvent::Chunk(number, Err(error)) => self.fetched(number, Err(error), memory, effects),
+            FileEvent::Chunk(number, result) => self.chunk(now, number, result, memory, effects),
             FileEvent::Granted(block, result) => self.granted(block, result, memory, effects),
             FileEvent::Unsettled(block, result) => self.unsettled(block, result, memory, effects),
             FileEvent::MarkedOut(block, result) => self.marked_out(block, result, memory, effects),
             FileEvent::Published(result) => self.published(result, memory, effects),
             FileEvent::Done(ticket, result) => self.done(now, ticket, result, memory, effects),
-            FileEvent::Lease(until) => self.setup.lease = self.setup.lease.max(until),
+            FileEvent::Lease(until) => {
+                if !self.is_lease_over {
+                    self.setup.lease = self.setup.lease.max(until);
+                }
+            }
+            FileEvent::LeaseOver => (self.is_lease_over, self.setup.lease) = (true, Nanos(0)),
+            FileEvent::Refetch(block) => self.refetch(now, block, effects),
             FileEvent::Forget(epoch) => self.forget(now, epoch, effects),
             FileEvent::Tick => self.look_up_changed(now, effects),
         }
@@ -261,7 +273,7 @@ impl FileIo {
             return self.fail(number, error, memory, effects);
         }
         if self.local.get(&block).is_some_and(|local| local.is_stale) {
-            return self.fail(number, FileError::Replaced(block), memory, effects);
+            return self.fail(number, self.poison.unwrap_or(FileError::Replaced(block)), memory, effects);
         }
         // A published block that was cut has no room behind its end, also if it is being written over.
         let grows = self.local.get(&block).is_some_and(|local| !local.is_new && end > length(&local.record));
@@ -272,12 +284,10 @@ impl FileIo {
             match self.map.find(block) {
                 MapLookup::TooFar => return self.fail(number, FileError::TooFar, memory, effects),
                 MapLookup::Unknown(chunk) => {
-                    if self.fetching.insert(chunk) {
-                        effects.push(FileEffect::Fetch(chunk));
-                    }
+                    self.fetch(chunk, effects);
                     return;
                 }
-                MapLookup::Block(record) if record.is_unsettled && !self.marked.contains(&block) => {
+                MapLookup::Block(record) if record.is_unsettled && !self.is_own_mark(block) => {
                     return self.fail(number, FileError::Unsettled(block), memory, effects);
                 }
                 MapLookup::Block(record) if is_write && end <= length(record) => {
@@ -320,6 +330,11 @@ impl FileIo {
         }
     }
 
+    /// Whether the mark of a block that is unsettled is this writer's: nothing was written over it by others.
+    fn is_own_mark(&self, block: u64) -> bool {
+        self.marked.contains(&block) || self.unsettling.contains(&block)
+    }
+
     /// A granted block takes the place of a shorter one, or of nothing. `false` if it has to be asked for.
     fn take_grant(&mut self, block: u64, effects: &mut Vec<FileEffect>) -> bool {
         let Some(new) = self.grants.remove(&block) else {
@@ -337,72 +352,13 @@ impl FileIo {
         let record = BlockRecord { generation: new.generation, copies: new.copies, ..BlockRecord::default() };
         let epoch = self.local.get(&block).map(|local| local.epoch).or_else(|| self.map.epoch_of(block));
         self.local.insert(block, LocalBlock::granted(record, source, epoch.unwrap_or_default()));
+        self.new_blocks += 1;
         true
     }
 
-    fn waiting_on(&self, is_meant: impl Fn(&Piece) -> bool) -> Vec<u64> {
+    pub(super) fn waiting_on(&self, is_meant: impl Fn(&Piece) -> bool) -> Vec<u64> {
         let waiting = self.pieces.iter().filter(|(_, piece)| piece.stage == PieceStage::Waiting && is_meant(piece));
         waiting.map(|(number, _)| *number).collect()
-    }
-
-    fn fetched(
-        &mut self,
-        chunk: u32,
-        result: Result<bool, FileError>,
-        memory: &mut impl FileMemory,
-        effects: &mut Vec<FileEffect>,
-    ) {
-        self.fetching.remove(&chunk);
-        let error = match result {
-            Ok(true) => return,
-            Ok(false) => FileError::BadMap,
-            Err(error) => error,
-        };
-        for number in self.waiting_on(|piece| self.map.place(piece.piece.block).is_some_and(|(at, _)| at == chunk)) {
-            self.fail(number, error, memory, effects);
-        }
-    }
-
-    fn granted(
-        &mut self,
-        block: u64,
-        result: Result<NewBlock, FileError>,
-        memory: &mut impl FileMemory,
-        effects: &mut Vec<FileEffect>,
-    ) {
-        if !self.granting.remove(&block) {
-            return;
-        }
-        let is_whole = |extent: &Extent| extent.length.get() == u64::from(self.setup.block) && is_whole_grains(extent);
-        let error = match result {
-            // The write that asked for it may be over: the next one takes it.
-            Ok(new) if (1..=COPIES_MAX).contains(&new.copies.len()) && new.copies.iter().all(is_whole) => {
-                self.grants.insert(block, new);
-                return;
-            }
-            Ok(_) => FileError::BadMap,
-            Err(error) => error,
-        };
-        for number in self.waiting_on(|piece| piece.piece.block == block && piece.is_write) {
-            self.fail(number, error, memory, effects);
-        }
-    }
-
-    fn unsettled(
-        &mut self,
-        block: u64,
-        result: Result<(), FileError>,
-        memory: &mut impl FileMemory,
-        effects: &mut Vec<FileEffect>,
-    ) {
-        self.unsettling.remove(&block);
-        if let Err(error) = result {
-            for number in self.waiting_on(|piece| piece.piece.block == block && piece.is_write) {
-                self.fail(number, error, memory, effects);
-            }
-            return;
-        }
-        self.marked.insert(block);
     }
 
     fn done(
@@ -551,6 +507,8 @@ impl FileIo {
             let left = self.pieces.values().filter(|piece| piece.op == *id).count();
             assert!(op.kind == OpKind::Flush || left == op.left, "{id:?} waits for its pieces");
         }
+        let new = self.local.values().filter(|block| block.is_new).count();
+        assert_eq!(new, self.new_blocks, "new blocks are counted");
         assert!(self.local.values().all(|block| !block.record.copies.is_empty()), "a block has a copy");
         assert!(
             self.local.values().all(|block| !block.is_stale) || self.poison.is_some(),

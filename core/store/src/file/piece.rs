@@ -421,6 +421,7 @@ impl FileIo {
         let waits =
             self.pieces.iter().find(|(_, piece)| piece.piece.block == block && piece.stage == PieceStage::MarkOut);
         let Some(number) = waits.map(|(number, _)| *number) else { return };
+        self.map_has_changed();
         match result {
             Ok(()) => self.finish(number, memory, effects),
             Err(error) => {

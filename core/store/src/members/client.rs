@@ -92,6 +92,16 @@ impl SessionHolder {
         self.until
     }
 
+    /// The epoch that the service has said last.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// When the next [`HolderEvent::Tick`] is due.
+    pub fn due(&self) -> Nanos {
+        self.next_renewal.min(self.until)
+    }
+
     /// One event; adds what is to be done.
     pub fn apply(&mut self, now: Nanos, event: HolderEvent, effects: &mut Vec<HolderEffect>) {
         if self.is_over {

@@ -7,12 +7,13 @@
 //! ```
 
 use super::connection::boot_time;
-use super::engine::{Engine, Outcome};
+use super::engine::{Engine, Finished};
 use rustix::event::{Timespec, epoll};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
+use weir_store::client::WorkId;
 use weir_sys::transport::fds;
 use weir_units::Nanos;
 
@@ -51,7 +52,7 @@ impl Shared {
     }
 
     /// Drives until the work is over.
-    pub fn wait(&self, work: u64) -> Outcome {
+    pub fn wait(&self, work: WorkId) -> Finished {
         let mut engine = self.lock();
         let mut quiet: Option<Instant> = None;
         loop {
@@ -101,9 +102,10 @@ impl Shared {
         let (poll, bell) = (engine.poll.clone(), engine.bell.clone());
         engine.is_driven = true;
         drop(engine);
-        sleep_in(&poll, &bell, left);
+        let woken = sleep_in(&poll, &bell, left);
         let mut engine = self.lock();
         engine.is_driven = false;
+        engine.woken(woken.iter().map(|event| event.data.u64()));
         engine
     }
 
@@ -134,12 +136,13 @@ impl Drop for Shared {
     }
 }
 
-fn sleep_in(poll: &OwnedFd, bell: &OwnedFd, left: Nanos) {
+fn sleep_in(poll: &OwnedFd, bell: &OwnedFd, left: Nanos) -> Vec<epoll::Event> {
     let mut events: Vec<epoll::Event> = Vec::with_capacity(16);
     let timeout = Timespec { tv_sec: 0, tv_nsec: left.get().min(999_999_999) as _ };
     // An interrupted sleep is one that is over.
     let _ = epoll::wait(poll, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
     fds::drain(bell);
+    events
 }
 
 /// Renews the lease, and drives what nobody waits for.

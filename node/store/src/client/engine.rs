@@ -1,252 +1,236 @@
-//! What all threads of a client do in turn: requests, files, drives and the session's lease. See [`super::driver`] for who does it when.
+//! What all threads of a client do in turn: the machine is given what sockets and drives have, and what it wants is carried out. See [`super::driver`] for
+//! who does it when.
 
-mod answers;
 mod drives;
-mod work;
 
-use super::connection::{Connection, boot_time, drive_time};
-use super::error::{ClientError, ClientErrorKind};
+use super::connection::{boot_time, drive_time};
+use super::error::ClientError;
+use super::link::Link;
 use super::memory::{CallerMemory, OperationMemory};
-use super::open_file::{FileWork, OpenFile, QueuedWork};
 use super::options::ClientOptions;
-use super::requests::{Purpose, Requests, Unanswered};
-use crate::tier::{MemoryPlace, Tier, TierCommandId};
+use drives::OpenTier;
 use rustix::event::epoll;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::Thread;
-use weir_store::file::{DriveTicket, FileBuffer, FileEffect};
-use weir_store::members::SessionHolder;
-use weir_store::protocol::{Answer, NamespaceInfo, Request, WelcomeInfo};
-use weir_store::space::Epoch;
-use weir_store::{Extent, Location, NamespaceId};
+use weir_store::client::{ClientEffect, ClientEvent, ClientMachine, DriveId, FileWork, OpenFileId, Outcome, WorkId};
+use weir_store::protocol::Request;
 use weir_sys::transport::fds;
 use weir_units::Nanos;
 
-/// How often operations under way are asked whether they are late.
-const LOOK: Nanos = Nanos::from_millis(10);
-/// How often an idle client looks after its lease and its drives.
-const IDLE: Nanos = Nanos::from_millis(250);
-/// Unpublished blocks of a session, in bytes, as the service counts them.
-const AHEAD: u64 = 16 << 20;
-/// How often a read is tried again that has met a block which is being written over.
-const TRIES: u32 = 200;
-/// Between those.
-const UNSETTLED_PAUSE: Nanos = Nanos::from_millis(5);
 /// The place of the bell and of the metadata service among what is waited for.
 const BELL: u64 = u64::MAX;
 const META: u64 = u64::MAX - 1;
 
-/// What work has come to.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    /// The service's answer.
-    Answer(Result<Answer, ClientError>),
-    /// Of a file's operation: its memory, and how many bytes.
-    Io(Option<CallerMemory>, Result<u32, ClientError>),
-}
-
-/// An operation under way.
-#[derive(Clone, Copy, Debug)]
-struct Operation {
-    what: FileWork,
-    deadline: Nanos,
-    tries: u32,
-}
+/// A work that is over: what it has come to, and its memory.
+pub(super) type Finished = (Outcome, Option<CallerMemory>);
 
 /// See [the module](self).
 #[derive(Debug)]
 pub(super) struct Engine {
-    pub requests: Requests,
-    pub welcome: WelcomeInfo,
+    machine: ClientMachine,
     options: ClientOptions,
-    holder: SessionHolder,
-    files: BTreeMap<u64, OpenFile>,
     memory: OperationMemory,
-    operations: HashMap<u64, Operation>,
-    namespaces: BTreeMap<NamespaceId, NamespaceInfo>,
-    tiers: BTreeMap<NamespaceId, Box<dyn Tier>>,
-    commands: HashMap<TierCommandId, (u64, DriveTicket)>,
-    tickets: BTreeMap<(u64, DriveTicket), (NamespaceId, TierCommandId)>,
-    /// I/O at namespaces that this client does not know yet.
-    unknown: Vec<(u64, FileEffect)>,
-    asks_for_namespaces: bool,
-    /// Reads that are tried again then.
-    again: Vec<(Nanos, QueuedWork, u64)>,
+    link: Link,
+    tiers: BTreeMap<DriveId, OpenTier>,
+    effects: Vec<ClientEffect>,
+    events: Vec<ClientEvent>,
     /// What is over and not taken yet.
-    done: HashMap<u64, Outcome>,
+    done: HashMap<WorkId, Finished>,
     /// Work whose caller has gone.
-    abandoned: HashSet<u64>,
-    /// Flushes and writes of the engine's own.
-    internal: HashSet<u64>,
-    /// Writes that bring a file's bytes from its inode into a block, and the file.
-    moving: HashMap<u64, u64>,
-    pub waiters: BTreeMap<u64, Thread>,
-    last: u64,
+    abandoned: HashSet<WorkId>,
+    pub waiters: BTreeMap<WorkId, Thread>,
     /// A thread is driving, and has let go of the lock.
     pub is_driven: bool,
     pub is_closed: bool,
-    look_at: Nanos,
     pub poll: Arc<OwnedFd>,
     pub bell: Arc<OwnedFd>,
     registered: HashMap<u64, (u64, bool)>,
-    /// The epoch that may be acknowledged whatever drives do.
-    acknowledged: Epoch,
+    /// Drives that something has come from.
+    ready: HashSet<u64>,
 }
 
 impl Engine {
     pub fn new(
         options: ClientOptions,
-        requests: Requests,
-        welcome: WelcomeInfo,
-        holder: SessionHolder,
+        machine: ClientMachine,
+        link: Link,
         bell: Arc<OwnedFd>,
-    ) -> Result<Self, ClientError> {
-        let failed =
-            |e: rustix::io::Errno| ClientError::new(ClientErrorKind::Unreachable(format!("epoll cannot be had: {e}")));
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        epoll::add(&poll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN).map_err(failed)?;
-        let acknowledged = welcome.epoch;
+    ) -> Result<Self, rustix::io::Errno> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&poll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         Ok(Self {
-            requests,
-            welcome,
+            machine,
             options,
-            holder,
-            files: BTreeMap::new(),
             memory: OperationMemory::default(),
-            operations: HashMap::new(),
-            namespaces: BTreeMap::new(),
+            link,
             tiers: BTreeMap::new(),
-            commands: HashMap::new(),
-            tickets: BTreeMap::new(),
-            unknown: Vec::new(),
-            asks_for_namespaces: false,
-            again: Vec::new(),
+            effects: Vec::new(),
+            events: Vec::new(),
             done: HashMap::new(),
             abandoned: HashSet::new(),
-            internal: HashSet::new(),
-            moving: HashMap::new(),
             waiters: BTreeMap::new(),
-            last: 0,
             is_driven: false,
             is_closed: false,
-            look_at: Nanos(0),
             poll: Arc::new(poll),
             bell,
             registered: HashMap::new(),
-            acknowledged,
+            ready: HashSet::new(),
         })
     }
 
-    pub fn next(&mut self) -> u64 {
-        self.last += 1;
-        self.last
+    pub fn machine(&self) -> &ClientMachine {
+        &self.machine
+    }
+
+    pub fn link(&self) -> &Link {
+        &self.link
     }
 
     /// What work has come to, once.
-    pub fn take(&mut self, work: u64) -> Option<Outcome> {
+    pub fn take(&mut self, work: WorkId) -> Option<Finished> {
         self.done.remove(&work)
     }
 
-    pub fn is_done(&self, work: u64) -> bool {
+    pub fn is_done(&self, work: WorkId) -> bool {
         self.done.contains_key(&work)
     }
 
     /// Nobody will take what the work comes to.
-    pub fn abandon(&mut self, work: u64) {
+    pub fn abandon(&mut self, work: WorkId) {
         if self.done.remove(&work).is_none() {
             self.abandoned.insert(work);
         }
     }
 
-    /// Whether anything is under way.
-    pub fn has_work(&self) -> bool {
-        !self.operations.is_empty() || self.requests.pending() > 0 || self.tiers.values().any(|t| t.pending() > 0)
+    /// The same; what has not begun is not begun.
+    pub fn cancel(&mut self, work: WorkId) {
+        self.abandon(work);
+        self.give(ClientEvent::Cancel(work));
     }
 
-    fn finish(&mut self, work: u64, outcome: Outcome) {
-        if self.abandoned.remove(&work) || self.internal.remove(&work) {
+    /// Sends a caller's request.
+    pub fn ask(&mut self, request: Request, until: Nanos) -> WorkId {
+        let work = self.machine.number();
+        self.give(ClientEvent::Ask(work, request, until));
+        self.link.flush();
+        work
+    }
+
+    /// Opens a file.
+    pub fn open(&mut self, request: Request, until: Nanos) -> WorkId {
+        let work = self.machine.number();
+        self.give(ClientEvent::Open(work, request, until));
+        self.link.flush();
+        work
+    }
+
+    /// Begins an operation of a file, and lets it go on as far as it can at once.
+    pub fn begin(&mut self, file: OpenFileId, what: FileWork, memory: Option<CallerMemory>, until: Nanos) -> WorkId {
+        let work = self.machine.number();
+        if let Some(memory) = memory {
+            self.memory.callers.insert(work.0, memory);
+        }
+        self.give(ClientEvent::Begin(work, file, what, until));
+        if !self.is_done(work) {
+            self.turn();
+        }
+        work
+    }
+
+    /// No caller has the file any more.
+    pub fn forget(&mut self, file: OpenFileId) {
+        self.give(ClientEvent::Forget(file));
+        self.link.flush();
+    }
+
+    /// Whether anything is under way.
+    pub fn has_work(&self) -> bool {
+        self.machine.has_work()
+    }
+
+    /// One round of everything. `true` if anything has happened.
+    pub fn turn(&mut self) -> bool {
+        let mut any = self.turn_link();
+        // The lease is looked at before drives have their turn.
+        if boot_time() >= self.machine.due() {
+            self.give(ClientEvent::Tick);
+        }
+        any |= self.turn_drives();
+        self.link.flush();
+        self.register();
+        any
+    }
+
+    fn turn_link(&mut self) -> bool {
+        let mut events = std::mem::take(&mut self.events);
+        self.link.poll(&mut events);
+        let any = !events.is_empty();
+        events.drain(..).for_each(|event| self.give(event));
+        self.events = events;
+        any
+    }
+
+    /// The machine takes an event, and what it wants is carried out.
+    fn give(&mut self, event: ClientEvent) {
+        let mut next = vec![event];
+        while let Some(event) = next.pop() {
+            let mut effects = std::mem::take(&mut self.effects);
+            self.machine.apply(boot_time(), event, &mut self.memory, &mut effects);
+            for effect in effects.drain(..) {
+                next.extend(self.carry_out(effect));
+            }
+            self.effects = effects;
+        }
+    }
+
+    /// What comes of an effect at once, if anything does.
+    fn carry_out(&mut self, effect: ClientEffect) -> Option<ClientEvent> {
+        match effect {
+            ClientEffect::Connect(wish) => self.link.connect(wish),
+            ClientEffect::Send(number, request) => {
+                return (!self.link.put(number, &request)).then_some(ClientEvent::TooLong(number));
+            }
+            ClientEffect::OpenDrive(drive, info) => {
+                return self.open_tier(drive, &info).err().map(|why| ClientEvent::NotOpened(drive, why));
+            }
+            ClientEffect::CloseDrive(drive) => self.close_tier(drive),
+            ClientEffect::Submit(drive, command, memory, what) => self.submit(drive, command, memory, what),
+            ClientEffect::Abort(drive, command) => self.abort(drive, command),
+            ClientEffect::Finish(work, outcome) => self.finish(work, outcome),
+        }
+        None
+    }
+
+    fn finish(&mut self, work: WorkId, outcome: Outcome) {
+        let memory = self.memory.callers.remove(&work.0);
+        if self.abandoned.remove(&work) {
             return;
         }
-        self.done.insert(work, outcome);
+        self.done.insert(work, (outcome, memory));
         if let Some(waiter) = self.waiters.get(&work) {
             waiter.unpark();
         }
     }
 
-    /// Why the session is over, if it is.
-    fn over(&self) -> Option<ClientError> {
-        self.requests.is_over.then(|| ClientError::new(ClientErrorKind::SessionOver))
-    }
-
-    /// Sends a caller's request; its number as work.
-    pub fn ask(&mut self, request: Request, file: Option<u64>, deadline: Nanos) -> Result<u64, ClientError> {
-        if let Some(over) = self.over() {
-            return Err(over);
-        }
-        let work = self.next();
-        self.send(Unanswered::new(request, Purpose::Caller(work), file, deadline))?;
-        Ok(work)
-    }
-
-    /// Sends a request, with the file's handle as it is at present.
-    fn send(&mut self, mut sent: Unanswered) -> Result<(), ClientError> {
-        let handle = sent.file.and_then(|file| self.files.get(&file)).map(|file| file.handle);
-        match (handle, sent.handle()) {
-            (Some(Some(known)), Some(handle)) => *handle = known,
-            // It is being opened again.
-            (Some(None), Some(_)) => {
-                self.requests.retry(boot_time(), sent);
-                return Ok(());
-            }
-            _ => {}
-        }
-        self.requests.send(sent)
-    }
-
-    /// Where the client is.
-    pub fn location(&self) -> &Location {
-        self.requests.location()
-    }
-
-    pub fn set_namespaces(&mut self, namespaces: Vec<NamespaceInfo>) {
-        self.namespaces = namespaces.into_iter().map(|info| (info.namespace, info)).collect();
-    }
-
-    /// One round of everything. `true` if anything has happened.
-    pub fn turn(&mut self) -> bool {
-        let mut any = self.turn_requests();
-        any |= self.turn_drives();
-        let now = boot_time();
-        if now >= self.look_at || !self.again.is_empty() {
-            self.look(now);
-        }
-        self.register();
-        any
-    }
-
     /// When the next turn is due although nothing comes.
     pub fn due(&self) -> Nanos {
         let now = boot_time();
-        let drives = self.tiers.values().map(|tier| tier.due()).min().unwrap_or(Nanos::NEVER);
-        let drives = match drives {
+        let drives = match self.drives_due() {
             Nanos::NEVER => Nanos::NEVER,
             due => now.saturating_add(due.saturating_sub(drive_time())),
         };
-        let look = if self.has_work() { self.look_at } else { now.saturating_add(IDLE) };
-        let again = self.again.iter().map(|(at, ..)| *at).min().unwrap_or(Nanos::NEVER);
-        drives.min(look).min(again).min(self.requests.due())
+        drives.min(self.machine.due())
     }
 
     /// Says to epoll what is waited for.
     fn register(&mut self) {
-        let Self { requests, tiers, registered, poll, .. } = self;
-        let meta: Option<(&Connection, u64)> = requests.connection().map(|c| (c, requests.connections));
-        let meta = meta.map(|(c, number)| (META, c.socket(), number, c.has_output()));
-        let drives = tiers
-            .iter()
-            .filter_map(|(id, tier)| tier.socket().map(|(socket, sends)| (id.get(), socket, tier.connection(), sends)));
+        let Self { link, tiers, registered, poll, .. } = self;
+        let meta = link.socket().map(|(socket, number, sends)| (META, socket, number, sends));
+        let drives = tiers.iter().filter_map(|(id, open)| {
+            open.tier.socket().map(|(socket, sends)| (id.0, socket, open.tier.connection(), sends))
+        });
         for (key, socket, connection, sends) in meta.into_iter().chain(drives) {
             let before = registered.insert(key, (connection, sends));
             if before == Some((connection, sends)) {
@@ -263,26 +247,25 @@ impl Engine {
         }
     }
 
+    /// Something has come from these.
+    pub fn woken(&mut self, keys: impl Iterator<Item = u64>) {
+        self.ready.extend(keys.filter(|key| *key < META));
+    }
+
     /// The client ends: its session as well, if nothing is in flight.
     pub fn close(&mut self) {
         self.is_closed = true;
         fds::signal(&*self.bell);
-        if self.tiers.values().all(|tier| tier.pending() == 0 && !tier.may_still_write(drive_time())) {
-            self.requests.bye();
-        }
+        self.give(ClientEvent::Bye);
+        self.link.flush();
     }
 }
 
-/// Bytes of an extent in a file's memory.
-fn place(file: u64, extent: &Extent, buffer: FileBuffer) -> MemoryPlace {
-    MemoryPlace { file, buffer, len: u32::try_from(extent.length.get()).unwrap_or(u32::MAX) }
-}
-
-fn ticket_of(effect: &FileEffect) -> Option<DriveTicket> {
-    match effect {
-        FileEffect::Read(ticket, ..) | FileEffect::Write(ticket, ..) | FileEffect::FlushDrive(ticket, _) => {
-            Some(*ticket)
-        }
-        _ => None,
-    }
+/// What the outcome of an operation is: its memory, and how many bytes.
+pub(super) fn io_outcome((outcome, memory): Finished) -> (Option<CallerMemory>, Result<u32, ClientError>) {
+    let result = match outcome {
+        Outcome::Io(result) => result.map_err(ClientError::from),
+        Outcome::Answer(_) | Outcome::Opened(_) => Err(super::unexpected()),
+    };
+    (memory, result)
 }

@@ -2,6 +2,7 @@
 
 use std::{fmt, io};
 use weir_store::StoreError;
+use weir_store::client::{ClientFailure, ClientFault};
 use weir_store::file::FileError;
 
 /// What is wrong.
@@ -123,6 +124,27 @@ impl From<FileError> for ClientError {
             FileError::Deadline => Self::new(ClientErrorKind::Deadline),
             FileError::LeaseOver => Self::new(ClientErrorKind::SessionOver),
             error => Self::new(ClientErrorKind::File(error)),
+        }
+    }
+}
+
+impl From<ClientFailure> for ClientError {
+    fn from(failure: ClientFailure) -> Self {
+        let text = failure.fault.to_string();
+        let error = match failure.fault {
+            ClientFault::Store(error, detail) if detail.is_empty() => Self::from(error),
+            ClientFault::Store(error, detail) => Self::from(error).on(&detail),
+            ClientFault::File(error) => Self::from(error),
+            ClientFault::Unreachable(_) => Self::new(ClientErrorKind::Unreachable(text)),
+            ClientFault::Protocol(_) => Self::new(ClientErrorKind::Protocol(text)),
+            ClientFault::TooLong => Self::new(ClientErrorKind::Usage(text)),
+            ClientFault::Deadline => Self::new(ClientErrorKind::Deadline),
+            ClientFault::Cancelled => Self::new(ClientErrorKind::Cancelled),
+            ClientFault::SessionOver => Self::new(ClientErrorKind::SessionOver),
+        };
+        match failure.drive {
+            Some(drive) => error.on(&drive),
+            None => error,
         }
     }
 }

@@ -1,18 +1,17 @@
 //! Open files: reads and writes of any bytes, waited for or not.
 
 use super::connection::in_time;
-use super::engine::Outcome;
+use super::engine::io_outcome;
 use super::error::{ClientError, ClientErrorKind};
 use super::memory::CallerMemory;
-use super::open_file::{FileContent, FileWork};
 use super::{Client, unexpected};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use weir_store::InodePath;
+use weir_store::client::{FileWork, OpenFileId, WorkId};
 use weir_store::file::FileError;
-use weir_store::protocol::Request;
 use weir_store::records::blocks_per_chunk;
-use weir_store::{InodePath, StoreError};
 use weir_sys::memory::lend::{lend, lend_to_read};
 use weir_units::Nanos;
 
@@ -32,7 +31,7 @@ pub struct File {
 #[derive(Debug)]
 struct FileHandle {
     client: Client,
-    id: u64,
+    id: OpenFileId,
     path: Vec<u8>,
     at: InodePath,
     /// Nanoseconds.
@@ -43,7 +42,7 @@ struct FileHandle {
 
 impl Drop for FileHandle {
     fn drop(&mut self) {
-        self.client.shared.lock().forget_file(self.id);
+        self.client.shared.lock().forget(self.id);
     }
 }
 
@@ -51,7 +50,7 @@ impl Drop for FileHandle {
 #[derive(Debug)]
 pub struct Pending {
     open: Arc<FileHandle>,
-    work: Option<u64>,
+    work: Option<WorkId>,
     /// It was cancelled, or was wrong at once.
     over: Option<ClientError>,
     is_read: bool,
@@ -75,12 +74,10 @@ impl Pending {
         let Some(work) = self.work.take() else {
             return Completed { buffer: Vec::new(), result: Err(unexpected()) };
         };
-        match self.open.client.shared.wait(work) {
-            Outcome::Io(memory, result) => Completed {
-                buffer: memory.map(CallerMemory::into_owned).unwrap_or_default(),
-                result: result.map(|n| n as usize).map_err(|error| error.at(&self.open.path)),
-            },
-            Outcome::Answer(_) => Completed { buffer: Vec::new(), result: Err(unexpected()) },
+        let (memory, result) = io_outcome(self.open.client.shared.wait(work));
+        Completed {
+            buffer: memory.map(CallerMemory::into_owned).unwrap_or_default(),
+            result: result.map(|n| n as usize).map_err(|error| error.at(&self.open.path)),
         }
     }
 
@@ -97,7 +94,7 @@ impl Pending {
     /// Ends a read: [`wait`](Self::wait) returns at once. A write that has begun goes on: a part of it may be on a drive.
     pub fn cancel(&mut self) {
         if let Some(work) = self.work.take_if(|_| self.is_read) {
-            self.open.client.shared.lock().abandon(work);
+            self.open.client.shared.lock().cancel(work);
             self.over = Some(ClientError::new(ClientErrorKind::Cancelled));
         }
     }
@@ -112,7 +109,7 @@ impl Drop for Pending {
 }
 
 impl File {
-    pub(super) fn new(client: Client, id: u64, path: &[u8], at: InodePath) -> Self {
+    pub(super) fn new(client: Client, id: OpenFileId, path: &[u8], at: InodePath) -> Self {
         let deadline = AtomicU64::new(client.shared.deadline.as_nanos() as u64);
         Self { open: Arc::new(FileHandle { client, id, path: path.into(), at, deadline, end: Mutex::new(()) }) }
     }
@@ -124,7 +121,7 @@ impl File {
 
     /// The size that this client sees: with what it has written.
     pub fn size(&self) -> u64 {
-        self.open.client.shared.lock().file(self.open.id).map_or(0, |file| file.size())
+        self.open.client.shared.lock().machine().size(self.open.id).unwrap_or(0)
     }
 
     /// How long each operation that begins from now on may take.
@@ -141,27 +138,16 @@ impl File {
         in_time(self.timeout())
     }
 
-    /// Begins an operation, and lets it go on as far as it can at once.
-    fn begin(&self, what: FileWork, memory: Option<CallerMemory>, until: Nanos) -> u64 {
-        let mut engine = self.open.client.shared.lock();
-        let work = engine.next();
-        engine.begin(self.open.id, work, what, memory, until);
-        if !engine.is_done(work) {
-            engine.turn();
-        }
-        work
+    fn begin(&self, what: FileWork, memory: Option<CallerMemory>, until: Nanos) -> WorkId {
+        self.open.client.shared.lock().begin(self.open.id, what, memory, until)
     }
 
     /// Does an operation and waits; the memory is given back before this returns.
     fn run(&self, what: FileWork, memory: Option<CallerMemory>, until: Nanos) -> Result<usize, ClientError> {
         let work = self.begin(what, memory, until);
-        match self.open.client.shared.wait(work) {
-            Outcome::Io(memory, result) => {
-                drop(memory);
-                result.map(|n| n as usize).map_err(|error| error.at(&self.open.path))
-            }
-            Outcome::Answer(_) => Err(unexpected()),
-        }
+        let (memory, result) = io_outcome(self.open.client.shared.wait(work));
+        drop(memory);
+        result.map(|n| n as usize).map_err(|error| error.at(&self.open.path))
     }
 
     /// Reads at any offset; fewer bytes than asked for only at the end of the file.
@@ -190,7 +176,7 @@ impl File {
     /// No copy can be written, or no class has room; the deadline has passed; the session is over; the file was opened to be read.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), ClientError> {
         let (until, mut done) = (self.until(), 0);
-        for piece in bytes.chunks(PIECE) {
+        for piece in bytes.chunks(self.piece()) {
             let at = self.offset(offset, done)?;
             lend_to_read(piece, |lent| {
                 self.run(FileWork::Write(at, piece.len() as u32), Some(CallerMemory::Lent(lent)), until)
@@ -198,6 +184,12 @@ impl File {
             done += piece.len();
         }
         Ok(())
+    }
+
+    /// Bytes of one write: all copies of its blocks together are few beside what a session may have ahead.
+    fn piece(&self) -> usize {
+        let shape = self.open.client.shared.lock().machine().shape(self.open.id);
+        PIECE / usize::from(shape.map_or(1, |(.., copies)| copies.max(1)))
     }
 
     fn offset(&self, offset: u64, done: usize) -> Result<u64, ClientError> {
@@ -254,62 +246,7 @@ impl File {
     /// As [`write_at`](Self::write_at).
     pub fn truncate(&self, size: u64) -> Result<(), ClientError> {
         let _end = self.open.end.lock().unwrap_or_else(PoisonError::into_inner);
-        let until = self.until();
-        let shared = &self.open.client.shared;
-        let mover = loop {
-            let mut engine = shared.lock();
-            if !engine.file(self.open.id).is_some_and(|file| file.writes) {
-                return Err(ClientError::from(StoreError::NotOpen).at(&self.open.path));
-            }
-            if !engine.is_moving(self.open.id) {
-                if engine.resize_inline(self.open.id, size) {
-                    drop(engine);
-                    return self.publish(false, until);
-                }
-                break engine.make_mapped(self.open.id, until);
-            }
-            drop(engine);
-            if super::connection::boot_time() >= until {
-                return Err(ClientError::new(ClientErrorKind::Deadline).at(&self.open.path));
-            }
-            // What moves them ends by its own deadline.
-            shared.wake_keeper();
-            std::thread::sleep(Duration::from_micros(200));
-        };
-        if let Some(Outcome::Io(_, Err(error))) = mover.map(|work| shared.wait(work)) {
-            return Err(error.at(&self.open.path));
-        }
-        self.publish(false, until)?;
-        let (old, block) = {
-            let engine = self.open.client.shared.lock();
-            engine.file(self.open.id).map_or((0, 1), |file| (file.size(), u64::from(file.block)))
-        };
-        let rest = size.next_multiple_of(block).min(old).saturating_sub(size);
-        if rest > 0 && size % block != 0 {
-            // A later write behind it must not show what was there.
-            self.write_at(size, &vec![0; rest as usize])?;
-            self.publish(false, until)?;
-        }
-        self.cut(size, until)
-    }
-
-    /// Commits another size, while nothing is under way.
-    fn cut(&self, size: u64, until: Nanos) -> Result<(), ClientError> {
-        let shared = &self.open.client.shared;
-        while !shared.lock().hold_file(self.open.id) {
-            // Operations of other threads end by their own deadlines.
-            shared.wake_keeper();
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        let request = Request::Publish { handle: 0, slot: 0, sequence: 0, size, blocks: Vec::new() };
-        let left = until.saturating_sub(super::connection::boot_time());
-        let result = self.open.client.ask_about(request, Some(self.open.id), Duration::from_nanos(left.get()));
-        shared.lock().resize_file(self.open.id, result.is_ok().then_some(size));
-        result.map(drop).map_err(|error| error.at(&self.open.path))
-    }
-
-    fn publish(&self, cut: bool, until: Nanos) -> Result<(), ClientError> {
-        self.run(FileWork::Flush(cut), None, until).map(drop)
+        self.run(FileWork::Truncate(size), None, self.until()).map(drop)
     }
 
     /// Publishes what was written: when it returns others see it, and it is as durable as the store promises.
@@ -317,7 +254,7 @@ impl File {
     /// # Errors
     /// As [`write_at`](Self::write_at); what was written since the last flush is then in doubt.
     pub fn flush(&self) -> Result<(), ClientError> {
-        self.publish(false, self.until())
+        self.run(FileWork::Flush, None, self.until()).map(drop)
     }
 
     /// Fetches the map of these bytes ahead, so that the first read needs no question.
@@ -327,8 +264,8 @@ impl File {
     pub fn prefetch(&self, offset: u64, bytes: u64) -> Result<(), ClientError> {
         let (size, block, is_mapped) = {
             let engine = self.open.client.shared.lock();
-            let Some(file) = engine.file(self.open.id) else { return Ok(()) };
-            (file.size(), file.block, matches!(file.content, FileContent::Mapped(_)))
+            let Some((_, block, _)) = engine.machine().shape(self.open.id) else { return Ok(()) };
+            (engine.machine().size(self.open.id).unwrap_or(0), block, engine.machine().is_mapped(self.open.id))
         };
         let end = offset.saturating_add(bytes).min(size);
         if !is_mapped || offset >= end {
@@ -349,22 +286,10 @@ impl File {
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn close(self) -> Result<(), ClientError> {
-        let until = self.until();
-        let writes = self.open.client.shared.lock().file(self.open.id).is_some_and(|file| file.writes);
-        if !writes {
-            return Ok(());
+        let shape = self.open.client.shared.lock().machine().shape(self.open.id);
+        match shape {
+            Some((true, ..)) => self.run(FileWork::Close, None, self.until()).map(drop),
+            _ => Ok(()),
         }
-        self.publish(true, until)?;
-        let left = until.saturating_sub(super::connection::boot_time());
-        let request = Request::Close { handle: 0 };
-        let result = self.open.client.ask_about(request, Some(self.open.id), Duration::from_nanos(left.get()));
-        match result {
-            Ok(_) => {}
-            // The service was started again: it has closed it.
-            Err(error) if error.store_error() == Some(StoreError::NotOpen) => {}
-            Err(error) => return Err(error.at(&self.open.path)),
-        }
-        self.open.client.shared.lock().drop_file(self.open.id);
-        Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::tier::{MemoryPlace, TierMemory};
 use std::collections::HashMap;
+use weir_store::client::{ClientMemory, MemoryId, WorkId};
 use weir_store::file::{FileBuffer, FileMemory, FileOpId};
 use weir_sys::crc::crc32c_append;
 use weir_sys::memory::lend::LentBytes;
@@ -47,11 +48,6 @@ pub(super) struct OperationMemory {
 }
 
 impl OperationMemory {
-    /// As the machine of an open file sees it.
-    pub fn of_file(&mut self, file: u64) -> FileView<'_> {
-        FileView { memory: self, file }
-    }
-
     fn get(&self, file: u64, at: FileBuffer, len: u32) -> &[u8] {
         let (bytes, at) = match at {
             FileBuffer::Caller(FileOpId(op), at) => (self.callers.get(&op).map(CallerMemory::bytes), at as usize),
@@ -69,10 +65,39 @@ impl OperationMemory {
         };
         bytes.and_then(|bytes| bytes.get_mut(at..at + len as usize)).unwrap_or_default()
     }
+}
 
-    /// Gives back all that the machine of a file has reserved.
-    pub fn forget_file(&mut self, file: u64) {
-        self.own.retain(|(of, _), _| *of != file);
+impl ClientMemory for OperationMemory {
+    type OfFile<'a> = FileView<'a>;
+
+    fn of_file(&mut self, owner: MemoryId) -> FileView<'_> {
+        FileView { memory: self, file: owner.0 }
+    }
+
+    fn fill(&mut self, work: WorkId, from: &[u8]) {
+        let memory = self.callers.get_mut(&work.0).map(CallerMemory::bytes_mut);
+        if let Some(to) = memory.and_then(|memory| memory.get_mut(..from.len())) {
+            to.copy_from_slice(from);
+        }
+    }
+
+    fn take(&mut self, work: WorkId, to: &mut [u8]) {
+        let memory = self.callers.get(&work.0).map(CallerMemory::bytes);
+        if let Some(from) = memory.and_then(|memory| memory.get(..to.len())) {
+            to.copy_from_slice(from);
+        }
+    }
+
+    fn keep(&mut self, work: WorkId, bytes: Vec<u8>) {
+        self.callers.insert(work.0, CallerMemory::Owned(bytes));
+    }
+
+    fn release(&mut self, work: WorkId) {
+        self.callers.remove(&work.0);
+    }
+
+    fn forget(&mut self, owner: MemoryId) {
+        self.own.retain(|(of, _), _| *of != owner.0);
     }
 }
 
@@ -85,7 +110,7 @@ impl TierMemory for OperationMemory {
     }
 }
 
-/// See [`OperationMemory::of_file`].
+/// The memory of one open file.
 pub(super) struct FileView<'a> {
     memory: &'a mut OperationMemory,
     file: u64,

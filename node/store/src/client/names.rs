@@ -50,6 +50,12 @@ impl Listing {
         let request = Request::List { container: self.container, after: self.after.clone(), most: LIST_MAX as u32 };
         match self.client.ask(request)? {
             Answer::Page { entries, is_last, .. } => {
+                // Names in any other order could go on for ever.
+                let names = self.after.iter().chain(entries.iter().map(|entry| &entry.name));
+                if names.clone().zip(names.skip(1)).any(|(one, next)| one >= next) {
+                    let text = "the metadata service lists names that are not in order".into();
+                    return Err(ClientError::new(ClientErrorKind::Protocol(text)));
+                }
                 self.is_last = is_last || entries.is_empty();
                 self.after = entries.last().map(|entry| entry.name.clone());
                 self.page = entries.into();
@@ -236,7 +242,7 @@ impl Client {
 
     fn new_inode(&self, options: &CreateOptions) -> Result<NewInode, ClientError> {
         let engine = self.shared.lock();
-        let known = &engine.welcome.classes;
+        let known = &engine.machine().welcome().classes;
         let class = |name: &String| {
             let at = known.iter().position(|class| class.as_str() == name);
             at.and_then(|at| u16::try_from(at).ok()).map(ClassId).ok_or_else(|| {
@@ -247,7 +253,7 @@ impl Client {
         };
         let location = match &options.location {
             Some(location) => Location::new(location)?,
-            None => engine.location().clone(),
+            None => engine.link().caller().location.clone(),
         };
         Ok(NewInode {
             kind: options.kind,
@@ -258,7 +264,7 @@ impl Client {
             classes: options.classes.iter().map(class).collect::<Result<_, _>>()?,
             location,
             copies: options.copies,
-            block: options.block.unwrap_or(engine.welcome.block),
+            block: options.block.unwrap_or(engine.machine().welcome().block),
         })
     }
 
@@ -284,18 +290,9 @@ impl Client {
         let entry = self.entry_for(path, options.parents)?;
         let exclusive = options.exclusive;
         let request = Request::OpenNew { slot: 0, sequence: 0, entry, new, content: content.clone(), exclusive };
-        match self.ask(request).map_err(|error| error.at(path))? {
-            Answer::Opened { handle, at, inode } => {
-                let has_content = inode.content == Content::Inline(content);
-                Ok((self.opened(path, (handle, at), &inode, true), has_content))
-            }
-            _ => Err(unexpected().at(path)),
-        }
-    }
-
-    fn opened(&self, path: &[u8], (handle, at): (u64, InodePath), inode: &Inode, writes: bool) -> File {
-        let id = self.shared.lock().add_file(handle, at, inode, writes);
-        File::new(self.clone(), id, path, at)
+        let opened = self.ask_to_open(request).map_err(|error| error.at(path))?;
+        let has_content = opened.inode.content == Content::Inline(content);
+        Ok((File::new(self.clone(), opened.file, path, opened.at), has_content))
     }
 
     /// Makes an inode of any kind but a symbolic link, and opens nothing.
@@ -328,10 +325,8 @@ impl Client {
     }
 
     pub(super) fn open_at(&self, path: &[u8], at: InodePath, write: bool) -> Result<File, ClientError> {
-        match self.ask(Request::Open { at, write }).map_err(|error| error.at(path))? {
-            Answer::Opened { handle, at, inode } => Ok(self.opened(path, (handle, at), &inode, write)),
-            _ => Err(unexpected().at(path)),
-        }
+        let opened = self.ask_to_open(Request::Open { at, write }).map_err(|error| error.at(path))?;
+        Ok(File::new(self.clone(), opened.file, path, opened.at))
     }
 
     /// A buffered stream of a file's bytes, or of all files of a multifile, one after the other in the order of their names.
@@ -377,7 +372,7 @@ impl Client {
             let entry = self.entry(path)?;
             return self.change(path, NameChange::PutValue(entry, bytes.into()));
         }
-        let most = self.shared.lock().welcome.inline_max as usize;
+        let most = self.shared.lock().machine().welcome().inline_max as usize;
         let content = if bytes.len() <= most { bytes.to_vec() } else { Vec::new() };
         let (file, is_done) = self.open_new(path, options, content)?;
         if is_done && bytes.len() <= most {

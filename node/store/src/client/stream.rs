@@ -137,27 +137,31 @@ pub struct FileWriter {
     buffer: Vec<u8>,
     behind: VecDeque<Pending>,
     spare: Vec<Vec<u8>>,
+    /// Why a slice could not be written: what follows it is not written either.
+    failed: Option<ClientError>,
 }
 
 impl FileWriter {
     pub(super) fn new(file: File, at: u64) -> Self {
-        Self { file, at, buffer: Vec::new(), behind: VecDeque::new(), spare: Vec::new() }
+        Self { file, at, buffer: Vec::new(), behind: VecDeque::new(), spare: Vec::new(), failed: None }
     }
 
     /// Waits until so many slices at the most are under way.
     fn wait(&mut self, most: usize) -> Result<(), ClientError> {
         while self.behind.len() > most {
-            let Some(pending) = self.behind.pop_front() else { return Ok(()) };
+            let Some(pending) = self.behind.pop_front() else { break };
             let completed = pending.wait();
-            completed.result?;
+            if let Err(error) = completed.result {
+                self.failed.get_or_insert(error);
+            }
             self.spare.push(completed.buffer);
         }
-        Ok(())
+        self.failed.clone().map_or(Ok(()), Err)
     }
 
     fn write_behind(&mut self) -> Result<(), ClientError> {
         if self.buffer.is_empty() {
-            return Ok(());
+            return self.failed.clone().map_or(Ok(()), Err);
         }
         self.wait(AHEAD - 1)?;
         let mut next = self.spare.pop().unwrap_or_default();
@@ -170,8 +174,8 @@ impl FileWriter {
     }
 
     fn settle(&mut self) -> Result<(), ClientError> {
-        self.write_behind()?;
-        self.wait(0)
+        let written = self.write_behind();
+        self.wait(0).and(written)
     }
 
     /// Writes what is buffered, publishes and closes the file. Dropped instead, what was not flushed is not published.

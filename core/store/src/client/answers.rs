@@ -1,0 +1,412 @@
+//! The connection, the service's answers, and files that a service has forgotten.
+
+use super::checks;
+use super::event::{
+    ClientEffect, ClientFailure, ClientFault, ClientMemory, MemoryId, OpenFileId, OpenedFile, Outcome, WorkId,
+};
+use super::machine::{ClientMachine, Doing, Out};
+use super::open_file::{Handle, OpenFile};
+use super::requests::{Purpose, Unanswered, is_passing};
+use crate::error::StoreError;
+use crate::file::{FileEffect, FileError, FileEvent, NewBlock};
+use crate::members::HolderEvent;
+use crate::mutant::Mutant;
+use crate::protocol::{Answer, Request, RequestNumber, SessionWish, WelcomeInfo};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// How often a file is opened again without anything coming of it.
+const REOPENS_MAX: u32 = 100;
+
+impl ClientMachine {
+    pub(super) fn connected<M: ClientMemory>(&mut self, welcome: &WelcomeInfo, out: &mut Out<'_, M>) {
+        if self.over.is_some() {
+            return;
+        }
+        let is_same = welcome.store == self.welcome.store && welcome.session == Some(self.session);
+        let wrong = match checks::welcome(welcome) {
+            Ok(()) if !is_same => Err("a session of another store, or another one, goes on".into()),
+            result => result,
+        };
+        match wrong {
+            Ok(()) => {
+                self.requests.connected(out.effects);
+                self.ask_for_namespaces(out);
+            }
+            Err(what) => self.stop(ClientFault::Protocol(what).into(), out),
+        }
+    }
+
+    pub(super) fn disconnected<M: ClientMemory>(&mut self, why: String, out: &mut Out<'_, M>) {
+        (self.requests.is_connected, self.requests.trouble) = (false, Some(why));
+        if self.over.is_none() {
+            let wish = SessionWish::Resume(self.session, self.welcome.token);
+            out.effects.push(ClientEffect::Connect(wish));
+        }
+    }
+
+    /// Sends a request, with the file's handle as it is at present.
+    pub(super) fn send<M: ClientMemory>(&mut self, mut sent: Unanswered, out: &mut Out<'_, M>) {
+        let file = sent.file.and_then(|file| self.files.get_mut(&file));
+        if let (Some(file), Some(handle)) = (file, sent.handle()) {
+            match &file.handle {
+                Handle::Open(known) => *handle = *known,
+                Handle::Reopening => return file.waiting.push(sent),
+                Handle::Lost(why) => {
+                    let why = why.clone();
+                    return self.lost(sent, why, out);
+                }
+            }
+        }
+        self.requests.send(sent, out.effects);
+    }
+
+    /// A request came to nothing, for the file cannot be opened again.
+    fn lost<M: ClientMemory>(&mut self, sent: Unanswered, why: ClientFailure, out: &mut Out<'_, M>) {
+        self.requests.end_slot(&sent, out.effects);
+        self.over_with(sent, Err(why), out);
+    }
+
+    pub(super) fn too_long<M: ClientMemory>(&mut self, number: RequestNumber, out: &mut Out<'_, M>) {
+        let Some(sent) = self.requests.take(number) else { return };
+        self.requests.end_slot(&sent, out.effects);
+        self.over_with(sent, Err(ClientFault::TooLong.into()), out);
+    }
+
+    pub(super) fn answer<M: ClientMemory>(&mut self, number: RequestNumber, answer: Answer, out: &mut Out<'_, M>) {
+        let Some(sent) = self.requests.take(number) else { return };
+        if let Answer::Failed { error, .. } = &answer {
+            let is_close = matches!(sent.request, Request::Close { .. });
+            if *error == StoreError::NotOpen && sent.file.is_some() && !is_close && names_handle(&sent.request) {
+                return self.reopen(sent, out);
+            }
+            if is_passing(*error) && !matches!(sent.purpose, Purpose::Renewal(_)) {
+                if *error == StoreError::Ahead {
+                    self.make_room_in_quiet_files();
+                }
+                return self.requests.retry(out.now, sent);
+            }
+        }
+        if let (Some(file), true) = (sent.file.and_then(|file| self.files.get_mut(&file)), names_handle(&sent.request))
+        {
+            file.reopens = 0;
+        }
+        let is_gone = matches!(answer, Answer::Failed { error: StoreError::SessionGone, .. });
+        self.requests.end_slot(&sent, out.effects);
+        let result = match answer {
+            Answer::Failed { error: StoreError::SessionGone, .. } => Err(ClientFault::SessionOver.into()),
+            Answer::Failed { error, detail } => Err(ClientFault::Store(error, detail).into()),
+            answer => Ok(answer),
+        };
+        self.over_with(sent, result, out);
+        // The session is over for everything, not only for what was asked.
+        if is_gone && !self.planted.is(Mutant::GoneOnlyForOne) {
+            self.stop(ClientFault::SessionOver.into(), out);
+        }
+    }
+
+    /// A request is over, for good.
+    pub(super) fn over_with<M: ClientMemory>(
+        &mut self,
+        sent: Unanswered,
+        result: Result<Answer, ClientFailure>,
+        out: &mut Out<'_, M>,
+    ) {
+        if let Ok(Answer::Namespaces { namespaces }) = &result {
+            self.set_namespaces(namespaces, out);
+        }
+        match (sent.purpose, sent.file) {
+            (Purpose::Ask(work), _) => {
+                if self.works.remove(&work).is_some() {
+                    self.finish(work, Outcome::Answer(result), out);
+                }
+            }
+            (Purpose::Open(work), _) => self.opened(work, &sent.request, result, out),
+            (Purpose::Renewal(id), _) => {
+                if let Ok(Answer::Renewed { epoch }) = result {
+                    self.hold(HolderEvent::Renewed(id, epoch), out);
+                }
+            }
+            (Purpose::Namespaces, _) => {
+                self.asks_for_namespaces = false;
+                // The drives that were asked about are known, or are not.
+                if result.is_err() {
+                    self.set_namespaces(&self.namespaces.values().cloned().collect::<Vec<_>>(), out);
+                }
+            }
+            (Purpose::InlineFlush(work), Some(file)) => self.inline_flushed(file, work, result.map(drop), out),
+            (Purpose::Step, Some(file)) => self.step_answered(file, result, out),
+            (Purpose::Reopen, Some(file)) => self.reopened(file, result, out),
+            (Purpose::Nothing, _) | (_, None) => {}
+            (purpose, Some(file)) => self.file_answered(file, purpose, result, out),
+        }
+    }
+
+    /// Sends what an open file's machine asks of the service.
+    pub(super) fn ask_for_file<M: ClientMemory>(
+        &mut self,
+        file: OpenFileId,
+        memory: MemoryId,
+        effect: FileEffect,
+        out: &mut Out<'_, M>,
+    ) {
+        let (request, purpose) = match effect {
+            FileEffect::Fetch(chunk) => (Request::Map { handle: 0, chunk }, Purpose::Fetch(memory, chunk)),
+            FileEffect::Unsettle(block) => (Request::Unsettle { handle: 0, block }, Purpose::Unsettle(memory, block)),
+            FileEffect::MarkOut(block, copies) => {
+                (Request::MarkOut { handle: 0, block, copies }, Purpose::MarkOut(memory, block))
+            }
+            FileEffect::Publish(size, blocks) => {
+                (Request::Publish { handle: 0, slot: 0, sequence: 0, size, blocks }, Purpose::Publish(memory))
+            }
+            _ => return,
+        };
+        self.send(Unanswered::new(request, purpose, Some(file)), out);
+    }
+
+    pub(super) fn ask_for_blocks<M: ClientMemory>(
+        &mut self,
+        file: OpenFileId,
+        memory: MemoryId,
+        blocks: Vec<u64>,
+        out: &mut Out<'_, M>,
+    ) {
+        let request = Request::Grant { handle: 0, count: u32::try_from(blocks.len()).unwrap_or(u32::MAX) };
+        self.send(Unanswered::new(request, Purpose::Grant(memory, blocks), Some(file)), out);
+    }
+
+    /// What a file's machine has asked for is there.
+    fn file_answered<M: ClientMemory>(
+        &mut self,
+        id: OpenFileId,
+        purpose: Purpose,
+        result: Result<Answer, ClientFailure>,
+        out: &mut Out<'_, M>,
+    ) {
+        let (memory, event) = match purpose {
+            Purpose::Fetch(memory, chunk) => {
+                let Some(event) = self.chunk_came(id, memory, chunk, result, out) else { return };
+                (memory, event)
+            }
+            Purpose::Grant(memory, wanted) => return self.blocks_came(id, memory, wanted, result, out),
+            Purpose::Unsettle(memory, block) => (memory, FileEvent::Unsettled(block, self.done(id, result))),
+            Purpose::MarkOut(memory, block) => (memory, FileEvent::MarkedOut(block, self.done(id, result))),
+            Purpose::Publish(memory) => (memory, FileEvent::Published(self.done(id, result))),
+            _ => return,
+        };
+        self.inbox.push_back((id, memory, event));
+    }
+
+    /// A failure as a file's machine knows it.
+    fn file_error(&mut self, id: OpenFileId, failure: ClientFailure) -> FileError {
+        match failure.fault {
+            ClientFault::SessionOver => FileError::LeaseOver,
+            ClientFault::Store(StoreError::NoSpace, _) => FileError::NoSpace,
+            fault => {
+                if let Some(file) = self.files.get_mut(&id) {
+                    file.violation.get_or_insert(format!("{fault}"));
+                }
+                FileError::Metadata
+            }
+        }
+    }
+
+    fn done(&mut self, id: OpenFileId, result: Result<Answer, ClientFailure>) -> Result<(), FileError> {
+        match result {
+            Ok(Answer::Done {} | Answer::Changed { .. }) => Ok(()),
+            Ok(other) => Err(self.violated(id, other_answer(&other))),
+            Err(failure) => Err(self.file_error(id, failure)),
+        }
+    }
+
+    /// The service has said what cannot be.
+    fn violated(&mut self, id: OpenFileId, what: String) -> FileError {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.violation = Some(what);
+        }
+        FileError::BadMap
+    }
+
+    fn chunk_came<M: ClientMemory>(
+        &mut self,
+        id: OpenFileId,
+        memory: MemoryId,
+        number: u32,
+        result: Result<Answer, ClientFailure>,
+        out: &mut Out<'_, M>,
+    ) -> Option<FileEvent> {
+        let result = match result {
+            // It was read before all were asked to let go of such maps.
+            Ok(Answer::Chunk { epoch, .. }) if !self.holder.accepts(epoch) => {
+                if self.files.get(&id).is_some_and(|file| file.memory == memory) && self.over.is_none() {
+                    let request = Request::Map { handle: 0, chunk: number };
+                    let sent = Unanswered::new(request, Purpose::Fetch(memory, number), Some(id));
+                    self.requests.retry(out.now, sent);
+                    return None;
+                }
+                Err(FileError::LeaseOver)
+            }
+            Ok(Answer::Chunk { chunk, epoch }) => match checks::chunk(&chunk, &self.namespaces) {
+                Ok(()) => Ok((chunk, epoch)),
+                Err(what) => Err(self.violated(id, what)),
+            },
+            Ok(other) => Err(self.violated(id, other_answer(&other))),
+            Err(failure) => Err(self.file_error(id, failure)),
+        };
+        Some(FileEvent::Chunk(number, result))
+    }
+
+    fn blocks_came<M: ClientMemory>(
+        &mut self,
+        id: OpenFileId,
+        memory: MemoryId,
+        wanted: Vec<u64>,
+        result: Result<Answer, ClientFailure>,
+        out: &mut Out<'_, M>,
+    ) {
+        let file = self.files.get(&id).filter(|file| file.memory == memory);
+        let (is_there, block) = (file.is_some(), file.map_or(0, |file| file.block));
+        let blocks = match result {
+            Ok(Answer::Granted { blocks }) if !is_there => return self.give_back(blocks),
+            Ok(Answer::Granted { blocks }) => match checks::granted(&blocks, wanted.len(), block, &self.namespaces) {
+                Ok(()) => Ok(blocks),
+                Err(what) => {
+                    self.give_back(blocks);
+                    Err(self.violated(id, what))
+                }
+            },
+            Ok(other) => Err(self.violated(id, other_answer(&other))),
+            Err(failure) => Err(self.file_error(id, failure)),
+        };
+        match blocks {
+            Ok(blocks) => {
+                let rest = wanted.get(blocks.len()..).unwrap_or_default().to_vec();
+                let events = wanted.into_iter().zip(blocks).map(|(block, new)| FileEvent::Granted(block, Ok(new)));
+                self.inbox.extend(events.map(|event| (id, memory, event)));
+                if !rest.is_empty() {
+                    self.ask_for_blocks(id, memory, rest, out);
+                }
+            }
+            Err(error) => {
+                let events = wanted.into_iter().map(|block| FileEvent::Granted(block, Err(error)));
+                self.inbox.extend(events.map(|event| (id, memory, event)));
+            }
+        }
+    }
+
+    /// Blocks that nobody waits for any more.
+    fn give_back(&mut self, blocks: Vec<NewBlock>) {
+        if !self.planted.is(Mutant::GrantsKept) {
+            self.unneeded.extend(blocks.into_iter().flat_map(|new| new.copies));
+        }
+    }
+
+    /// A file was opened, for a caller that may have gone: it is closed again then.
+    fn opened<M: ClientMemory>(
+        &mut self,
+        work: WorkId,
+        request: &Request,
+        result: Result<Answer, ClientFailure>,
+        out: &mut Out<'_, M>,
+    ) {
+        let asked = self.works.remove(&work).map(|work| work.doing);
+        let close = |handle| Unanswered::new(Request::Close { handle }, Purpose::Nothing, None);
+        let result = match (result, asked) {
+            (Ok(Answer::Opened { handle, .. }), None) => {
+                if !self.planted.is(Mutant::OpenedKept) {
+                    self.requests.send(close(handle), out.effects);
+                }
+                return;
+            }
+            (_, None) => return,
+            (Ok(Answer::Opened { handle, at, inode }), Some(Doing::Open(which))) => {
+                let wrong = match which.filter(|which| which.inode != at.inode) {
+                    Some(which) => Err(format!("inode {} is opened, where {} was asked for", at.inode, which.inode)),
+                    None => checks::file(&inode, self.welcome.inline_max),
+                };
+                match wrong {
+                    Ok(()) => {
+                        let writes = !matches!(request, Request::Open { write: false, .. });
+                        let file = self.add_file(handle, at, &inode, writes);
+                        Ok(OpenedFile { file, at, inode })
+                    }
+                    Err(what) => {
+                        self.requests.send(close(handle), out.effects);
+                        Err(ClientFault::Protocol(what).into())
+                    }
+                }
+            }
+            (Ok(other), Some(_)) => Err(ClientFault::Protocol(other_answer(&other)).into()),
+            (Err(failure), Some(_)) => Err(failure),
+        };
+        self.finish(work, Outcome::Opened(result), out);
+    }
+
+    /// The service has forgotten the handle: it was started again.
+    fn reopen<M: ClientMemory>(&mut self, mut sent: Unanswered, out: &mut Out<'_, M>) {
+        let Some((id, file)) = sent.file.and_then(|id| Some((id, self.files.get_mut(&id)?))) else {
+            return self.requests.end_slot(&sent, out.effects);
+        };
+        let named = sent.handle().map(|handle| *handle);
+        match &file.handle {
+            Handle::Open(known) if Some(*known) == named => {
+                file.handle = Handle::Reopening;
+                file.reopens += 1;
+                let (at, write) = (file.at, file.writes);
+                file.waiting.push(sent);
+                if file.reopens > REOPENS_MAX {
+                    let what = format!("inode {} is opened, and never open, {REOPENS_MAX} times", at.inode);
+                    return self.reopened(id, Err(ClientFault::Protocol(what).into()), out);
+                }
+                let reopen = Unanswered::new(Request::Open { at, write }, Purpose::Reopen, Some(id));
+                self.requests.retry(out.now, reopen);
+            }
+            _ => self.send(sent, out),
+        }
+    }
+
+    fn reopened<M: ClientMemory>(
+        &mut self,
+        id: OpenFileId,
+        result: Result<Answer, ClientFailure>,
+        out: &mut Out<'_, M>,
+    ) {
+        let Some(file) = self.files.get_mut(&id) else { return };
+        let handle = match result {
+            Ok(Answer::Opened { handle, at, inode }) if at.inode == file.at.inode && inode.block == file.block => {
+                Handle::Open(handle)
+            }
+            Ok(Answer::Opened { at, .. }) => Handle::Lost(
+                ClientFault::Protocol(format!("inode {} is another file than it was, or another is opened", at.inode))
+                    .into(),
+            ),
+            Ok(other) => Handle::Lost(ClientFault::Protocol(other_answer(&other)).into()),
+            Err(failure) => Handle::Lost(failure),
+        };
+        file.handle = handle;
+        let waiting = core::mem::take(&mut file.waiting);
+        self.touched.insert(id);
+        waiting.into_iter().for_each(|sent| self.send(sent, out));
+        if let Some(OpenFile { handle: Handle::Lost(why), .. }) = self.files.get(&id) {
+            let why = why.clone();
+            self.fail_queue(id, &why, out);
+        }
+    }
+}
+
+/// What an answer to something else is, in words.
+pub(super) fn other_answer(answer: &Answer) -> String {
+    format!("a message of kind {}, which is no answer to what was asked", answer.kind())
+}
+
+fn names_handle(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Map { .. }
+            | Request::Grant { .. }
+            | Request::Unsettle { .. }
+            | Request::MarkOut { .. }
+            | Request::Publish { .. }
+    )
+}

@@ -1,0 +1,7 @@
+//! Clients, a service, drives: what each goes through, and everything at random against a model.
+
+mod drives;
+mod files;
+mod random;
+mod session;
+mod world;

@@ -1,0 +1,149 @@
+//! What a file asks the metadata service for, and the answers: chunks of its map, blocks, marks.
+
+use super::blocks::is_whole_grains;
+use super::event::{FileEffect, FileError, FileMemory, NewBlock};
+use super::io::FileIo;
+use crate::Extent;
+use crate::mutant::Mutant;
+use crate::records::{COPIES_MAX, MapChunk};
+use crate::space::Epoch;
+use alloc::collections::BTreeSet;
+use alloc::collections::btree_map::Entry;
+use alloc::vec::Vec;
+use weir_units::Nanos;
+
+impl FileIo {
+    /// Asks for a chunk, unless that is under way.
+    pub(super) fn fetch(&mut self, chunk: u32, effects: &mut Vec<FileEffect>) {
+        if let Entry::Vacant(fetch) = self.fetching.entry(chunk) {
+            fetch.insert(false);
+            effects.push(FileEffect::Fetch(chunk));
+        }
+    }
+
+    /// A commit has changed the map: chunks that are on their way are of before.
+    pub(super) fn map_has_changed(&mut self) {
+        if !self.planted.is(Mutant::AnyChunkCounts) {
+            self.fetching.values_mut().for_each(|is_stale| *is_stale = true);
+        }
+    }
+
+    /// The chunk of a block may be out of date: it is let go of, and looked up again.
+    pub(super) fn refetch(&mut self, now: Nanos, block: u64, effects: &mut Vec<FileEffect>) {
+        let Some((chunk, _)) = self.map.place(block) else { return };
+        self.map.forget(chunk);
+        match self.fetching.get_mut(&chunk) {
+            Some(is_stale) => *is_stale = true,
+            None if now < self.setup.lease => self.fetch(chunk, effects),
+            None => {}
+        }
+    }
+
+    /// A chunk has come. One that was not asked for says nothing.
+    pub(super) fn chunk(
+        &mut self,
+        now: Nanos,
+        number: u32,
+        result: Result<(MapChunk, Epoch), FileError>,
+        memory: &mut impl FileMemory,
+        effects: &mut Vec<FileEffect>,
+    ) {
+        let is_asked_for = self.fetching.remove(&number);
+        let counts = is_asked_for.is_some() || self.planted.is(Mutant::AnyChunkCounts);
+        match result {
+            _ if !counts => {}
+            Ok(_) if is_asked_for == Some(true) => {
+                if now < self.setup.lease {
+                    self.fetch(number, effects);
+                }
+            }
+            // It is fetched again, if it is still needed.
+            Ok((_, epoch)) if epoch < self.floor => {}
+            Ok((chunk, epoch)) => {
+                let is_good = self.map.put(number, chunk, epoch);
+                if is_good {
+                    self.confirm(number, epoch);
+                }
+                self.fetched(number, Ok(is_good), memory, effects);
+            }
+            Err(error) => self.fetched(number, Err(error), memory, effects),
+        }
+    }
+
+    fn fetched(
+        &mut self,
+        chunk: u32,
+        result: Result<bool, FileError>,
+        memory: &mut impl FileMemory,
+        effects: &mut Vec<FileEffect>,
+    ) {
+        let error = match result {
+            Ok(true) => return,
+            Ok(false) => FileError::BadMap,
+            Err(error) => error,
+        };
+        for number in self.waiting_on(|piece| self.map.place(piece.piece.block).is_some_and(|(at, _)| at == chunk)) {
+            self.fail(number, error, memory, effects);
+        }
+    }
+
+    pub(super) fn granted(
+        &mut self,
+        block: u64,
+        result: Result<NewBlock, FileError>,
+        memory: &mut impl FileMemory,
+        effects: &mut Vec<FileEffect>,
+    ) {
+        if !self.granting.remove(&block) {
+            return;
+        }
+        let is_whole = |extent: &Extent| extent.length.get() == u64::from(self.setup.block) && is_whole_grains(extent);
+        let error = match result {
+            // The write that asked for it may be over: the next one takes it.
+            Ok(new) if (1..=COPIES_MAX).contains(&new.copies.len()) && new.copies.iter().all(is_whole) => {
+                self.grants.insert(block, new);
+                return;
+            }
+            Ok(_) => FileError::BadMap,
+            Err(error) => error,
+        };
+        for number in self.waiting_on(|piece| piece.piece.block == block && piece.is_write) {
+            self.fail(number, error, memory, effects);
+        }
+    }
+
+    pub(super) fn unsettled(
+        &mut self,
+        block: u64,
+        result: Result<(), FileError>,
+        memory: &mut impl FileMemory,
+        effects: &mut Vec<FileEffect>,
+    ) {
+        self.unsettling.remove(&block);
+        if let Err(error) = result {
+            for number in self.waiting_on(|piece| piece.piece.block == block && piece.is_write) {
+                self.fail(number, error, memory, effects);
+            }
+            return;
+        }
+        self.marked.insert(block);
+        self.map_has_changed();
+    }
+
+    /// Blocks that are granted to this file and not published, or that its writes may still ask for.
+    pub fn ahead(&self) -> u64 {
+        let is_new = |block: &u64| self.local.get(block).is_some_and(|local| local.is_new);
+        let mut wanted: BTreeSet<u64> = self.granting.iter().chain(self.grants.keys()).copied().collect();
+        wanted.extend(self.pieces.values().filter(|piece| piece.is_write).map(|piece| piece.piece.block));
+        (self.new_blocks - self.lost_blocks + wanted.iter().filter(|block| !is_new(block)).count()) as u64
+    }
+
+    /// Blocks that a write of these bytes may need beside those.
+    pub fn wants(&self, offset: u64, len: u32) -> u64 {
+        let block = u64::from(self.setup.block);
+        let end = offset.saturating_add(len.into());
+        let is_there =
+            |number: &u64| self.local.get(number).is_some_and(|local| local.is_new) || self.grants.contains_key(number);
+        (offset / block..end.div_ceil(block)).filter(|number| !is_there(number)).count() as u64
+    }
+}

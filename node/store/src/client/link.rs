@@ -1,0 +1,117 @@
+//! The connection to the metadata service, made again by a thread of its own when it is lost.
+
+use super::connection::{Caller, Connection};
+use super::error::{ClientError, ClientErrorKind};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+use weir_store::client::ClientEvent;
+use weir_store::protocol::{Answer, Request, RequestNumber, SessionWish, WelcomeInfo};
+use weir_sys::transport::fds;
+
+/// Between attempts to connect again: the first pause and the longest; each one is twice the one before.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
+/// How long an attempt may take.
+const ATTEMPT: Duration = Duration::from_secs(5);
+
+type Connected = Result<(Connection, WelcomeInfo), ClientError>;
+
+/// See [the module](self).
+#[derive(Debug)]
+pub(super) struct Link {
+    caller: Caller,
+    connection: Option<Connection>,
+    /// Rises with each connection.
+    connections: u64,
+    again: Option<Receiver<Connected>>,
+    bell: Arc<OwnedFd>,
+    answers: Vec<(RequestNumber, Answer)>,
+}
+
+impl Link {
+    /// Over a connection that was let in. The bell rings when another one is there.
+    pub fn new(caller: Caller, connection: Connection, bell: Arc<OwnedFd>) -> Self {
+        Self { caller, connection: Some(connection), connections: 1, again: None, bell, answers: Vec::new() }
+    }
+
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// What is to be waited for, the number of the connection, and whether also for room to send.
+    pub fn socket(&self) -> Option<(BorrowedFd<'_>, u64, bool)> {
+        self.connection.as_ref().map(|c| (c.socket(), self.connections, c.has_output()))
+    }
+
+    /// Queues a request; nothing comes of it where there is no connection: the machine sends it again over the next one. `false` if it is longer
+    /// than a message may be.
+    pub fn put(&mut self, number: RequestNumber, request: &Request) -> bool {
+        self.connection.as_mut().is_none_or(|connection| connection.put(request, number).is_ok())
+    }
+
+    /// Sends what was queued, as far as the socket takes it.
+    pub fn flush(&mut self) {
+        if let Some(connection) = &mut self.connection {
+            // What is wrong with it is found when it is received from.
+            let _ = connection.flush();
+        }
+    }
+
+    /// Connects again, by a thread.
+    pub fn connect(&mut self, wish: SessionWish) {
+        if self.again.is_some() {
+            return;
+        }
+        let (sender, again) = mpsc::sync_channel(1);
+        let (caller, bell) = (self.caller.clone(), self.bell.clone());
+        let run = move || {
+            let mut pause = PAUSE.0;
+            loop {
+                let made = caller.connect(wish, ATTEMPT).map(|(c, welcome, _)| (c, welcome));
+                let is_final = match &made {
+                    Ok(_) => true,
+                    Err(error) => *error.kind() == ClientErrorKind::SessionOver,
+                };
+                if is_final {
+                    // Its receiver may have gone.
+                    let _ = sender.send(made);
+                    return fds::signal(&*bell);
+                }
+                // Only this thread and the client's have the bell.
+                if Arc::strong_count(&bell) == 1 {
+                    return;
+                }
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(PAUSE.1);
+            }
+        };
+        match std::thread::Builder::new().name("weir-store-meta".into()).spawn(run) {
+            Ok(_) => self.again = Some(again),
+            Err(e) => tracing::warn!("{}: no thread to connect again: {e}", self.caller.address),
+        }
+    }
+
+    /// Sends and receives; what has happened.
+    pub fn poll(&mut self, events: &mut Vec<ClientEvent>) {
+        if let Some(made) = self.again.as_ref().and_then(|again| again.try_recv().ok()) {
+            self.again = None;
+            events.push(match made {
+                Ok((connection, welcome)) => {
+                    self.connection = Some(connection);
+                    self.connections += 1;
+                    ClientEvent::Connected(Box::new(welcome))
+                }
+                Err(_) => ClientEvent::Refused,
+            });
+        }
+        let Some(connection) = &mut self.connection else { return };
+        let result = connection.flush().and_then(|()| connection.receive(&mut self.answers));
+        events.extend(self.answers.drain(..).map(|(number, answer)| ClientEvent::Answer(number, answer)));
+        if let Err(why) = result {
+            tracing::debug!("{}: {why}; it is connected to again", self.caller.address);
+            self.connection = None;
+            events.push(ClientEvent::Disconnected(why));
+        }
+    }
+}
