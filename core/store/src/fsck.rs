@@ -26,4 +26,4 @@ mod tests;
 
 pub use finding::{Finding, FindingKind, Repair};
 pub use image::{Image, RegionPlaces};
-pub use repair::{RepairReport, repair};
+pub use repair::{RepairReport, repair, repair_watched};

@@ -32,6 +32,8 @@ pub enum KeySpace {
     Name = b'n',
     /// Which service owns a container.
     Owner = b'o',
+    /// A namespace that was removed.
+    Removed = b'r',
     /// A metadata service's lease.
     Service = b's',
     /// The container that a container is in.
@@ -71,6 +73,7 @@ impl KeySpace {
             b'k' => KeySpace::MapChunk,
             b'n' => KeySpace::Name,
             b'o' => KeySpace::Owner,
+            b'r' => KeySpace::Removed,
             b's' => KeySpace::Service,
             b'u' => KeySpace::Parent,
             b'w' => KeySpace::Writer,
@@ -128,6 +131,11 @@ pub fn orphan_key(inode: InodeId) -> KvKey {
 /// The key of a donated namespace.
 pub fn namespace_key(namespace: NamespaceId) -> KvKey {
     KeySpace::Namespace.number(namespace.get())
+}
+
+/// The key of a namespace that was removed.
+pub fn removed_key(namespace: NamespaceId) -> KvKey {
+    KeySpace::Removed.number(namespace.get())
 }
 
 /// The key of a file's writer.
@@ -244,6 +252,7 @@ mod tests {
             (orphan_key(InodeId(9)), "780000000000000009"),
             (writer_key(InodeId(9)), "770000000000000009"),
             (namespace_key(NamespaceId(2)), "640000000000000002"),
+            (removed_key(NamespaceId(2)), "720000000000000002"),
             (KeySpace::Classes.key(&[]), "43"),
             (KeySpace::NextSession.key(&[]), "53"),
             (KeySpace::NextNamespace.key(&[]), "44"),

@@ -153,6 +153,13 @@ pub struct NamespaceRecord {
     pub is_lost: bool,
 }
 
+/// A namespace that was removed: nothing is on it, and it may join again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemovedRecord {
+    /// What its label block says.
+    pub label: ContentLabel,
+}
+
 /// The store's classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassesRecord {
@@ -237,6 +244,7 @@ records! {
     StoreRecord: put_store, get_store;
     WriterRecord: put_writer, get_writer;
     NamespaceRecord: put_namespace, get_namespace;
+    RemovedRecord: put_removed, get_removed;
     ClassesRecord: put_classes, get_classes;
     BlockRecord: put_block, get_block;
     MapChunk: put_chunk, get_chunk;
@@ -313,6 +321,9 @@ fields! { NamespaceRecord: put_namespace, get_namespace, namespace_rows {
     label: "what its label block says",
     is_draining: "1: no new blocks",
     is_lost: "1: its content is gone",
+} }
+fields! { RemovedRecord: put_removed, get_removed, removed_rows {
+    label: "what its label block says: nothing of the store's is on it",
 } }
 fields! { ClassesRecord: put_classes, get_classes, classes_rows {
     names: "best first; a class's number is its place, from 0",

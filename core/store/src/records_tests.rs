@@ -92,6 +92,7 @@ fn golden_values() {
         "01 0100000000000000 01000000 74 0100 02000000 7231 00100000 0000004000000000 0000000400000000 \
          07000000000000000000000000000000 01 00",
     );
+    golden(&RemovedRecord { label: ContentLabel(7) }, "01 07000000000000000000000000000000");
     golden(&ClassesRecord { names: vec![ClassName::new("dram").expect("a class")] }, "01 01000000 04000000 6472616d");
     golden(&StoreRecord { id: 1, created: UnixNanos(2) }, "01 0100000000000000 0200000000000000");
     let block = BlockRecord {
@@ -164,7 +165,7 @@ type Table = (&'static str, fn() -> Vec<Row>);
 fn the_documentation_has_every_field() {
     let text = include_str!("../../../docs/reference/formats.md");
     let section = text.split("\n## The store's keys and values").nth(1).expect("the section");
-    let tables: [Table; 16] = [
+    let tables: [Table; 17] = [
         ("Inode", inode_rows),
         ("NameRecord", name_rows),
         ("ParentRecord", parent_rows),
@@ -177,6 +178,7 @@ fn the_documentation_has_every_field() {
         ("CounterRecord", counter_rows),
         ("WriterRecord", writer_rows),
         ("NamespaceRecord", namespace_rows),
+        ("RemovedRecord", removed_rows),
         ("ClassesRecord", classes_rows),
         ("StoreRecord", store_rows),
         ("BlockRecord", block_rows),

@@ -33,6 +33,7 @@ mod handles;
 mod machine;
 mod namespaces;
 mod recovery;
+mod regions;
 mod requests;
 mod resolve;
 mod start;
@@ -46,3 +47,4 @@ pub use event::{
     TierFailure, TierRequest, TierToken,
 };
 pub use machine::Service;
+pub(crate) use regions::regions;

@@ -15,6 +15,7 @@
 
 mod checkpoint;
 mod error;
+mod last_run;
 mod log;
 mod open;
 mod overlay;
@@ -23,6 +24,7 @@ mod tests;
 
 pub use error::EmbeddedError;
 
+use last_run::LastRun;
 use log::{Log, LogFailure};
 use open::Stored;
 use overlay::{Change, Overlay, Table};
@@ -99,8 +101,10 @@ struct State {
     unfinished: Option<String>,
     /// What failed for good.
     fault: Option<String>,
-    /// Held for life: one process at a time.
-    _lock: File,
+    /// What was told last may not be there: see [`EmbeddedKv::may_have_lost`].
+    may_have_lost: bool,
+    /// Held for life: one process at a time. It says how the last one has ended.
+    lock: File,
 }
 
 impl EmbeddedKv {
@@ -136,6 +140,21 @@ impl EmbeddedKv {
     pub fn trouble(&self) -> Option<String> {
         let state = self.shared.lock();
         [&state.fault, &state.refused, &state.unfinished].into_iter().flatten().next().cloned()
+    }
+
+    /// Whether the store may lack what was told last: it was not closed, and the machine has been started since, or it is not known. With
+    /// [`Durability::Power`] nothing is lost by that. It stays so over further starts until [`loss_is_over`](Self::loss_is_over).
+    pub fn may_have_lost(&self) -> bool {
+        self.shared.lock().may_have_lost
+    }
+
+    /// Nobody goes by what was lost any more.
+    pub fn loss_is_over(&mut self) {
+        let mut state = self.shared.lock();
+        // Where it cannot be written the next start waits once more.
+        if state.may_have_lost && LastRun::is_over(&state.lock).is_ok() {
+            state.may_have_lost = false;
+        }
     }
 
     /// The revision of the last commit that changed anything.
@@ -181,6 +200,11 @@ impl Drop for EmbeddedKv {
         if let Some(thread) = self.checkpointer.take() {
             // A panic there has been printed; the log has what it did not write.
             let _ = thread.join();
+        }
+        let state = self.shared.lock();
+        if state.is_settled() && state.fault.is_none() {
+            // Where it cannot be written the next start does not know, and waits.
+            let _ = LastRun::end(&state.lock, state.may_have_lost);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! | part | what it is |
 //! |---|---|
 //! | [`embedded`] | a key-value store in a file, for a store with one metadata service |
+//! | [`fsck`] | whether what is in such a file is a store |
 //! | [`service`] | a metadata service: its listener and its thread |
 //! | [`label`] | what a donated namespace begins with |
 //! | [`tier`] | the donated namespaces: read, write, flush |
@@ -11,6 +12,7 @@
 
 pub mod client;
 pub mod embedded;
+pub mod fsck;
 pub mod label;
 pub mod service;
 pub mod tier;

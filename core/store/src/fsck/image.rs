@@ -8,10 +8,10 @@ use crate::members::HoldRecord;
 use crate::name::EntryName;
 use crate::records::{
     AnswerRecord, ClassesRecord, CounterRecord, MapChunk, NameRecord, NamespaceRecord, OrphanRecord, OwnerRecord,
-    ParentRecord, ServiceRecord, SessionRecord, StoreRecord, WriterRecord, from_value,
+    ParentRecord, RemovedRecord, ServiceRecord, SessionRecord, StoreRecord, WriterRecord, from_value,
 };
 use crate::space::{Epoch, ExtentRecord, RegionLease};
-use crate::{Extent, InodeId, RegionId, ServiceId, SessionId};
+use crate::{Extent, InodeId, NamespaceId, RegionId, ServiceId, SessionId};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -39,6 +39,7 @@ pub struct Image {
     pub(super) answers: BTreeMap<(SessionId, u16), AnswerRecord>,
     pub(super) chunks: BTreeMap<(InodeId, u32), MapChunk>,
     pub(super) unsettled: BTreeMap<(InodeId, u32), WriterRecord>,
+    namespaces: BTreeMap<NamespaceId, NamespaceRecord>,
     pub(super) leases: BTreeMap<RegionId, RegionLease>,
     pub(super) extents: BTreeMap<(RegionId, u64), ExtentRecord>,
     unreadable: Vec<Finding>,
@@ -50,6 +51,14 @@ impl Image {
     /// # Errors
     /// The key-value store did not answer.
     pub fn read(kv: &mut impl Kv) -> Result<Image, KvUnavailable> {
+        Self::read_watched(kv, &mut |_| {})
+    }
+
+    /// The same; `watch` is told how many records were read so far, after each page.
+    ///
+    /// # Errors
+    /// The key-value store did not answer.
+    pub fn read_watched(kv: &mut impl Kv, watch: &mut dyn FnMut(usize)) -> Result<Image, KvUnavailable> {
         let mut image = Image::default();
         let (mut from, until) = (KvKey(alloc::vec![0]), KvKey(alloc::vec![0xff; 17]));
         loop {
@@ -61,10 +70,17 @@ impl Image {
                 image.take(&key, &versioned.value);
                 image.raw.insert(key, versioned.value);
             }
+            watch(image.raw.len());
             if is_last {
                 return Ok(image);
             }
         }
+    }
+
+    /// Where the regions of the store are, as the records of its namespaces have it. Regions of a namespace that was removed are none.
+    pub fn places(&self) -> RegionPlaces {
+        let regions = self.namespaces.iter().flat_map(|(number, record)| crate::service::regions(*number, record));
+        regions.map(|info| (info.id, info.extent)).collect()
     }
 
     /// Records read.
@@ -154,7 +170,8 @@ impl Image {
                 alone().and_then(|()| read::<CounterRecord>(value)).map(|_| ())
             }
             KeySpace::Classes => alone().and_then(|()| read::<ClassesRecord>(value)).map(|_| ()),
-            KeySpace::Namespace => number(rest).and_then(|_| read::<NamespaceRecord>(value)).map(|_| ()),
+            KeySpace::Namespace => insert(&mut self.namespaces, NamespaceId(number(rest)?), read(value)),
+            KeySpace::Removed => number(rest).and_then(|_| read::<RemovedRecord>(value)).map(|_| ()),
             KeySpace::Writer => number(rest).and_then(|_| read::<WriterRecord>(value)).map(|_| ()),
             KeySpace::Epoch => {
                 alone()?;

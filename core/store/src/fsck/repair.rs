@@ -23,9 +23,21 @@ pub struct RepairReport {
 /// # Errors
 /// The key-value store did not answer; what was put right so far stays so.
 pub fn repair(kv: &mut impl Kv, places: &RegionPlaces) -> Result<RepairReport, KvUnavailable> {
+    repair_watched(kv, places, &mut |_| {})
+}
+
+/// The same; `watch` is told how many records each reading has read so far.
+///
+/// # Errors
+/// The key-value store did not answer; what was put right so far stays so.
+pub fn repair_watched(
+    kv: &mut impl Kv,
+    places: &RegionPlaces,
+    watch: &mut dyn FnMut(usize),
+) -> Result<RepairReport, KvUnavailable> {
     let mut report = RepairReport::default();
     for _ in 0..ROUNDS_MAX {
-        let image = Image::read(kv)?;
+        let image = Image::read_watched(kv, watch)?;
         let findings = image.findings(places);
         let (mut done, mut touched) = (0, BTreeSet::new());
         for finding in &findings {

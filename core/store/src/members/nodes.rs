@@ -77,6 +77,16 @@ impl NodeTable {
         Self { timing, nodes: BTreeMap::new(), removed: BTreeSet::new() }
     }
 
+    /// No nodes, but those that were removed: as another table's [`removed`](Self::removed) had them before the process ended.
+    pub fn without(timing: LeaseTiming, removed: impl IntoIterator<Item = NodeId>) -> Self {
+        Self { removed: removed.into_iter().collect(), ..Self::new(timing) }
+    }
+
+    /// Nodes that were removed and not added again: the caller keeps them, and begins with them after a restart.
+    pub fn removed(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.removed.iter().copied()
+    }
+
     /// What a node is; nothing if it is none of the store's.
     pub fn state(&self, node: NodeId) -> Option<NodeState> {
         self.nodes.get(&node).map(|node| node.state)
@@ -232,6 +242,10 @@ mod tests {
         [renewed, removed, renewed].into_iter().for_each(|report| nodes.report(Nanos(0), N, report, &mut changes));
         nodes.check();
         assert_eq!((nodes.state(N), &changes[..]), (None, &[NodeChange::Opened(N, A), NodeChange::Removed(N)][..]));
+        // Also after a restart.
+        let mut nodes = NodeTable::without(timing, nodes.removed());
+        nodes.report(Nanos(1), N, renewed, &mut changes);
+        assert_eq!((nodes.state(N), changes.len()), (None, 2), "it was removed");
         nodes.report(Nanos(1), N, NodeReport::Add, &mut changes);
         assert_eq!((nodes.state(N), changes.len()), (None, 2), "it has to be heard of first");
         nodes.report(Nanos(2), N, renewed, &mut changes);

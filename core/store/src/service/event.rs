@@ -29,6 +29,9 @@ pub struct ServiceSettings {
     pub process: u64,
     /// The process that had the metadata before is known to be dead.
     pub is_predecessor_dead: bool,
+    /// The metadata may lack what was told last, as after a power cut with `process`: sessions and grants that clients still go by. Sessions of before
+    /// are not resumed then, and no blocks are given out until all that these clients had sent has come to its end.
+    pub may_have_lost: bool,
     /// How long clients' sessions live.
     pub timing: LeaseTiming,
     /// How wrong clocks may be, in millionths: as in `timing`.

@@ -176,7 +176,21 @@ impl Service {
     }
 
     /// Blocks for a file.
-    pub(super) fn grant(&mut self, id: u64, session: SessionId, handle: &Handle, count: u32) {
+    pub(super) fn grant(
+        &mut self,
+        id: u64,
+        session: SessionId,
+        handle: &Handle,
+        count: u32,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        if !self.gives_out() {
+            let left = self.others_end().saturating_sub(self.clock.now).get().div_ceil(1_000_000_000);
+            let more = alloc::format!(
+                "blocks are given out again {left} s from now, when clients of before the power cut have stopped"
+            );
+            return self.fail(id, StoreError::Unavailable, more, effects);
+        }
         let all = || (0..self.classes.names.len()).filter_map(|class| u16::try_from(class).ok()).map(ClassId).collect();
         let classes = if handle.classes.is_empty() { all() } else { handle.classes.clone() };
         let location = (!handle.location.as_str().is_empty()).then(|| handle.location.clone());

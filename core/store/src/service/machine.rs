@@ -12,7 +12,7 @@ use crate::file::NewBlock;
 use crate::id::{Generation, InodeId, NamespaceId, SessionId};
 use crate::inode::UnixNanos;
 use crate::kv::{KvAnswer, KvRequest, KvToken};
-use crate::members::{SessionRequestId, Sessions, SessionsEffect, SessionsEvent};
+use crate::members::{ContentLabel, SessionRequestId, Sessions, SessionsEffect, SessionsEvent};
 use crate::placement::{AskId, Placement, PlacementEffect, PlacementEvent};
 use crate::protocol::Answer;
 use crate::records::{ClassesRecord, StoreRecord};
@@ -56,11 +56,15 @@ pub struct Service {
     /// Files without a name that somebody has open, or may have.
     pub(super) orphans: BTreeSet<InodeId>,
     pub(super) namespaces: BTreeMap<NamespaceId, Namespace>,
+    /// Namespaces that were removed, by what their labels say.
+    pub(super) removed: BTreeMap<NamespaceId, ContentLabel>,
     pub(super) next_namespace: u64,
     /// Labels that were written for namespaces that are not recorded yet, or could not be.
     pub(super) labels_tried: BTreeSet<u128>,
     /// Session numbers that may be given out.
     pub(super) session_numbers: (u64, u64),
+    /// The first session number of this process: those before are of another one.
+    pub(super) first_session: Option<SessionId>,
     /// Sessions that are fenced at that time.
     pub(super) fencing: BTreeMap<SessionId, Nanos>,
     pub(super) recovery: Recovery,
@@ -103,9 +107,11 @@ impl Service {
             opening: BTreeMap::new(),
             orphans: BTreeSet::new(),
             namespaces: BTreeMap::new(),
+            removed: BTreeMap::new(),
             next_namespace: 1,
             labels_tried: BTreeSet::new(),
             session_numbers: (0, 0),
+            first_session: None,
             fencing: BTreeMap::new(),
             recovery: Recovery::default(),
             trouble: None,
@@ -118,6 +124,17 @@ impl Service {
     /// Whether the metadata have been read, and clients are answered.
     pub fn is_ready(&self) -> bool {
         self.starting.is_over() && self.tree.is_serving(self.clock.now)
+    }
+
+    /// Whether blocks are given out: not as long as clients may write that the metadata have lost.
+    pub fn gives_out(&self) -> bool {
+        self.clock.now >= self.others_end()
+    }
+
+    /// When all that clients of another process had sent has come to its end of which the metadata may know nothing.
+    pub(super) fn others_end(&self) -> Nanos {
+        let end = self.settings.timing.watcher_end(self.began).saturating_add(self.settings.fence_wait);
+        if self.settings.may_have_lost { end } else { Nanos(0) }
     }
 
     /// Takes an event to its end. `now` is of a clock that runs while the machine sleeps, `wall` the calendar's.

@@ -2,32 +2,26 @@
 
 use super::event::{LabelFound, ServiceEffect, TierAnswer, TierFailure, TierRequest};
 use super::machine::Service;
+use super::regions::{HEAD, namespace_of, regions};
 use super::start::is_done;
 use super::state::{Donating, KvOwner, Namespace, OwnRead, SpaceOwner, TierOwner, Work};
-use crate::Extent;
 use crate::class::ClassId;
 use crate::error::StoreError;
 use crate::id::{NamespaceId, NodeId, RegionId, SessionId};
-use crate::keys::{KeySpace, namespace_key, session_key};
+use crate::keys::{KeySpace, namespace_key, removed_key, session_key};
 use crate::kv::{Commit, CommitOutcome, Expect, KvRequest, KvUnavailable, KvWrite};
 use crate::members::ContentLabel;
 use crate::placement::{PlacementEvent, RegionEntry};
 use crate::protocol::{Answer, Donation, NamespaceInfo, NamespaceState};
-use crate::records::{CounterRecord, NamespaceRecord, from_value, to_value};
-use crate::space::{REGION_MIN, RegionInfo, RegionUse, SpaceEvent, SpaceRequest};
+use crate::records::{CounterRecord, NamespaceRecord, RemovedRecord, from_value, to_value};
+use crate::space::{REGION_MIN, RegionUse, SpaceEvent, SpaceRequest};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use weir_units::Nanos;
 
-/// What a namespace has before its first region: its label lies there.
-pub(super) const HEAD: u64 = 1 << 20;
-
 /// Regions of a namespace at the most, about.
 const REGIONS: u64 = 64;
-
-/// Bits of a region's number that tell it from others of its namespace.
-const REGION_BITS: u32 = 16;
 
 /// Labels of attempts to donate that are remembered at the most.
 const LABELS_TRIED: usize = 1024;
@@ -224,7 +218,7 @@ impl Service {
             return Err(StoreError::InUse);
         }
         let target = donation.target.clone();
-        let donating = Donating { id, donation, size: None, label: ContentLabel::default() };
+        let donating = Donating { id, donation, size: None, label: ContentLabel::default(), was: None };
         self.ask_tier(TierOwner::Donation(NamespaceId(0), donating), TierRequest::ReadLabel { target }, effects);
         Ok(())
     }
@@ -259,7 +253,8 @@ impl Service {
                     if self.labels_tried.len() < LABELS_TRIED {
                         self.labels_tried.insert(label.0);
                     }
-                    let donating = Donating { size: Some((bytes, sector)), label, ..donating };
+                    let was = self.removed_with(found);
+                    let donating = Donating { size: Some((bytes, sector)), label, was, ..donating };
                     let last = self.namespaces.last_key_value().map_or(0, |(number, _)| number.get());
                     let namespace = NamespaceId(self.next_namespace.max(last.saturating_add(1)));
                     self.next_namespace = namespace.get().saturating_add(1);
@@ -295,16 +290,21 @@ impl Service {
         }
     }
 
-    /// Whether a label with this store's number, and one that no namespace has, is of this process's making and covers nothing.
+    /// Whether a label with this store's number, and one that no namespace has, covers nothing: of an attempt of this process, or of a namespace
+    /// that was removed.
     fn is_nobodys(&self, number: NamespaceId, content: ContentLabel) -> bool {
-        let removed =
-            self.namespaces.get(&number).is_some_and(|found| found.is_removed && found.record.label == content);
-        removed || self.labels_tried.contains(&content.0)
+        self.removed.get(&number) == Some(&content) || self.labels_tried.contains(&content.0)
+    }
+
+    /// The number that a namespace with this label had when it was removed.
+    fn removed_with(&self, found: LabelFound) -> Option<NamespaceId> {
+        let LabelFound::Label { store, namespace, content } = found else { return None };
+        (store == self.store.id && self.removed.get(&namespace) == Some(&content)).then_some(namespace)
     }
 
     /// The label is written: the namespace is recorded. Another one of that target is lost by that.
     fn record_donation(&mut self, number: NamespaceId, donating: Donating, effects: &mut Vec<ServiceEffect>) {
-        let Donating { donation, size, label, .. } = donating.clone();
+        let Donating { donation, size, label, was, .. } = donating.clone();
         let (bytes, sector) = size.unwrap_or_default();
         let class = self.classes.names.iter().position(|name| *name == donation.class).unwrap_or(0);
         let region = (bytes / REGIONS).next_power_of_two().max(REGION_MIN);
@@ -329,6 +329,7 @@ impl Service {
                 KvWrite::Put(KeySpace::NextNamespace.key(&[]), to_value(&CounterRecord { next: self.next_namespace })),
             ],
         };
+        commit.writes.extend(was.map(|was| KvWrite::Delete(removed_key(was))));
         let is_replaced =
             |found: &Namespace| found.record.target == donation.target && !found.record.is_lost && !found.is_removed;
         for (number, found) in self.namespaces.iter().filter(|(_, found)| is_replaced(found)) {
@@ -386,6 +387,7 @@ impl Service {
             (found.record.is_lost, found.state) = (true, NamespaceState::Lost);
         }
         self.labels_tried.remove(&record.label.0);
+        donating.was.map(|was| self.removed.remove(&was));
         self.add_namespace(number, record, true);
         self.answer(donating.id, Answer::Donated { namespace: number }, effects);
     }
@@ -439,7 +441,13 @@ impl Service {
             None => KvWrite::Delete(key.clone()),
         };
         let expect = alloc::vec![(key, before.map_or(Expect::Absent, Expect::Value))];
-        let commit = Commit { expect, writes: alloc::vec![write] };
+        let mut writes = alloc::vec![write];
+        if let (None, Some(found)) = (&record, self.namespaces.get(&number)) {
+            // Its label stays on it, and tells then that nothing else does.
+            let removed = RemovedRecord { label: found.record.label };
+            writes.push(KvWrite::Put(removed_key(number), to_value(&removed)));
+        }
+        let commit = Commit { expect, writes };
         let owner = KvOwner::own(OwnRead::NamespaceChanged(id, number, record));
         self.ask_kv(owner, KvRequest::Commit(commit), effects);
     }
@@ -458,30 +466,16 @@ impl Service {
         if let Some(found) = self.namespaces.get_mut(&number) {
             match record {
                 Some(record) => found.record = record,
-                None => found.is_removed = true,
+                None => {
+                    found.is_removed = true;
+                    let label = found.record.label;
+                    self.removed.insert(number, label);
+                }
             }
         }
         self.tell_regions();
         self.answer(id, Answer::Done {}, effects);
     }
-}
-
-/// The regions of a namespace: the last one has what is left.
-fn regions(number: NamespaceId, record: &NamespaceRecord) -> Vec<RegionInfo> {
-    let grain = crate::space::GRAIN;
-    let end = record.bytes / grain * grain;
-    let count = end.saturating_sub(HEAD).checked_div(record.region).unwrap_or(0).min(1 << REGION_BITS);
-    let info = |at: u64| {
-        let offset = HEAD + at * record.region;
-        let length = if at + 1 == count { end - offset } else { record.region };
-        let extent = Extent { namespace: number, offset: offset.into(), length: length.into() };
-        RegionInfo { id: RegionId(number.get() << REGION_BITS | at), extent }
-    };
-    (0..count).map(info).collect()
-}
-
-fn namespace_of(region: RegionId) -> NamespaceId {
-    NamespaceId(region.get() >> REGION_BITS)
 }
 
 /// The host in a target's URL, with its port.

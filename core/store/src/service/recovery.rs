@@ -97,7 +97,8 @@ impl Service {
     /// Time has passed: the index is looked at, unless a chunk is worked at.
     pub(super) fn recover(&mut self, effects: &mut Vec<ServiceEffect>) {
         let now = self.clock.now;
-        let is_early = now < self.began.saturating_add(self.settings.fence_wait) || now < self.recovery.look_at;
+        let others_end = self.others_end().max(self.began.saturating_add(self.settings.fence_wait));
+        let is_early = now < others_end || now < self.recovery.look_at;
         if is_early || self.recovery.reads || self.recovery.task.is_some() {
             return;
         }

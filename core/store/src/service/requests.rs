@@ -195,7 +195,7 @@ impl Service {
                 if count == 0 {
                     return Err(StoreError::Malformed);
                 }
-                self.grant(id, session, &handle, count.min(GRANT_MAX));
+                self.grant(id, session, &handle, count.min(GRANT_MAX), effects);
             }
             Request::Unsettle { handle, block } => {
                 let at = self.writer(mine, handle)?.at;
@@ -330,8 +330,10 @@ impl Service {
         record: Result<Option<SessionRecord>, KvUnavailable>,
         effects: &mut Vec<ServiceEffect>,
     ) {
+        // What one of before was granted last may be lost: it may not go on, whatever is left of it.
+        let may_go_on = !self.settings.may_have_lost || Some(session) >= self.first_session;
         match record {
-            Ok(Some(record)) if record.token == token => {
+            Ok(Some(record)) if record.token == token && may_go_on => {
                 self.welcome(id, Some((session, token)), self.sessions.epoch(), effects);
             }
             // Whether there is one is told to its client alone.

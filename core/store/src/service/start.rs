@@ -5,10 +5,12 @@ use super::machine::Service;
 use super::state::{KvOwner, OwnRead, Stage, Work};
 use crate::class::ClassName;
 use crate::id::{NamespaceId, SessionId};
-use crate::keys::KeySpace;
+use crate::keys::{KeySpace, removed_key};
 use crate::kv::{Commit, CommitOutcome, Expect, KvAnswer, KvKey, KvRequest, KvWrite, RANGE_MAX, Versioned};
 use crate::members::SessionsEvent;
-use crate::records::{ClassesRecord, CounterRecord, NamespaceRecord, SessionRecord, StoreRecord, from_value, to_value};
+use crate::records::{
+    ClassesRecord, CounterRecord, NamespaceRecord, RemovedRecord, SessionRecord, StoreRecord, from_value, to_value,
+};
 use crate::tree::{TreeEvent, make_store};
 use alloc::format;
 use alloc::string::ToString;
@@ -38,6 +40,11 @@ impl Service {
                     .and_then(NamespaceId::next)
                     .map_or_else(|| KeySpace::Namespace.key(&[]), |next| KeySpace::Namespace.number(next.get()));
                 KvRequest::Range { from, until: KeySpace::Namespace.end(), most: RANGE_MAX }
+            }
+            Stage::Removed => {
+                let last = self.removed.last_key_value().and_then(|(number, _)| number.next());
+                let from = last.map_or_else(|| KeySpace::Removed.key(&[]), removed_key);
+                KvRequest::Range { from, until: KeySpace::Removed.end(), most: RANGE_MAX }
             }
             Stage::NamespaceNumber => KvRequest::Get(KeySpace::NextNamespace.key(&[])),
             Stage::Numbers => KvRequest::Get(KeySpace::NextSession.key(&[])),
@@ -149,9 +156,10 @@ impl Service {
                 }
                 // The counter is where this service has put it: the numbers before it are its own.
                 self.session_numbers = (next.saturating_sub(NUMBERS), next);
+                self.first_session.get_or_insert(SessionId(self.session_numbers.0));
                 self.next_stage(Stage::Over, effects);
             }
-            Stage::Namespaces | Stage::Over => {}
+            Stage::Namespaces | Stage::Removed | Stage::Over => {}
         }
     }
 
@@ -183,21 +191,26 @@ impl Service {
     }
 
     fn start_page(&mut self, page: Vec<(KvKey, Versioned)>, effects: &mut Vec<ServiceEffect>) {
-        if self.starting.stage != Stage::Namespaces {
-            return;
-        }
         let is_last = page.len() < RANGE_MAX;
         for (key, value) in page {
             let number = key.0.get(1..).and_then(|number| number.try_into().ok()).map(u64::from_be_bytes);
-            let (Some(number), Ok(record)) = (number, from_value::<NamespaceRecord>(&value.value)) else {
-                return self.refuse("the record of a namespace is damaged: weir store fsck".into(), effects);
+            let is_read = match (self.starting.stage, number) {
+                (Stage::Namespaces, Some(number)) => from_value::<NamespaceRecord>(&value.value)
+                    .map(|record| self.add_namespace(NamespaceId(number), record, false))
+                    .is_ok(),
+                (Stage::Removed, Some(number)) => from_value::<RemovedRecord>(&value.value)
+                    .map(|record| self.removed.insert(NamespaceId(number), record.label))
+                    .is_ok(),
+                _ => false,
             };
-            self.add_namespace(NamespaceId(number), record, false);
+            if !is_read {
+                return self.refuse("the record of a namespace is damaged: weir store fsck".into(), effects);
+            }
         }
-        if is_last {
-            self.next_stage(Stage::NamespaceNumber, effects);
-        } else {
-            self.go_on_starting(effects);
+        match self.starting.stage {
+            _ if !is_last => self.go_on_starting(effects),
+            Stage::Namespaces => self.next_stage(Stage::Removed, effects),
+            _ => self.next_stage(Stage::NamespaceNumber, effects),
         }
     }
 

@@ -147,6 +147,8 @@ pub(super) struct Donating {
     /// Its size and sector, once they are known.
     pub size: Option<(u64, u32)>,
     pub label: ContentLabel,
+    /// The number that it had when it was removed.
+    pub was: Option<NamespaceId>,
 }
 
 /// Who waits for a namespace.
@@ -165,6 +167,7 @@ pub(super) enum Stage {
     Store,
     Classes,
     Namespaces,
+    Removed,
     NamespaceNumber,
     Numbers,
     Over,

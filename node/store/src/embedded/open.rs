@@ -2,6 +2,7 @@
 
 use super::checkpoint;
 use super::error::EmbeddedError;
+use super::last_run::LastRun;
 use super::log::{self, Contents, Header, Log, NoLog};
 use super::overlay::{self, Overlay, Table, VALUES};
 use super::{Durability, State};
@@ -32,6 +33,7 @@ pub(super) struct Stored {
 pub(super) fn state(path: &Path, durability: Durability) -> Result<State, EmbeddedError> {
     let path = &resolved(path)?;
     let lock = lock(path)?;
+    let last_run = if path.exists() { LastRun::read(&lock) } else { LastRun::NEW };
     let logs = logs(path)?;
     if !path.exists() {
         if let Some((_, log)) = logs.first() {
@@ -48,7 +50,8 @@ pub(super) fn state(path: &Path, durability: Durability) -> Result<State, Embedd
     let mut fresh = Overlay::new();
     let last = logs.last().map_or(0, |(number, _)| *number);
     let next_log = last.checked_add(2).ok_or_else(|| EmbeddedError::new(path, "there are no numbers left for logs"))?;
-    let is_whole = replay(&logs, id, &mut revision, &mut fresh)?;
+    let Replayed { is_whole, misses, was_durable } = replay(&logs, id, &mut revision, &mut fresh)?;
+    let may_have_lost = misses || last_run.may_have_lost || !(last_run.is_known || was_durable);
     // What is left out now must not be read by a later start, and what is promised to outlive a power cut stands on what does.
     if !is_whole || durability == Durability::Power && !fresh.is_empty() {
         checkpoint::write(&stored.database, &fresh, revision).map_err(fail)?;
@@ -66,6 +69,7 @@ pub(super) fn state(path: &Path, durability: Durability) -> Result<State, Embedd
     let new = log_path(path, next_log - 1);
     let header = Header { id, after: revision, durability };
     let log = Log::create(&new, header).map_err(|e| EmbeddedError::new(&new, e))?;
+    LastRun::begin(&lock, may_have_lost).map_err(|e| EmbeddedError::new(&beside(path, ".lock"), e))?;
     Ok(State {
         path: path.clone(),
         id,
@@ -85,7 +89,8 @@ pub(super) fn state(path: &Path, durability: Durability) -> Result<State, Embedd
         refused: None,
         unfinished: None,
         fault: None,
-        _lock: lock,
+        may_have_lost,
+        lock,
     })
 }
 
@@ -103,7 +108,7 @@ fn resolved(path: &Path) -> Result<PathBuf, EmbeddedError> {
 fn lock(path: &Path) -> Result<File, EmbeddedError> {
     let path = beside(path, ".lock");
     let fail = |e: std::io::Error| EmbeddedError::new(&path, e);
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(fail)?;
+    let file = File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(fail)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(Errno::WOULDBLOCK) => Err(EmbeddedError::new(
@@ -215,12 +220,28 @@ fn logs(store: &Path) -> Result<Vec<(u64, PathBuf)>, EmbeddedError> {
     Ok(found)
 }
 
-/// Applies what the logs have beyond the database; whether that was all of them.
+/// What the logs have come to.
+struct Replayed {
+    /// All that is in them counts.
+    is_whole: bool,
+    /// Commits between two of them are not there.
+    misses: bool,
+    /// The newest says that commits were answered when the medium had them.
+    was_durable: bool,
+}
+
+/// Applies what the logs have beyond the database.
 ///
 /// A power cut takes the newest commits, where they were not answered as durable, and may leave later ones: a commit counts only if all
 /// before it are there.
-fn replay(logs: &[(u64, PathBuf)], id: u64, revision: &mut u64, fresh: &mut Overlay) -> Result<bool, EmbeddedError> {
+fn replay(
+    logs: &[(u64, PathBuf)],
+    id: u64,
+    revision: &mut u64,
+    fresh: &mut Overlay,
+) -> Result<Replayed, EmbeddedError> {
     let (known, mut is_whole, mut was_durable) = (*revision, true, false);
+    let (mut misses, mut last_was_durable) = (false, false);
     for (_, path) in logs {
         let bytes = std::fs::read(path).map_err(|e| EmbeddedError::new(path, e))?;
         let Contents { header, records, torn } = match log::read(&bytes) {
@@ -240,7 +261,8 @@ fn replay(logs: &[(u64, PathBuf)], id: u64, revision: &mut u64, fresh: &mut Over
         if header.id != id {
             return Err(EmbeddedError::new(path, "it is the log of another store: move it away"));
         }
-        was_durable |= header.durability == Durability::Power;
+        last_was_durable = header.durability == Durability::Power;
+        was_durable |= last_was_durable;
         if header.after > *revision {
             let missing = format!("commits {} to {} are missing", *revision + 1, header.after);
             if was_durable && !records.is_empty() {
@@ -250,7 +272,7 @@ fn replay(logs: &[(u64, PathBuf)], id: u64, revision: &mut u64, fresh: &mut Over
                 ));
             }
             tracing::warn!("{}: {missing} before it, and those in it are left out", path.display());
-            is_whole = false;
+            (is_whole, misses) = (false, true);
             continue;
         }
         if *revision > known && header.after < *revision && !records.is_empty() {
@@ -266,5 +288,5 @@ fn replay(logs: &[(u64, PathBuf)], id: u64, revision: &mut u64, fresh: &mut Over
             *revision = record.revision;
         }
     }
-    Ok(is_whole)
+    Ok(Replayed { is_whole, misses, was_durable: last_was_durable })
 }

@@ -470,3 +470,37 @@ proptest! {
         prop_assert_eq!(log::read(&log).map(|c| (c.records.len(), c.torn)), Ok((0, bytes.len())));
     }
 }
+
+/// Only a start under the same boot id, or after a close, is known to have what was told; that it may not have stays until it is over.
+#[test]
+fn what_a_power_cut_may_have_taken_is_known_until_it_is_over() {
+    let folder = Folder::new();
+    let mut kv = folder.open();
+    assert!(!kv.may_have_lost(), "a new one");
+    kv.commit(&put(1, b"a"));
+    let lock = |folder: &Folder| folder.0.join("meta.redb.lock");
+    let killed = folder.dies();
+    fs::copy(lock(&folder), lock(&killed)).expect("a copy");
+    assert!(!killed.open().may_have_lost(), "the process was killed, and the machine runs on");
+    let lost = |words: &[u8]| {
+        let left = folder.dies();
+        fs::write(lock(&left), words).expect("it is written");
+        left
+    };
+    for words in [&b""[..], b"another boot\n", b"garbage"] {
+        assert!(lost(words).open().may_have_lost(), "{words:?}");
+    }
+    let left = lost(b"another\n");
+    assert!(left.open().may_have_lost());
+    assert!(left.open().may_have_lost(), "the start before was closed, and had not waited");
+    let mut kv = left.open();
+    kv.loss_is_over();
+    assert!(!kv.may_have_lost());
+    drop(kv);
+    assert!(!left.open().may_have_lost());
+    // With `power` nothing was told before the medium had it.
+    let folder = Folder::new();
+    let mut kv = EmbeddedKv::open(&folder.store(), Durability::Power).expect("it opens");
+    kv.commit(&put(1, b"a"));
+    assert!(!folder.dies().open().may_have_lost());
+}

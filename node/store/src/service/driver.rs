@@ -86,11 +86,18 @@ impl Driver {
         let timing = LeaseTiming::new(lease, DRIFT_PPM, Nanos(lease.get() / 20));
         let timing = timing.ok_or_else(|| ServiceError::new("lease", "it is too short, or too long"))?;
         let store = MetaStore::open(&options.meta, options.durability)?;
+        let may_have_lost = store.may_have_lost();
+        if may_have_lost {
+            tracing::warn!(
+                "{about}: it may lack what was told last, as after a power cut; blocks are given out when the clients of before have stopped"
+            );
+        }
         let settings = ServiceSettings {
             service: ServiceId(1),
             process: RandomState::new().hash_one(std::process::id()),
             // The lock on the file is this process's; what is in memory was nobody's before.
             is_predecessor_dead: true,
+            may_have_lost,
             timing,
             drift_ppm: DRIFT_PPM,
             fence_wait: FENCE_WAIT,
@@ -283,6 +290,9 @@ impl Driver {
     fn tick(&mut self) {
         for listener in std::mem::take(&mut self.paused) {
             self.listen_for(listener, epoll::EventFlags::IN);
+        }
+        if self.store.may_have_lost() && self.service.is_ready() && self.service.gives_out() {
+            self.store.loss_is_over();
         }
         self.give(ServiceEvent::Durable(self.store.durable()));
         self.give(ServiceEvent::Trouble(self.store.trouble()));

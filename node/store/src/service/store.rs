@@ -50,6 +50,21 @@ impl MetaStore {
         }
     }
 
+    /// Whether what was told last may not be there.
+    pub fn may_have_lost(&self) -> bool {
+        match self {
+            Self::File(kv) => kv.may_have_lost(),
+            Self::Memory(_) => false,
+        }
+    }
+
+    /// Nobody goes by what was lost any more.
+    pub fn loss_is_over(&mut self) {
+        if let Self::File(kv) = self {
+            kv.loss_is_over();
+        }
+    }
+
     pub fn trouble(&self) -> Option<String> {
         match self {
             Self::File(kv) => kv.trouble(),
