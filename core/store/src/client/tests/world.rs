@@ -188,6 +188,7 @@ fn settings(life: u64) -> ServiceSettings {
         service: ServiceId(1),
         process: life,
         is_predecessor_dead: true,
+        may_have_lost: false,
         timing: LeaseTiming::new(LEASE, 1000, Nanos::from_millis(100)).expect("a lease"),
         drift_ppm: 1000,
         fence_wait: Nanos::from_millis(500),
