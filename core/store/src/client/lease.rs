@@ -39,14 +39,15 @@ impl ClientMachine {
 
     /// Reads that have waited go to the head of their files' queues.
     fn start_again(&mut self, now: Nanos) {
+        if now < self.again_at {
+            return;
+        }
+        self.again_at = Nanos::NEVER;
         let mut ready: Vec<(OpenFileId, WorkId)> = Vec::new();
-        for (id, file) in &mut self.files {
-            // Who cuts the file has the turn.
-            if file.again.is_empty() {
-                continue;
-            }
+        for (id, file) in self.files.iter_mut().filter(|(_, file)| !file.again.is_empty()) {
             let (due, later): (Vec<_>, Vec<_>) =
                 core::mem::take(&mut file.again).into_iter().partition(|(at, _)| *at <= now);
+            self.again_at = later.iter().map(|(at, _)| *at).fold(self.again_at, Nanos::min);
             file.again = later;
             ready.extend(due.into_iter().map(|(_, work)| (*id, work)));
         }

@@ -96,6 +96,8 @@ pub struct ClientMachine {
     /// What was granted and is not needed: given back when no drive has a write of it.
     pub(super) unneeded: Vec<Extent>,
     pub(super) look_at: Nanos,
+    /// When a read is tried again, at the earliest.
+    pub(super) again_at: Nanos,
     /// The time of the last event.
     pub(super) clock: Nanos,
     /// What may be acknowledged whatever drives still do that are in doubt.
@@ -134,6 +136,7 @@ impl ClientMachine {
             touched: BTreeSet::new(),
             unneeded: Vec::new(),
             look_at: Nanos(0),
+            again_at: Nanos::NEVER,
             clock: sent,
             safe: welcome.epoch,
             planted: Planted::default(),
@@ -196,13 +199,12 @@ impl ClientMachine {
 
     /// When the next [`ClientEvent::Tick`] is due although nothing comes.
     pub fn due(&self) -> Nanos {
-        let again = self.files.values().flat_map(|file| file.again.iter().map(|(at, _)| *at)).min();
         let look = match self.works.is_empty() && self.own.is_empty() {
             true => Nanos::NEVER,
             false => self.look_at,
         };
         let lease = if self.over.is_some() { Nanos::NEVER } else { self.holder.due() };
-        look.min(again.unwrap_or(Nanos::NEVER)).min(self.requests.due()).min(lease)
+        look.min(self.again_at).min(self.requests.due()).min(lease)
     }
 
     /// Takes an event to its end. `now` is of a clock that runs while the machine sleeps.
@@ -315,7 +317,8 @@ impl ClientMachine {
                     "{work:?} waits in the queue of {id:?}: {known:?}"
                 );
             }
-            for (_, work) in &file.again {
+            for (at, work) in &file.again {
+                assert!(*at >= self.again_at, "a read is not tried again before that is due");
                 assert_eq!(self.works.get(work).map(|work| work.stage), Some(Stage::Again), "{work:?} is tried again");
             }
             let own = self.own.values().filter(|own| matches!(own, OwnOperation::Step(of) if of == id)).count();

@@ -1,5 +1,6 @@
 //! Clients, a service, drives: what each goes through, and everything at random against a model.
 
+mod chaos;
 mod drives;
 mod files;
 mod random;

@@ -22,6 +22,8 @@ const TRIES: u32 = 200;
 const UNSETTLED_PAUSE: Nanos = Nanos::from_millis(5);
 /// How often a read is tried again that has found no right bytes where an older map has them.
 const TRIES_ELSEWHERE: u32 = 2;
+/// Between those: time for the newer map to come.
+const OTHER_PAUSE: Nanos = Nanos::from_millis(1);
 
 impl ClientMachine {
     pub(super) fn ask<M: ClientMemory>(
@@ -438,7 +440,7 @@ impl ClientMachine {
     /// Whether a read that has failed is tried again: the map may be out of date, or another client may be writing just there.
     fn try_again(&mut self, id: OpenFileId, work: WorkId, tries: u32, error: FileError, now: Nanos) -> bool {
         let (block, pause) = match error {
-            FileError::Corrupt(block) | FileError::Unreadable(block) if tries < TRIES_ELSEWHERE => (block, Nanos(0)),
+            FileError::Corrupt(block) | FileError::Unreadable(block) if tries < TRIES_ELSEWHERE => (block, OTHER_PAUSE),
             FileError::Unsettled(block) if tries < TRIES => (block, UNSETTLED_PAUSE),
             _ => return false,
         };
@@ -452,7 +454,7 @@ impl ClientMachine {
         if let Some(file) = self.files.get_mut(&id) {
             file.again.push((now.saturating_add(pause), work));
         }
-        self.look_at = self.look_at.min(now.saturating_add(pause));
+        self.again_at = self.again_at.min(now.saturating_add(pause));
         true
     }
 
@@ -479,11 +481,14 @@ impl ClientMachine {
 
     /// Whether the session may have as many unpublished blocks as a write may need; else files are published first.
     fn has_room(&mut self, id: OpenFileId, offset: u64, len: u32) -> bool {
-        let returned: u64 = self.unneeded.iter().map(|extent| extent.length.get()).sum();
-        let ahead = returned + self.files.values().map(OpenFile::ahead).sum::<u64>();
         let Some(file) = self.files.get(&id) else { return true };
         let wanted = file.bytes_of(file.io().map_or(0, |io| io.wants(offset, len)));
-        if wanted == 0 || ahead == 0 || ahead.saturating_add(wanted) <= GRANT_AHEAD {
+        if wanted == 0 {
+            return true;
+        }
+        let returned: u64 = self.unneeded.iter().map(|extent| extent.length.get()).sum();
+        let ahead = returned + self.files.values().map(OpenFile::ahead).sum::<u64>();
+        if ahead == 0 || ahead.saturating_add(wanted) <= GRANT_AHEAD {
             return true;
         }
         let full: Vec<OpenFileId> = self.files.iter().filter(|(_, file)| file.ahead() > 0).map(|(id, _)| *id).collect();

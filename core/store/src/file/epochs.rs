@@ -77,7 +77,7 @@ impl FileIo {
         for new in left.into_iter().filter_map(|block| self.grants.remove(&block)) {
             self.unused.extend(new.copies);
         }
-        if self.ops.is_empty() {
+        if self.ops.is_empty() && core::mem::take(&mut self.has_failed) {
             self.drop_behind_end();
         }
         core::mem::take(&mut self.unused)

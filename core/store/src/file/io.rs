@@ -97,6 +97,8 @@ pub struct FileIo {
     pub(super) new_blocks: usize,
     /// Those of them that were given back.
     pub(super) lost_blocks: usize,
+    /// A write has failed, and may have left blocks that nobody sees.
+    pub(super) has_failed: bool,
     /// What a commit takes of a publish.
     pub(super) publish_keys: usize,
     /// The lease is over before its time, for good.
@@ -129,6 +131,7 @@ impl FileIo {
             unused: Vec::new(),
             new_blocks: 0,
             lost_blocks: 0,
+            has_failed: false,
             publish_keys: PUBLISH_KEYS,
             is_lease_over: false,
             poison: None,
@@ -443,6 +446,7 @@ impl FileIo {
         if op.kind == OpKind::Write && op.error.is_none() {
             self.end = self.end.max(op.end);
         }
+        self.has_failed |= op.kind == OpKind::Write && op.error.is_some();
         let result = op.error.map_or(Ok(op.bytes), Err);
         self.ops.remove(&piece.op);
         effects.push(FileEffect::Answer(piece.op, result));

@@ -19,6 +19,7 @@ use weir_units::{Bytes, Nanos};
 extern crate std;
 
 mod epochs;
+mod large;
 
 const BLOCK: u32 = 128 << 10;
 const BLOCKS: u64 = 5;

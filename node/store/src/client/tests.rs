@@ -253,6 +253,24 @@ fn streams_are_read_ahead_and_written_behind() {
 }
 
 #[test]
+fn a_stream_that_could_not_be_written_ends_with_the_first_error() {
+    let drives = [ModelTarget::new(64 << 20, 512), ModelTarget::new(64 << 20, 4096)];
+    let service = ModelService::over(drives.iter().map(ModelTarget::url).collect(), Vec::new(), LEASE);
+    let client = client_with(&service, "stream", Duration::from_millis(300));
+    let mut writer = client.writer("/a", &CreateOptions::default()).unwrap();
+    writer.write_all(&[1; 600_000]).unwrap();
+    drives.iter().for_each(|drive| drive.get_stuck(true));
+    // Slices are written behind: one of the next calls hears of it, and the last one in any case.
+    let mut heard = 0;
+    for _ in 0..20 {
+        heard += usize::from(writer.write_all(&[2; 600_000]).is_err());
+    }
+    drives.iter().for_each(|drive| drive.get_stuck(false));
+    let error = writer.finish().unwrap_err();
+    assert!(heard > 0 && *error.kind() == ClientErrorKind::Deadline, "{heard} {error}");
+}
+
+#[test]
 fn multifiles_are_read_as_one() {
     let service = ModelService::new("multi", LEASE);
     let client = client(&service);

@@ -89,6 +89,10 @@ pub struct Memory {
 }
 
 impl Memory {
+    pub fn is_empty(&self) -> bool {
+        self.callers.is_empty() && self.own.is_empty()
+    }
+
     pub fn bytes(&mut self, owner: MemoryId, at: FileBuffer, len: u32) -> &mut [u8] {
         let (bytes, at) = match at {
             FileBuffer::Caller(FileOpId(op), at) => {
