@@ -23,6 +23,7 @@
 //! Linux 5.13 or newer (6.1 for its full speed), 64 bits.
 
 pub mod arena;
+pub mod copies;
 pub mod coverage;
 pub mod crc;
 pub mod exec;

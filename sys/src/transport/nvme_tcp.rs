@@ -208,6 +208,7 @@ impl Link {
                     self.connection.filled(n.min(straight), slots, out);
                 }
                 self.connection.receive(&self.buffer[..n.saturating_sub(straight)], slots, out);
+                crate::copies::count(self.connection.take_copied());
             }
             Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
             Err(e) => return Err(self.failed(e)),

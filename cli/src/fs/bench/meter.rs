@@ -3,6 +3,7 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
+use weir_sys::copies;
 use weir_sys::sched::RunDelay;
 use weir_units::Nanos;
 use weir_workload::Histogram;
@@ -23,6 +24,8 @@ pub struct Measured {
     pub elapsed: Duration,
     /// Nanoseconds of each operation.
     pub latency: Histogram,
+    /// Bytes that this process has copied from one place of its memory to another.
+    pub copied: u64,
     /// For how much of the time this thread was ready and had no core, in percent; none where the kernel does not tell.
     pub waited_pct: Option<f64>,
 }
@@ -33,6 +36,8 @@ pub struct Meter {
     operations: u64,
     bytes: u64,
     latency: Histogram,
+    /// Bytes that were copied before.
+    copied: u64,
     waits: Option<(RunDelay, Nanos)>,
     line: Line,
 }
@@ -42,7 +47,15 @@ impl Meter {
     pub fn begin(operations: u64) -> Meter {
         let waits = RunDelay::of_this_thread().ok().and_then(|delay| delay.read().ok().map(|before| (delay, before)));
         let line = Line::new(operations);
-        Meter { begun: Instant::now(), operations: 0, bytes: 0, latency: Histogram::new(), waits, line }
+        Meter {
+            begun: Instant::now(),
+            operations: 0,
+            bytes: 0,
+            latency: Histogram::new(),
+            copied: copies::total(),
+            waits,
+            line,
+        }
     }
 
     /// When it began.
@@ -68,8 +81,9 @@ impl Meter {
             Some((waited / elapsed.as_secs_f64().max(1e-9) * 100.0).min(100.0))
         });
         self.line.clear();
+        let copied = copies::total() - self.copied;
         let Meter { operations, bytes, latency, .. } = self;
-        Measured { operations, bytes, elapsed, latency, waited_pct }
+        Measured { operations, bytes, elapsed, latency, copied, waited_pct }
     }
 }
 

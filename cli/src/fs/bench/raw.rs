@@ -4,14 +4,17 @@ use super::args::{BenchMode, BenchPlan};
 use super::meter::{Measured, Meter};
 use super::target::{pattern, places};
 use crate::failure::CommandFailure;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 use weir_store::file::FileBuffer;
 use weir_store::service::LabelFound;
+use weir_store_node::client::ClientOptions;
 use weir_store_node::label;
 use weir_store_node::tier::{
     self, LABEL_BYTES, MemoryPlace, Tier, TierCommand, TierCommandId, TierDone, TierGeometry, TierMemory, TierOptions,
 };
 use weir_sys::reactor::now;
+use weir_units::Nanos;
 use weir_workload::Xoshiro256;
 
 /// How long nothing may come.
@@ -20,8 +23,8 @@ const SILENCE: Duration = Duration::from_secs(4);
 const SIZE_MAX: u64 = 1 << 30;
 /// Of an operation's number: 65,536 slots at the most.
 const SLOT_BITS: u32 = 16;
-/// Polls in vain between looks at the clock.
-const LOOK: u32 = 1024;
+/// The longest sleep.
+const SLEEP: Nanos = Nanos::from_millis(100);
 
 /// Runs a mode on the first `region` bytes of a namespace, so many times.
 ///
@@ -96,6 +99,8 @@ struct Raw {
     /// Of each slot: when its operation began.
     flight: Vec<Option<Instant>>,
     done: Vec<TierDone>,
+    /// How long it looks for an answer without sleeping.
+    spin: Duration,
     /// Operations so far; with the slot in the low bits that is an operation's number.
     begun: u64,
 }
@@ -103,7 +108,15 @@ struct Raw {
 impl Raw {
     fn new(tier: Box<dyn Tier>, batch: usize, size: usize) -> Raw {
         let slots = Slots(vec![pattern(size.max(LABEL_BYTES)); batch]);
-        Raw { tier, slots, free: (0..batch).collect(), flight: vec![None; batch], done: Vec::new(), begun: 0 }
+        Raw {
+            tier,
+            slots,
+            free: (0..batch).collect(),
+            flight: vec![None; batch],
+            done: Vec::new(),
+            spin: ClientOptions::default().spin,
+            begun: 0,
+        }
     }
 
     fn submit(&mut self, since: Instant, write: bool, at: u64, len: u32) {
@@ -118,17 +131,21 @@ impl Raw {
 
     /// Waits until something is over: when each of it began.
     fn wait(&mut self, over: &mut Vec<Instant>) -> Result<(), String> {
-        let mut polls = 0u32;
-        let mut silent: Option<Instant> = None;
-        while !self.tier.poll(now(), &mut self.slots, &mut self.done) || self.done.is_empty() {
-            polls = polls.wrapping_add(1);
-            if polls % LOOK == 0 {
-                self.tier.attend(now());
-                if silent.get_or_insert_with(Instant::now).elapsed() > SILENCE {
-                    return Err(self.tier.trouble().unwrap_or_else(|| "it does not answer".into()));
-                }
+        let mut quiet: Option<Instant> = None;
+        loop {
+            self.tier.poll(now(), &mut self.slots, &mut self.done);
+            if !self.done.is_empty() {
+                break;
             }
-            std::hint::spin_loop();
+            let quiet = quiet.get_or_insert_with(Instant::now).elapsed();
+            if quiet > SILENCE {
+                return Err(self.tier.trouble().unwrap_or_else(|| "it does not answer".into()));
+            }
+            if quiet < self.spin {
+                std::hint::spin_loop();
+            } else {
+                self.sleep();
+            }
         }
         for TierDone { command, is_done } in self.done.drain(..) {
             let slot = (command.0 & ((1 << SLOT_BITS) - 1)) as usize;
@@ -139,6 +156,19 @@ impl Raw {
             }
         }
         Ok(())
+    }
+
+    /// As a client of the store: it has looked for so long, and sleeps.
+    fn sleep(&mut self) {
+        self.tier.attend(now());
+        let left = self.tier.due().saturating_sub(now()).min(SLEEP);
+        let Some((socket, for_room)) = self.tier.socket() else {
+            return std::thread::sleep(Duration::from_millis(1));
+        };
+        let flags = if for_room { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let timeout = Timespec { tv_sec: 0, tv_nsec: left.get() as _ };
+        // An interrupted sleep is one that is over.
+        let _ = poll(&mut [PollFd::from_borrowed_fd(socket, flags)], Some(&timeout));
     }
 
     /// Connects, and looks at what is there where that is to be overwritten.

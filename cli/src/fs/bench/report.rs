@@ -33,6 +33,8 @@ struct RunJson {
     operations_per_s: f64,
     bandwidth_bytes_per_s: f64,
     latency_ns: LatencyJson,
+    /// How often each byte was copied within the process.
+    copies_per_byte: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     waited_for_core_pct: Option<f64>,
 }
@@ -68,6 +70,7 @@ impl Measured {
                 p999: at(99.9),
                 max: self.latency.max(),
             },
+            copies_per_byte: self.copied as f64 / self.bytes.max(1) as f64,
             waited_for_core_pct: self.waited_pct,
         }
     }

@@ -182,6 +182,19 @@ fn operations_and_bytes_are_those_that_were_made() {
 }
 
 #[test]
+fn copies_are_counted() {
+    let store = Store::new();
+    let of = |line: &str| {
+        let measured = store.run(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+        measured.copied as f64 / measured.bytes as f64
+    };
+    // Other tests of this process copy as well: at least as often.
+    assert!(of("write -s 5000 -k 100 -f /a") >= 1.0);
+    assert!(of("readSequential -s 5000 -k 100 -f /a") >= 1.0);
+    assert!(of("readRandomDirect -s 100 -k 100 -f /a") >= 1.0, "a part of a sector");
+}
+
+#[test]
 fn a_multifile_is_read_whole_and_in_rounds() {
     let store = Store::new();
     let kind = InodeKind::Multifile;
@@ -272,7 +285,7 @@ fn what_is_printed() {
     let run = &json["runs"][0];
     assert_eq!(
         keys(run),
-        "bandwidth_bytes_per_s bytes latency_ns operations operations_per_s seconds waited_for_core_pct"
+        "bandwidth_bytes_per_s bytes copies_per_byte latency_ns operations operations_per_s seconds waited_for_core_pct"
     );
     assert_eq!(keys(&run["latency_ns"]), "max mean p50 p90 p99 p999");
     assert_eq!((&run["operations"], &run["bytes"]), (&2.into(), &8192.into()));

@@ -148,6 +148,7 @@ pub struct HostConnection<D> {
     segments: VecDeque<SendSegment>,
     queued: u64,
     pub(super) sent: u64,
+    pub(super) copied: usize,
     digest: PhantomData<fn() -> D>,
 }
 
@@ -176,6 +177,7 @@ impl<D: Digest> HostConnection<D> {
             segments: VecDeque::with_capacity(depth * 2),
             queued: 0,
             sent: 0,
+            copied: 0,
             digest: PhantomData,
         };
         let wish = |on: bool, bit| if on { bit } else { 0 };

@@ -43,6 +43,11 @@ impl<D: Digest> HostConnection<D> {
             .then(|| (rx.cid, rx.at as usize..rx.at as usize + rx.pdu.body.data as usize))
     }
 
+    /// Bytes of data that came by [`receive`](Self::receive), and were copied to where they belong, since this was asked last.
+    pub fn take_copied(&mut self) -> usize {
+        core::mem::take(&mut self.copied)
+    }
+
     /// `n` bytes were received into [`direct`](Self::direct)'s range.
     pub fn filled<B: Buffers>(&mut self, n: usize, buffers: &mut B, out: &mut Vec<FinishedCommand>) {
         let n = n.min(self.rx.pdu.body.data as usize);
@@ -70,6 +75,7 @@ impl<D: Digest> HostConnection<D> {
                 let (part, at) = (bytes.get(..n).unwrap_or_default(), self.rx.at as usize);
                 if let Some(to) = buffers.buffer(self.rx.cid).get_mut(at..at + n) {
                     to.copy_from_slice(part);
+                    self.copied += n;
                 }
                 self.rx.pdu.data_arrived::<D>(n, self.framing.data_digest, || part);
                 self.rx.at += n as u32;

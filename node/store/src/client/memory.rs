@@ -132,6 +132,7 @@ impl FileMemory for FileView<'_> {
             _ => return,
         };
         let Some(mut own) = self.memory.own.remove(&key) else { return };
+        weir_sys::copies::count(len as usize);
         let range = |at: u32| at as usize..at as usize + len as usize;
         match (from, to) {
             (FileBuffer::Own(_, at), _) => {

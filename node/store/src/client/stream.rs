@@ -97,6 +97,7 @@ impl Read for FileReader {
         let bytes = self.fill()?;
         let n = bytes.len().min(to.len());
         to[..n].copy_from_slice(&bytes[..n]);
+        weir_sys::copies::count(n);
         self.position += n as u64;
         Ok(n)
     }
@@ -194,6 +195,7 @@ impl Write for FileWriter {
         let room = SLICE - (self.at as usize % SLICE) - self.buffer.len();
         let n = bytes.len().min(room);
         self.buffer.extend_from_slice(&bytes[..n]);
+        weir_sys::copies::count(n);
         if n == room {
             self.write_behind()?;
         }
