@@ -7,7 +7,7 @@
 
 use crate::bench;
 use crate::failure::CommandFailure;
-use crate::nodes::Processes;
+use crate::nodes::{Processes, StoreProcesses};
 use crate::output::{self, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use weir_config::DeviceConfig;
 use weir_sim::reproduce::{
     AccessPattern, ClockKind, Design, Figure, LiveMeasurements, Load, Nodes, Overhead, Row, RowVerdict, Seen,
-    SharedDrive, Span, Subject, Usage, number, plan_campaign,
+    SharedDrive, Span, Stores, Subject, Usage, number, plan_campaign,
 };
 use weir_units::Nanos;
 use weir_workload::{Answered, Planned};
@@ -49,7 +49,7 @@ pub struct ReproduceArgs {
     /// By the real clock on a drive in memory, instead of in virtual time; for those that run by either
     #[arg(long)]
     pub live: bool,
-    /// As long as it takes to be sure, some minutes, instead of a look; for the spool figures
+    /// As long as it takes to be sure, some minutes, instead of a look; for the figures of spool and crail
     #[arg(long)]
     pub full: bool,
     /// How many plans plan-campaign draws [default: 100]
@@ -211,6 +211,7 @@ struct Clock {
     full: bool,
     overheads: bench::Overheads,
     nodes: Processes,
+    stores: StoreProcesses,
     bar: Option<ProgressBar>,
     /// Whether the control is looked at: what runs in virtual time needs none.
     is_real: bool,
@@ -232,8 +233,8 @@ impl Clock {
             bar
         });
         let is_real = live || subject.clock() == ClockKind::Real;
-        let (overheads, nodes, lost) = Default::default();
-        Clock { live, full, overheads, nodes, bar, is_real, lost }
+        let (overheads, nodes, stores, lost) = Default::default();
+        Clock { live, full, overheads, nodes, stores, bar, is_real, lost }
     }
 }
 
@@ -308,6 +309,10 @@ impl LiveMeasurements for Clock {
 
     fn nodes(&mut self) -> &mut dyn Nodes {
         &mut self.nodes
+    }
+
+    fn stores(&mut self) -> &mut dyn Stores {
+        &mut self.stores
     }
 
     fn progress(&mut self, part: f64) {

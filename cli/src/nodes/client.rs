@@ -78,6 +78,63 @@ fn core() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get()) - 1
 }
 
+/// Runs what starts a process, which then has that core alone.
+///
+/// # Errors
+/// The core is not to be had, or what it said.
+pub fn on_core<T: Send>(core: usize, run: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+    let pinned = || weir_sys::sched::pin(core).map_err(|e| format!("core {core}: {e}")).and_then(|()| run());
+    std::thread::scope(|scope| match scope.spawn(pinned).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+/// What a run of `weir fs bench` gave, as far as it is read here.
+#[derive(Debug, Deserialize)]
+pub struct FsRun {
+    /// Bytes a second.
+    pub bandwidth_bytes_per_s: f64,
+    /// How often each byte was copied.
+    pub copies_per_byte: f64,
+    latency_ns: FsTimes,
+}
+
+impl FsRun {
+    /// Median latency, nanoseconds.
+    pub fn p50(&self) -> u64 {
+        self.latency_ns.p50
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct FsTimes {
+    p50: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct FsReport {
+    runs: Vec<FsRun>,
+}
+
+/// Runs `weir fs bench` with these arguments on the last core: its only run.
+///
+/// # Errors
+/// It failed.
+pub fn fs_bench(store: &str, arguments: &[String]) -> Result<FsRun, String> {
+    let program = std::env::current_exe().map_err(|e| format!("weir: {e}"))?;
+    let output = on_core(core(), || {
+        let mut command = Command::new(program);
+        command.args(["--json", "fs", "--store", store, "bench"]).args(arguments).stdin(Stdio::null());
+        command.output().map_err(|e| format!("weir fs bench: {e}"))
+    })?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).trim().to_string());
+    }
+    let report: FsReport = serde_json::from_slice(&output.stdout).map_err(|e| format!("weir fs bench: {e}"))?;
+    report.runs.into_iter().next().ok_or_else(|| "weir fs bench reports no run".into())
+}
+
 fn command(target: &str, arguments: &[String]) -> Result<Command, String> {
     let program = std::env::current_exe().map_err(|e| format!("weir: {e}"))?;
     let mut command = Command::new(program);

@@ -24,9 +24,17 @@ impl Scratch {
     /// # Errors
     /// Nowhere.
     pub fn new() -> Result<Scratch, String> {
+        Self::named("nodes")
+    }
+
+    /// One of several.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn named(name: &str) -> Result<Scratch, String> {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        let path = parent.join(format!("weir-reproduce-{}", std::process::id()));
+        let path = parent.join(format!("weir-reproduce-{name}-{}", std::process::id()));
         std::fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Scratch(path))
     }
@@ -232,6 +240,24 @@ impl NodeProcess {
         let output = command.output().map_err(|e| format!("weir upgrade: {e}"))?;
         let said = String::from_utf8_lossy(&output.stderr);
         if output.status.success() { Ok(()) } else { Err(format!("weir upgrade: {}", said.trim())) }
+    }
+}
+
+/// A node with that configuration, whatever is in it.
+pub struct ConfiguredNode {
+    _server: Server,
+}
+
+impl ConfiguredNode {
+    /// Starts it on the first core; it serves when this returns.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn start(folder: &Path, text: &str) -> Result<ConfiguredNode, String> {
+        let file = folder.join("weir.toml");
+        std::fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+        let (server, _) = super::client::on_core(0, || up(&file))?;
+        Ok(ConfiguredNode { _server: server })
     }
 }
 

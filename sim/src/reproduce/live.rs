@@ -1,5 +1,6 @@
 //! What only a real clock can tell, and who can be asked for it.
 
+use super::crail::Stores;
 use super::qos::{AccessPattern, Design, Load, Overhead, SharedDrive, Span, Usage};
 use super::spool::Nodes;
 use weir_config::DeviceConfig;
@@ -75,6 +76,9 @@ pub trait LiveMeasurements {
 
     /// Nodes as processes of their own.
     fn nodes(&mut self) -> &mut dyn Nodes;
+
+    /// A store of files, and its drives without it.
+    fn stores(&mut self) -> &mut dyn Stores;
 
     /// How far a long reproduction has come, from 0 to 1.
     fn progress(&mut self, part: f64);

@@ -12,6 +12,7 @@ mod accuracy;
 mod ageing;
 mod chart;
 mod closed;
+mod crail;
 mod datasheets;
 mod fig2;
 mod fig3;
@@ -26,6 +27,7 @@ mod live_against_sim;
 mod move_page;
 mod numbers;
 mod pages;
+mod pairs;
 mod plan_campaign;
 mod qos;
 mod row;
@@ -36,6 +38,7 @@ mod tests;
 
 pub use chart::{Chart, Curve, Scale};
 pub use closed::{Measured, closed_loop, flash_loop};
+pub use crail::{StoreAccess, StoreDrive, StoreLoad, StoreSeen, Stores};
 pub use figure::Figure;
 pub use html::number;
 pub use live::{LiveMeasurements, Seen};
@@ -96,6 +99,9 @@ impl Subject {
             Subject::SpoolFig16 => spool::fig16(live),
             Subject::SpoolFig17 => spool::fig17(live),
             Subject::SpoolFig19 => spool::fig19(live),
+            Subject::CrailLatency => crail::latency(live),
+            Subject::CrailThroughput => crail::throughput(live),
+            Subject::CrailStreams => crail::streams(live),
         }
     }
 }

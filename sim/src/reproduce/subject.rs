@@ -62,6 +62,12 @@ pub enum Subject {
     SpoolFig17,
     /// Restarts of many nodes.
     SpoolFig19,
+    /// Random reads of a store's files over their size.
+    CrailLatency,
+    /// Many operations in flight, a store against its drives.
+    CrailThroughput,
+    /// Buffered and direct streams over the size of an operation.
+    CrailStreams,
 }
 
 /// Which clock a reproduction runs by.
@@ -77,7 +83,7 @@ pub enum ClockKind {
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Subject; 28] = [
+    pub const ALL: [Subject; 31] = [
         Subject::FemuFig2a,
         Subject::FemuFig2b,
         Subject::FemuFig3,
@@ -106,6 +112,9 @@ impl Subject {
         Subject::SpoolFig16,
         Subject::SpoolFig17,
         Subject::SpoolFig19,
+        Subject::CrailLatency,
+        Subject::CrailThroughput,
+        Subject::CrailStreams,
     ];
 
     /// As the command line writes it.
@@ -139,6 +148,9 @@ impl Subject {
             Subject::SpoolFig16 => "spool-fig16",
             Subject::SpoolFig17 => "spool-fig17",
             Subject::SpoolFig19 => "spool-fig19",
+            Subject::CrailLatency => "crail-latency",
+            Subject::CrailThroughput => "crail-throughput",
+            Subject::CrailStreams => "crail-streams",
         }
     }
 
@@ -177,6 +189,9 @@ impl Subject {
             Subject::SpoolFig16 => "three volumes of one drive against one",
             Subject::SpoolFig17 => "what the journal costs",
             Subject::SpoolFig19 => "restart times over many nodes",
+            Subject::CrailLatency => "random reads of files on memory, flash and Optane, beside the drives alone",
+            Subject::CrailThroughput => "64 KiB, 128 in flight: files against the drives alone",
+            Subject::CrailStreams => "buffered and direct streams over the size of an operation, and copies",
         }
     }
 
@@ -188,13 +203,17 @@ impl Subject {
             Subject::QosFig7 | Subject::QosFig8 => ClockKind::Either,
             Subject::SpoolTable2 | Subject::SpoolFig5 | Subject::SpoolFig13 | Subject::SpoolFig14 => ClockKind::Real,
             Subject::SpoolFig15 | Subject::SpoolFig16 | Subject::SpoolFig17 | Subject::SpoolFig19 => ClockKind::Real,
+            Subject::CrailLatency | Subject::CrailThroughput | Subject::CrailStreams => ClockKind::Real,
             _ => ClockKind::Virtual,
         }
     }
 
     /// Whether it has a short and a full length.
     pub const fn has_lengths(self) -> bool {
-        use Subject::{SpoolFig5, SpoolFig13, SpoolFig14, SpoolFig15, SpoolFig16, SpoolFig17, SpoolFig19, SpoolTable2};
+        use Subject::{
+            CrailLatency, CrailStreams, CrailThroughput, SpoolFig5, SpoolFig13, SpoolFig14, SpoolFig15, SpoolFig16,
+            SpoolFig17, SpoolFig19, SpoolTable2,
+        };
         matches!(
             self,
             Subject::QosAccuracy
@@ -207,6 +226,9 @@ impl Subject {
                 | SpoolFig16
                 | SpoolFig17
                 | SpoolFig19
+                | CrailLatency
+                | CrailThroughput
+                | CrailStreams
         )
     }
 }

@@ -98,6 +98,10 @@ impl LiveMeasurements for Fake {
         self
     }
 
+    fn stores(&mut self) -> &mut dyn Stores {
+        self
+    }
+
     fn progress(&mut self, part: f64) {
         assert!((0.0..=1.0 + 1e-9).contains(&part), "{part}");
     }
@@ -105,6 +109,32 @@ impl LiveMeasurements for Fake {
     fn lost_pct(&mut self) -> f64 {
         0.0
     }
+}
+
+/// As the paper's: a drive of 60 us, 10 us of way, another 7 us for a map; a stream copies once, and from 1 KiB on it is as fast as the drive.
+impl Stores for Fake {
+    fn measure(&mut self, drive: StoreDrive, load: &StoreLoad) -> Result<StoreSeen, String> {
+        let medium = match drive {
+            StoreDrive::Dram => 0.0,
+            StoreDrive::Flash => 60_000.0,
+            StoreDrive::Optane => 10_000.0,
+        };
+        let way = match load.access {
+            StoreAccess::File => 9_500.0,
+            StoreAccess::Raw => 9_000.0,
+            StoreAccess::ColdMap => 16_000.0,
+            StoreAccess::Stream | StoreAccess::Lookup => 7_000.0,
+            StoreAccess::Local => 0.0,
+        };
+        assert!(load.operations > 0 && load.size > 0);
+        let line = 4e9 * if load.access == StoreAccess::Raw { 1.0 } else { 0.98 };
+        let bandwidth = if load.size < 1024 { line / 2.0 } else { line };
+        let copies = if load.access == StoreAccess::Stream { 1.0 } else { 0.0 };
+        let p50 = if load.access == StoreAccess::Lookup { way } else { medium + way };
+        Ok(StoreSeen { p50, bandwidth, copies })
+    }
+
+    fn leave(&mut self) {}
 }
 
 /// Volumes lose a hundredth to the raw drive, the journal a thousandth; a restart takes 20 ms, and a start three steps.
@@ -154,6 +184,14 @@ impl Nodes for Fake {
 }
 
 struct Broken;
+
+impl Stores for Broken {
+    fn measure(&mut self, _: StoreDrive, _: &StoreLoad) -> Result<StoreSeen, String> {
+        Err("no clock".into())
+    }
+
+    fn leave(&mut self) {}
+}
 
 impl Nodes for Broken {
     fn has_qemu(&self) -> bool {
@@ -225,6 +263,10 @@ impl LiveMeasurements for Broken {
     }
 
     fn nodes(&mut self) -> &mut dyn Nodes {
+        self
+    }
+
+    fn stores(&mut self) -> &mut dyn Stores {
         self
     }
 
@@ -468,6 +510,21 @@ fn fig8_ratios() {
 }
 
 #[test]
+fn crail_figures_hold_what_is_measured_to_what_is_printed() {
+    let figure = made(Subject::CrailLatency);
+    assert_eq!(figure.rows.len(), 3 * 3 * 3 + 3 * 3 + 3);
+    assert_eq!(figure.rows.iter().filter(|r| r.paper().is_some()).count(), 2 + 3 + 2);
+    assert!((ours(&figure, "960 PRO, 4 KiB, map not cached less cached, by pairs") - 6.5).abs() < 1e-9);
+    assert!((ours(&figure, "DRAM faster than 960 PRO, a sector") - 69.5 / 9.5).abs() < 1e-9);
+    let figure = made(Subject::CrailThroughput);
+    assert_eq!(figure.rows.len(), 4 * 3);
+    let figure = made(Subject::CrailStreams);
+    assert_eq!(figure.rows.len(), 2 * (2 * 4 + 6) + 1);
+    assert_eq!(ours(&figure, "DRAM, buffered read, 90 % of its most reached at"), 1024.0);
+    assert_eq!(ours(&figure, "960 PRO, direct read, copies a byte, most of all sizes"), 0.0);
+}
+
+#[test]
 fn spool_table2_has_every_case_on_everything() {
     let figure = made(Subject::SpoolTable2);
     // Five servers and the journal's cost in ten cases, and what three volumes do together; fairness of what is no latency.
@@ -645,6 +702,22 @@ fn charts_are_tables(figure: &Figure) {
         Subject::SpoolFig19 => {
             let longest = height(0, "Weir").into_iter().fold(0.0, f64::max);
             alike(name, &[longest], &rows("longest", ""));
+        }
+        Subject::CrailLatency => {
+            alike(name, &height(0, "960 PRO, raw"), &rows("960 PRO", ", raw"));
+            let faster = height(1, "960 PRO, store")[0] / height(1, "DRAM, store")[0];
+            alike(name, &[faster], &rows("DRAM faster", ""));
+        }
+        Subject::CrailThroughput => {
+            let over: Vec<f64> = height(0, "store").iter().zip(height(0, "raw")).map(|(a, b)| a / b).collect();
+            alike(name, &over, &rows("", ", store over raw"));
+        }
+        Subject::CrailStreams => {
+            let most = |curve: &str| height(0, curve).into_iter().fold(0.0, f64::max);
+            assert!(most("960 PRO, buffered") > 0.0 && most("DRAM, direct") > 0.0);
+            let given = |row: &&Row| row.label.starts_with("DRAM, direct read") && row.unit == "MB/s";
+            let given: Vec<f64> = figure.rows.iter().filter(given).map(|row| row.ours).collect();
+            alike(name, &height(0, "DRAM, direct"), &given);
         }
         Subject::PlanCampaign => {
             let last = |curve: &str| height(0, curve).last().copied().unwrap();

@@ -1,14 +1,12 @@
 //! The figures of papers/001, "Spool: Reliable Virtualized NVMe Storage Pool in Public Cloud Infrastructure".
 //!
 //! ```text
-//!   pairs        what two contestants in turn differ by, with its interval
 //!   performance  table 2 and figures 15 to 17: raw drive, volume, journal, several volumes                  real time
 //!   restart      figures 5, 14 and 19: what a start consists of, what clients see of a restart, on many nodes  real time
 //!   timeline     figure 13: a load that verifies, while its server is restarted, stopped and killed          real time
 //! ```
 //! Everything is measured on real processes, through [`Nodes`].
 
-mod pairs;
 mod performance;
 mod restart;
 mod timeline;

@@ -1,8 +1,8 @@
 //! Table 2 and figures 15, 16 and 17: its ten cases on a raw drive, a volume, a volume without journal, three volumes.
 
-use super::pairs::Interval;
 use super::{CASES, Case, MACHINE, Metric, PaperDrive, Server};
 use crate::reproduce::numbers::median;
+use crate::reproduce::pairs::Interval;
 use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject};
 use weir_units::Nanos;
 use weir_workload::Summary;

@@ -1,0 +1,224 @@
+//! A store of files on drives of three kinds, and drives of the same kinds beside it: what the reproductions of papers/004 measure.
+
+use super::client::{bench, fs_bench};
+use super::inside;
+use super::process::{ConfiguredNode, Scratch};
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::Path;
+use weir_sim::reproduce::{StoreAccess, StoreDrive, StoreLoad, StoreSeen, Stores};
+
+/// Bytes of each drive: its blocks are the smaller for it, its dies and times are not.
+const CAPACITY: &str = "2GiB";
+/// Bytes of the file that is read, and of what is read of a drive alone.
+const FILE: u64 = 256 << 20;
+/// How a file is filled.
+const FILL: u64 = 1 << 20;
+/// Operations before those that count.
+const WARM_UP: &str = "16";
+/// A local drive is filled for so long, which is several times what it takes.
+const LOCAL_FILL: u64 = 300_000_000;
+
+const NQN: &str = "nqn.2026-11.io.weir:reproduce:";
+
+const DRIVES: [StoreDrive; 3] = [StoreDrive::Dram, StoreDrive::Flash, StoreDrive::Optane];
+
+fn class(drive: StoreDrive) -> &'static str {
+    match drive {
+        StoreDrive::Dram => "dram",
+        StoreDrive::Flash => "flash",
+        StoreDrive::Optane => "optane",
+    }
+}
+
+fn kind(drive: StoreDrive) -> &'static str {
+    match drive {
+        StoreDrive::Dram => "kind = \"ram\"",
+        StoreDrive::Flash => "profile = \"960pro\"",
+        StoreDrive::Optane => "profile = \"optane-p4800x\"",
+    }
+}
+
+/// The configuration: of each kind a drive in the store, and one that is not.
+fn text(folder: &Path, port: u16) -> String {
+    let mut text = format!(
+        "[node]\nname = \"reproduce\"\napi = \"unix:{}\"\ncores = [0]\nkeeper = false\n\
+         [[tenant]]\nname = \"store\"\nclass = \"high\"\nhosts = [\"*\"]\n\
+         [door.nvme-tcp]\nlisten = \"127.0.0.1:{port}\"\n\
+         [store]\nmeta = \"redb:{}\"\nlisten = \"{}\"\nclasses = [\"dram\", \"optane\", \"flash\"]\n",
+        inside(folder, "api.sock"),
+        inside(folder, "store.redb"),
+        address(folder),
+    );
+    for drive in DRIVES {
+        for name in [class(drive).to_owned(), raw_name(drive)] {
+            text += &format!(
+                "[[device]]\nname = \"{name}\"\n{}\ncapacity = \"{CAPACITY}\"\nmedia = \"ram\"\nblock_size = 512\n\
+                 nqn = \"{NQN}{name}\"\n[[export]]\ndevice = \"{name}\"\ndoor = \"nvme-tcp\"\n",
+                kind(drive)
+            );
+        }
+        let class = class(drive);
+        text += &format!("[[store.donate]]\ndevice = \"{class}\"\nclass = \"{class}\"\n");
+    }
+    text
+}
+
+fn raw_name(drive: StoreDrive) -> String {
+    format!("{}-raw", class(drive))
+}
+
+fn address(folder: &Path) -> String {
+    format!("unix:{}", inside(folder, "meta.sock"))
+}
+
+/// A node that serves.
+struct StoreNode {
+    // Before the folder: it ends, and then what it uses goes.
+    _node: ConfiguredNode,
+    scratch: Scratch,
+    port: u16,
+    /// What has been written: the file of a drive, or the drive alone.
+    filled: BTreeSet<(&'static str, bool)>,
+}
+
+impl StoreNode {
+    fn start() -> Result<StoreNode, String> {
+        let scratch = Scratch::named("store")?;
+        let port =
+            TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(|e| format!("a port: {e}"))?.port();
+        let node = ConfiguredNode::start(scratch.path(), &text(scratch.path(), port))?;
+        Ok(StoreNode { _node: node, scratch, port, filled: BTreeSet::new() })
+    }
+
+    fn raw(&self, drive: StoreDrive) -> String {
+        format!("nvme-tcp://127.0.0.1:{}/{NQN}{}?ns=1", self.port, raw_name(drive))
+    }
+
+    /// Where a load goes to.
+    fn place(&self, drive: StoreDrive, is_raw: bool, write: bool) -> Vec<String> {
+        let words: Vec<String> = match is_raw {
+            true => ["--raw", &self.raw(drive), "--region", &FILE.to_string()].map(String::from).into(),
+            false => {
+                let name = if write { "write" } else { "read" };
+                ["-f", &format!("/{}-{name}", class(drive)), "-c", class(drive)].map(String::from).into()
+            }
+        };
+        words
+    }
+
+    /// Writes what is to be read, once.
+    fn fill(&mut self, drive: StoreDrive, is_raw: bool) -> Result<(), String> {
+        if !self.filled.insert((class(drive), is_raw)) {
+            return Ok(());
+        }
+        let operations = (FILE / FILL).to_string();
+        let size = FILL.to_string();
+        let load = ["writeAsync", "-s", &size, "-k", &operations, "-b", "8", "-w", "0"].map(String::from);
+        let all: Vec<String> = load.into_iter().chain(self.place(drive, is_raw, false)).collect();
+        fs_bench(&address(self.scratch.path()), &all).map(|_| ())
+    }
+}
+
+fn mode(load: &StoreLoad) -> &'static str {
+    match (load.access, load.write, load.random, load.depth) {
+        (StoreAccess::Lookup, ..) => "getFile",
+        (StoreAccess::Stream, true, ..) => "writeBuffered",
+        (StoreAccess::Stream, false, ..) => "readSequentialBuffered",
+        (_, true, ..) => "writeAsync",
+        (_, false, true, _) => "readRandomDirect",
+        (_, false, false, _) => "readAsync",
+    }
+}
+
+fn arguments(load: &StoreLoad) -> Vec<String> {
+    let mut words = vec![mode(load).to_owned(), "-k".into(), load.operations.to_string(), "-w".into(), WARM_UP.into()];
+    if load.access != StoreAccess::Lookup {
+        words.extend(["-s".into(), load.size.to_string()]);
+    }
+    if load.depth > 1 {
+        words.extend(["-b".into(), load.depth.to_string()]);
+    }
+    if load.access == StoreAccess::ColdMap {
+        words.extend(["--cold".into(), "map".into()]);
+    }
+    words
+}
+
+/// See the [module](self). It ends with it.
+#[derive(Default)]
+pub struct StoreProcesses {
+    node: Option<StoreNode>,
+}
+
+impl Stores for StoreProcesses {
+    fn measure(&mut self, drive: StoreDrive, load: &StoreLoad) -> Result<StoreSeen, String> {
+        if load.access == StoreAccess::Local {
+            return local(drive, load);
+        }
+        if self.node.is_none() {
+            self.node = Some(StoreNode::start()?);
+        }
+        let Some(node) = &mut self.node else { return Err("no node".into()) };
+        let is_raw = load.access == StoreAccess::Raw;
+        node.fill(drive, is_raw)?;
+        let all: Vec<String> = arguments(load).into_iter().chain(node.place(drive, is_raw, load.write)).collect();
+        let run = fs_bench(&address(node.scratch.path()), &all)?;
+        Ok(StoreSeen { p50: run.p50() as f64, bandwidth: run.bandwidth_bytes_per_s, copies: run.copies_per_byte })
+    }
+
+    fn leave(&mut self) {
+        self.node = None;
+    }
+}
+
+/// The drive in the client's process: it is new with every run, and written first, in the same run.
+fn local(drive: StoreDrive, load: &StoreLoad) -> Result<StoreSeen, String> {
+    let target = match drive {
+        StoreDrive::Dram => "local:ram",
+        StoreDrive::Flash => "local:960pro",
+        StoreDrive::Optane => "local:optane-p4800x",
+    };
+    let target = format!("{target}?capacity={CAPACITY}&block_size=512");
+    // Long enough for as many reads as elsewhere.
+    let time = load.operations * 100_000;
+    let region = ",region=64MiB";
+    let fill = format!("name=fill,rw=write,bs=128KiB,qd=16,time={LOCAL_FILL}ns{region}");
+    let begin = LOCAL_FILL + 60_000_000;
+    let counted = format!("name=counted,rw=randread,bs={},qd=1,start={begin}ns{region}", load.size);
+    let jobs = ["--job", &fill, "--job", &counted].map(String::from);
+    let summary = bench(&target, &format!("{}ns", begin + time), &jobs)?.job("counted")?;
+    Ok(StoreSeen { p50: summary.latency.p50 as f64, bandwidth: summary.bandwidth_bytes_per_s, copies: 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_config::Config;
+
+    #[test]
+    fn the_configuration_is_one() {
+        let config = Config::parse(&text(Path::new("/run/x"), 4420), "x", Path::new("/")).unwrap();
+        assert_eq!((config.devices.len(), config.exports.len()), (6, 6));
+        let store = config.store.unwrap();
+        assert_eq!((store.donate.len(), store.classes.len()), (3, 3));
+    }
+
+    #[test]
+    fn every_load_has_its_line() {
+        let load = |access, write, random, depth| {
+            let load = StoreLoad { access, write, random, size: 512, depth, operations: 9 };
+            arguments(&load).join(" ")
+        };
+        for (line, expected) in [
+            (load(StoreAccess::File, false, true, 1), "readRandomDirect -k 9 -w 16 -s 512"),
+            (load(StoreAccess::ColdMap, false, true, 1), "readRandomDirect -k 9 -w 16 -s 512 --cold map"),
+            (load(StoreAccess::Raw, true, false, 128), "writeAsync -k 9 -w 16 -s 512 -b 128"),
+            (load(StoreAccess::File, false, false, 128), "readAsync -k 9 -w 16 -s 512 -b 128"),
+            (load(StoreAccess::Stream, false, false, 1), "readSequentialBuffered -k 9 -w 16 -s 512"),
+            (load(StoreAccess::Lookup, false, false, 1), "getFile -k 9 -w 16"),
+        ] {
+            assert_eq!(line, expected);
+        }
+    }
+}
