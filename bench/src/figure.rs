@@ -50,6 +50,26 @@ impl Series {
         Series(self.0.iter().zip(&other.0).map(|(a, b)| a - b).collect())
     }
 
+    /// The 95 % interval of the median by order statistics (binomial with one half): with fewer than six values it has no end.
+    pub fn interval(&self) -> (f64, f64) {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        // The most values that may lie beyond an end with a probability of no more than 2.5 %.
+        let (mut below, mut term, mut beyond) = (0.0, 0.5_f64.powi(sorted.len() as i32), None);
+        for k in 0..sorted.len() {
+            below += term;
+            if below > 0.025 {
+                break;
+            }
+            beyond = Some(k);
+            term *= (sorted.len() - k) as f64 / (k + 1) as f64;
+        }
+        match beyond {
+            Some(k) => (sorted[k], sorted[sorted.len() - 1 - k]),
+            None => (f64::NEG_INFINITY, f64::INFINITY),
+        }
+    }
+
     /// What there is to say of it; zeroes where there was no round.
     pub fn spread(&self) -> Spread {
         let mut sorted = self.0.clone();
@@ -87,6 +107,9 @@ pub struct Line {
     /// Whether it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
+    /// Of a median over pairs: what contains it in 95 of 100 repetitions. All of it has to be as the target says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval: Option<(f64, f64)>,
 }
 
 /// What one subcommand found.
@@ -108,7 +131,14 @@ impl Report {
 
     /// Adds a figure.
     pub fn figure(&mut self, what: impl Into<String>, unit: &'static str, series: &Series) {
-        self.lines.push(Line { what: what.into(), unit, value: series.spread(), target: None, met: None });
+        self.lines.push(Line {
+            what: what.into(),
+            unit,
+            value: series.spread(),
+            target: None,
+            met: None,
+            interval: None,
+        });
     }
 
     /// Adds a figure that has a target; the median is judged.
@@ -118,7 +148,18 @@ impl Report {
             Target::AtLeast(t) => value.median >= t,
             Target::AtMost(t) => value.median <= t,
         };
-        self.lines.push(Line { what: what.into(), unit, value, target: Some(target), met: Some(met) });
+        self.lines.push(Line { what: what.into(), unit, value, target: Some(target), met: Some(met), interval: None });
+    }
+
+    /// Adds a figure of pairs that has a target: all of the 95 % interval of the median is judged.
+    pub fn judged_by_interval(&mut self, what: impl Into<String>, unit: &'static str, series: &Series, target: Target) {
+        let (low, high) = series.interval();
+        let met = match target {
+            Target::AtLeast(t) => low >= t,
+            Target::AtMost(t) => high <= t,
+        };
+        let (value, interval) = (series.spread(), Some((low, high)));
+        self.lines.push(Line { what: what.into(), unit, value, target: Some(target), met: Some(met), interval });
     }
 
     /// As a table.
@@ -139,6 +180,9 @@ impl Report {
                 number(min),
                 number(max)
             ));
+            if let Some((low, high)) = line.interval {
+                out.push_str(&format!("  95 %: {} - {}", number(low), number(high)));
+            }
             match (line.target, line.met) {
                 (Some(Target::AtLeast(t)), Some(met)) => out.push_str(&format!("  at least {t}: {}", word(met))),
                 (Some(Target::AtMost(t)), Some(met)) => out.push_str(&format!("  at most {t}: {}", word(met))),
@@ -191,6 +235,20 @@ mod tests {
         assert_eq!(s.over(&series(&[1.0, 2.0, 4.0])).spread(), Spread { median: 0.5, min: 0.5, max: 3.0 });
         assert_eq!(Series::default().spread().median, 0.0);
         assert_eq!((s.percentile(50.0), s.percentile(99.0), Series::default().percentile(99.0)), (2.0, 3.0, 0.0));
+    }
+
+    #[test]
+    fn intervals_of_a_median() {
+        let first = |n: u32| Series((1..=n).map(f64::from).collect());
+        // The tables of the sign test: 20 values, the sixth from each end; 6, the first; 5, none.
+        assert_eq!(first(20).interval(), (6.0, 15.0));
+        assert_eq!(first(6).interval(), (1.0, 6.0));
+        assert_eq!(first(5).interval(), (f64::NEG_INFINITY, f64::INFINITY));
+        let mut report = Report::new("x", Vec::new());
+        report.judged_by_interval("a", "x", &first(20), Target::AtMost(14.0));
+        report.judged_by_interval("b", "x", &first(20), Target::AtMost(15.0));
+        assert_eq!(report.lines.iter().map(|l| l.met).collect::<Vec<_>>(), [Some(false), Some(true)]);
+        assert!(report.text().contains("95 %: 6.000 - 15.0  at most 14: MISSED"), "{}", report.text());
     }
 
     #[test]

@@ -88,7 +88,10 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
 }
 
 /// In a thread of its own, which alone is bound to the client's core.
-fn on_the_core<T: Send>(setup: &Setup, run: impl FnOnce() -> Result<T, BenchError> + Send) -> Result<T, BenchError> {
+pub fn on_the_core<T: Send>(
+    setup: &Setup,
+    run: impl FnOnce() -> Result<T, BenchError> + Send,
+) -> Result<T, BenchError> {
     let pinned = || weir_sys::sched::pin(setup.client_core).map_err(BenchError::from).and_then(|()| run());
     std::thread::scope(|scope| scope.spawn(pinned).join()).map_err(|e| failed("a thread", format!("{e:?}")))?
 }

@@ -13,6 +13,7 @@
 //!   pool   a volume  ⇄  a raw drive of the same node; a volume on drives of one core  ⇄  of two
 //!   crash, upgrade, restart  weir up whose worker is killed, whose program is replaced, that ends and is started again: the longest time
 //!          between completions
+//!   store  files of a store  ⇄  the drive alone by the same driver, a bare round trip of the same sizes; weir fs bench
 //!   floors  each of the above in short, as ratios that the tests hold a regression by half against (floors.rs)
 //!   flash-map  core/flash, its map in shared memory         ⇄  the map in the process's own memory
 //!   decision  the flash model's decision for one command, in real time                     a part of realtime
@@ -42,6 +43,7 @@ mod rig;
 mod ring;
 mod servers;
 mod simulator;
+mod store;
 mod tcp;
 mod vfio;
 mod vhost;
@@ -100,12 +102,14 @@ enum What {
     Upgrade,
     /// The pause that a client sees when the node ends and is started again
     Restart,
+    /// What a store adds to its drives and to a bare round trip
+    Store,
     /// All of them
     All,
 }
 
 /// How to measure.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Setup {
     /// Rounds
     #[arg(long, global = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -260,7 +264,7 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
             || cli.what == What::All && !matches!(w, What::Decision | What::FlashMap | What::Floors | What::VfioIdle)
     };
     type Measure = fn(&Setup) -> Result<Report, BenchError>;
-    let all: [(What, Measure); 17] = [
+    let all: [(What, Measure); 18] = [
         (What::Core, core::measure),
         (What::Front, front::measure),
         (What::Tcp, tcp::measure),
@@ -278,6 +282,7 @@ fn run(cli: &Cli) -> Result<Vec<Report>, BenchError> {
         (What::Crash, pause::crash),
         (What::Upgrade, pause::upgrade),
         (What::Restart, pause::restart),
+        (What::Store, store::measure),
     ];
     for (_, measure) in all.into_iter().filter(|(w, _)| wanted(*w)) {
         let report = measure(&cli.setup)?;

@@ -117,6 +117,16 @@ impl Server {
         if status.success() { Ok(()) } else { Err(failed("ending a server", status)) }
     }
 
+    /// SIGKILL, and waits until it has ended.
+    ///
+    /// # Errors
+    /// It is gone already.
+    pub fn kill(&mut self) -> Result<(), BenchError> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// The time that its threads have spent on cores.
     ///
     /// # Errors
@@ -293,7 +303,10 @@ fn up(setup: &Setup, scratch: &Scratch, config: &str, is_there: impl Fn() -> boo
 }
 
 /// The same, polling or not.
-fn start_node(
+///
+/// # Errors
+/// It does not start.
+pub fn start_node(
     setup: &Setup,
     scratch: &Scratch,
     (config, poll): (&str, bool),
@@ -406,7 +419,11 @@ fn write_full(setup: &Setup, target: &str) -> Result<(), BenchError> {
     client::run(setup, target, &["--rw", "write", "--bs", "128KiB", "--qd", "16"]).map(|_| ())
 }
 
-fn free_port() -> Result<u16, BenchError> {
+/// A port that nobody has.
+///
+/// # Errors
+/// There is none.
+pub fn free_port() -> Result<u16, BenchError> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
