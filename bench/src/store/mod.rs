@@ -50,7 +50,7 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
     let method = vec![
         format!(
             "weir up on core {s}, not polling: RAM drives of 2 GiB in the store and one beside it, NVMe/TCP; metadata service (redb, \
-             durability process) on the same core; weir fs bench and bare contestants on core {c}"
+             durability process) on the same core; bare contestants on core {c}, weir fs bench on whichever is free"
         ),
         format!("{} pairs in turn; medians [lowest - highest] and the 95 % interval of the median of the pairs", setup.rounds.max(PAIRS)),
         "raw: the drive beside the store, by the same driver, queue and waiting; bare: sockets, epoll at the server, as many bytes".into(),
