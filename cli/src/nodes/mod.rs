@@ -1,7 +1,7 @@
 //! Nodes as processes of their own, and loads on them: what the reproductions of papers/001 measure.
 //!
 //! ```text
-//!   StoreProcesses ─ StoreProcess (weir up with [store])   core 0   drives in the store and beside it; weir fs bench on the last core
+//!   StoreProcesses ─ StoreProcess (weir up with [store])   core 0   drives in the store and beside it; weir fs bench
 //!   Processes ─┬─ NodeProcess (weir up)      core 0   volumes on a drive, by vhost-user
 //!              ├─ Qemu (qemu-storage-daemon) core 0   a file in memory
 //!              └─ weir bench, or a thread that asks   the last core

@@ -108,15 +108,10 @@ struct Raw {
 impl Raw {
     fn new(tier: Box<dyn Tier>, batch: usize, size: usize) -> Raw {
         let slots = Slots(vec![pattern(size.max(LABEL_BYTES)); batch]);
-        Raw {
-            tier,
-            slots,
-            free: (0..batch).collect(),
-            flight: vec![None; batch],
-            done: Vec::new(),
-            spin: ClientOptions::default().spin,
-            begun: 0,
-        }
+        // As a client of a store has it: on a single core nobody spins.
+        let can_spin = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+        let spin = if can_spin { ClientOptions::default().spin } else { Duration::ZERO };
+        Raw { tier, slots, free: (0..batch).collect(), flight: vec![None; batch], done: Vec::new(), spin, begun: 0 }
     }
 
     fn submit(&mut self, since: Instant, write: bool, at: u64, len: u32) {

@@ -19,8 +19,8 @@ use super::{LiveMeasurements, Row};
 
 /// What is written beside every figure: where it does not compare with the paper's.
 const MACHINE: &str = "The paper has eight POWER8 nodes, 100 Gbit/s InfiniBand with RDMA, SPDK and Samsung 960 PRO drives. Here node, metadata \
-                       service and modelled drives are a process on the first core, the client is one on the last core, and NVMe/TCP over \
-                       the loopback lies between them. Figures of RDMA are quoted, and nothing here claims them.";
+                       service and modelled drives are a process on the first core, the client is another one, and NVMe/TCP over the loopback \
+                       lies between them. Figures of RDMA are quoted, and nothing here claims them.";
 
 /// How the drive alone is measured.
 const RAW: &str = "\"raw\" is a drive of the same kind on the same node that is not in the store, by the same driver, with as many commands in \
