@@ -48,6 +48,9 @@ impl ClientMachine {
 
     /// Sends a request, with the file's handle as it is at present.
     pub(super) fn send<M: ClientMemory>(&mut self, mut sent: Unanswered, out: &mut Out<'_, M>) {
+        if let Some(over) = self.over.clone() {
+            return self.lost(sent, over, out);
+        }
         let file = sent.file.and_then(|file| self.files.get_mut(&file));
         if let (Some(file), Some(handle)) = (file, sent.handle()) {
             match &file.handle {
@@ -62,7 +65,7 @@ impl ClientMachine {
         self.requests.send(sent, out.effects);
     }
 
-    /// A request came to nothing, for the file cannot be opened again.
+    /// A request came to nothing, for the file cannot be opened again, or the session is over.
     fn lost<M: ClientMemory>(&mut self, sent: Unanswered, why: ClientFailure, out: &mut Out<'_, M>) {
         self.requests.end_slot(&sent, out.effects);
         self.over_with(sent, Err(why), out);
