@@ -122,6 +122,11 @@ impl Image {
         }
     }
 
+    /// Whether a block has the copy that it was written with first: its generation is that one's, also when it was marked out.
+    fn has_all_copies(&self, of: &BlockOf, block: &BlockRecord) -> bool {
+        self.inodes.get(&of.inode).is_some_and(|inode| block.copies.len() >= usize::from(inode.copies))
+    }
+
     fn of_copy(
         &self,
         of: &BlockOf,
@@ -151,7 +156,8 @@ impl Image {
             }
             (Some(region), Some((offset, record))) => match record.used {
                 ExtentUse::Mapped(inode, number) if (inode, number) == (of.inode, of.block) => {
-                    if record.generation == block.generation || block.copies.first() != Some(copy) {
+                    let is_first = block.copies.first() == Some(copy) && self.has_all_copies(of, block);
+                    if record.generation == block.generation || !is_first {
                         return None;
                     }
                     let about = format!(

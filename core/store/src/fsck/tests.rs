@@ -309,6 +309,16 @@ fn every_kind_is_among_the_damages() {
     assert!(names.len() == FindingKind::ALL.len() && names.len() >= 20);
 }
 
+/// A block keeps its generation, which was its first copy's, when that one was marked out.
+#[test]
+fn a_block_that_has_lost_its_first_copy_is_sound() {
+    let mut kv = healthy();
+    let two = Inode { copies: 2, ..inode(InodeKind::File, 2, Content::Mapped) };
+    let left = BlockRecord { generation: Generation(1 << 32 | 9), ..block(1, 2) };
+    write(&mut kv, &[put_inode(4, &two), put_chunk(4, 0, vec![block(0, 1), left])]);
+    assert_eq!(found(&mut kv), []);
+}
+
 #[test]
 fn what_is_put_right_is_clean_after_that() {
     for (kind, is_repaired, writes) in damages() {
