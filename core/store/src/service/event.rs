@@ -87,7 +87,8 @@ pub enum TierRequest {
         /// What its content is known by from now on.
         content: ContentLabel,
     },
-    /// Read one copy of a block, write the others from it, and flush all of them.
+    /// Read one copy of a block, make zeroes of what is behind the file's size, write that to the others (and to it, if it has changed), and flush all
+    /// of them.
     Recover(RecoverBlock),
 }
 
@@ -100,6 +101,9 @@ pub struct RecoverBlock {
     pub seed: BlockSeed,
     /// Its bytes.
     pub length: u64,
+    /// Those of them that are the file's. What the lost writer has written behind the file's size was never published: it becomes zeroes, as a
+    /// file that grows reads there.
+    pub used: u64,
     /// Its copies that may be reached.
     pub copies: Vec<RecoverCopy>,
 }

@@ -5,8 +5,8 @@
 //!            ▲        └─────────┴─────────┴────────┴── not now: the next chunk                              │
 //!            └───────────────────────────── no more chunks ◄────────────────────────────────────────────────┘
 //! ```
-//! [`KeySpace::Unsettled`] is the index. A chunk in it is looked at when the session that has its file has ended and is fenced: numbers of sessions are
-//! not used twice, so that stays so. Until the blocks are settled nobody reads them, and nobody opens the file for writing
+//! [`KeySpace::Unsettled`] is the index. A chunk in it is looked at when its file is nobody's to write, because it was closed or the session that has it has
+//! ended and is fenced: numbers of sessions are not used twice, so that stays so. A client closes a file when no write of its is on its way. Until the blocks are settled nobody reads them, and nobody opens the file for writing
 //! ([`StoreError::Recovering`]); so nothing but this writes to their places. The file counts as open meanwhile: deleted, it keeps its blocks.
 //!
 //! A process that dies has changed nothing but copies that nobody reads; the next one begins again, and not before what the dead one had
@@ -49,6 +49,9 @@ struct RecoveryTask {
     was_open: bool,
     /// The number in the file of the chunk's first block.
     first: u64,
+    /// Bytes of the file, and of one of its blocks.
+    size: u64,
+    block: u64,
     /// Its unsettled blocks that are left; the last one is worked at.
     blocks: Vec<BlockRecord>,
     /// Asked of the tree: the last one is to be settled.
@@ -157,7 +160,8 @@ impl Service {
         let Some(of) = self.recovery.queue.pop_front() else { return };
         // From now on its blocks stay; whether they were about to go is told by its inode.
         let was_open = self.handles.keep_open(of.0);
-        self.recovery.task = Some(RecoveryTask { of, was_open, first: 0, blocks: Vec::new(), settles: None });
+        self.recovery.task =
+            Some(RecoveryTask { of, was_open, first: 0, size: 0, block: 0, blocks: Vec::new(), settles: None });
         self.recovery_asks(RecoveryRead::Writer, KvRequest::Get(writer_key(of.0)), effects);
     }
 
@@ -186,6 +190,7 @@ impl Service {
             return self.next_chunk(effects);
         }
         task.first = u64::from(task.of.1) * u64::from(blocks_per_chunk(inode.block));
+        (task.size, task.block) = (inode.size, inode.block.into());
         let key = map_chunk_key(task.of.0, task.of.1);
         self.recovery_asks(RecoveryRead::Chunk, KvRequest::Get(key), effects);
     }
@@ -204,7 +209,7 @@ impl Service {
     /// Has the next block of the chunk read and written.
     fn next_block(&mut self, effects: &mut Vec<ServiceEffect>) {
         let Some(task) = &self.recovery.task else { return };
-        let (of, first) = (task.of, task.first);
+        let (of, first, size, block_bytes) = (task.of, task.first, task.size, task.block);
         let Some(record) = task.blocks.last().cloned() else {
             self.recovery.failed.remove(&of);
             return self.next_chunk(effects);
@@ -221,8 +226,9 @@ impl Service {
             return self.not_recovered(format!("block {block}: the drives of all its copies are lost"), effects);
         }
         let length = record.copies.first().map_or(0, |copy| copy.length.get());
+        let used = size.saturating_sub(block.saturating_mul(block_bytes)).min(length);
         let seed = BlockSeed { inode: of.0, block, generation: record.generation };
-        let request = TierRequest::Recover(RecoverBlock { store: self.store.id, seed, length, copies });
+        let request = TierRequest::Recover(RecoverBlock { store: self.store.id, seed, length, used, copies });
         self.ask_tier(TierOwner::Recovery, request, effects);
     }
 

@@ -45,9 +45,12 @@ pub(super) fn recover(block: &RecoverBlock, options: &TierOptions) -> Result<Tie
         }
     }
     let Some(source) = source else { return Err(failures.join("; ")) };
+    let behind = &mut bytes[usize::try_from(block.used).unwrap_or(length).min(length)..];
+    let is_changed = behind.iter().any(|byte| *byte != 0);
+    behind.fill(0);
     let mut good = Vec::new();
     for (at, reached) in reached.iter_mut().enumerate() {
-        let written = if at == source { Ok(()) } else { reached.write(&bytes) };
+        let written = if at == source && !is_changed { Ok(()) } else { reached.write(&bytes) };
         // What the lost writer wrote to the one that was read may be in the drive's memory alone.
         match written.and_then(|()| reached.namespace.flush()) {
             Ok(()) => good.push(reached.copy.index),
@@ -116,10 +119,11 @@ mod tests {
             offset: OFFSET,
         };
         let seed = BlockSeed { inode: InodeId(5), block: 6, generation: Generation(7) };
-        let recovered = |copies: Vec<RecoverCopy>| {
+        let recovered_of = |used: u64, copies: Vec<RecoverCopy>| {
             let options = TierOptions { allow_files: true, ..TierOptions::default() };
-            recover(&RecoverBlock { store: STORE, seed, length: LENGTH, copies }, &options)
+            recover(&RecoverBlock { store: STORE, seed, length: LENGTH, used, copies }, &options)
         };
+        let recovered = |copies| recovered_of(LENGTH, copies);
         let nobody = recovered(vec![copy(0, 3), copy(1, 4)]).expect_err("a stranger, and nothing");
         assert!(nobody.contains("/3: another namespace") && nobody.contains("/4: "), "{nobody}");
         assert_eq!((block_at(&path(1)), block_at(&path(3))), (vec![7; LENGTH as usize], vec![9; LENGTH as usize]));
@@ -128,6 +132,13 @@ mod tests {
         let answer = recovered(vec![copy(0, 4), copy(2, 2), copy(3, 1), copy(1, 3)]);
         assert_eq!(answer, Ok(TierAnswer::Recovered { checksums, good: vec![2, 3] }));
         assert_eq!((block_at(&path(1)), block_at(&path(2))), (bytes.clone(), bytes));
+        // What was written behind the file's size is not the file's: also in the copy that is read.
+        let (mut short, used) = (vec![8; LENGTH as usize], 70_000);
+        short[used..].fill(0);
+        let checksums = seed.checksums(&short, crc32c_append);
+        let answer = recovered_of(used as u64, vec![copy(2, 2), copy(3, 1)]);
+        assert_eq!(answer, Ok(TierAnswer::Recovered { checksums, good: vec![2, 3] }));
+        assert_eq!((block_at(&path(1)), block_at(&path(2))), (short.clone(), short));
         assert_eq!(block_at(&path(3)), vec![9; LENGTH as usize], "a stranger's is left alone");
     }
 }
