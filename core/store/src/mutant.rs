@@ -91,8 +91,8 @@ pub(crate) enum Mutant {
     GoneOnlyForOne,
     /// Client: files hear of the session's end when the lease is over.
     StopAtTicks,
-    /// Client: an epoch is acknowledged while a drive may still carry out a write that was given up.
-    DoubtNotCounted,
+    /// Client: a file is closed while a drive may still carry out a write of it that was given up.
+    ClosedInDoubt,
     /// File: the first of several commits of a flush has the size of all of them.
     SizeBeforeBlocks,
 }

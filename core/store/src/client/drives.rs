@@ -220,6 +220,10 @@ impl ClientMachine {
         if let Some((_, drive)) = self.drives.by_id(id) {
             drive.is_in_doubt = is_in_doubt;
         }
+        if !self.drives.is_in_doubt() {
+            let waiting = self.files.iter().filter(|(_, file)| file.is_forgotten).map(|(id, _)| *id);
+            self.touched.extend(waiting);
+        }
     }
 
     pub(super) fn ask_for_namespaces<M: ClientMemory>(&mut self, out: &mut Out<'_, M>) {

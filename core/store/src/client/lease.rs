@@ -99,7 +99,7 @@ impl ClientMachine {
     /// Renews the lease, when it is time for that. What was let go of is acknowledged with it.
     fn renew<M: ClientMemory>(&mut self, out: &mut Out<'_, M>) {
         let oldest = self.files.values().filter_map(OpenFile::oldest).min();
-        let held = match self.drives.is_in_doubt() && !self.planted.is(Mutant::DoubtNotCounted) {
+        let held = match self.drives.is_in_doubt() {
             // Nothing newer is acknowledged while a drive may still carry out a write that was given up.
             true => Some(oldest.map_or(self.safe, |oldest| oldest.min(self.safe))),
             false => {

@@ -149,6 +149,7 @@ impl ClientMachine {
     #[cfg(test)]
     pub(crate) fn with_mutant(mut self, mutant: Option<crate::mutant::Mutant>) -> Self {
         self.planted = mutant.into();
+        self.holder = self.holder.with_mutant(mutant);
         self
     }
 

@@ -9,6 +9,7 @@ use super::requests::{Purpose, Unanswered};
 use crate::error::StoreError;
 use crate::file::{FileError, FileEvent, FileIo, FileOpId, FileSetup, SectorSize};
 use crate::inode::Inode;
+use crate::mutant::Mutant;
 use crate::protocol::Request;
 use crate::space::GRANT_AHEAD;
 use crate::tree::{InodePath, NameChange};
@@ -91,7 +92,10 @@ impl ClientMachine {
         let sectors = self.namespaces.iter().filter_map(|(id, info)| Some((*id, SectorSize::new(info.sector)?)));
         let lease = if self.over.is_some() { Nanos(0) } else { self.holder.until() };
         let sectors = sectors.collect();
-        FileIo::new(FileSetup { inode: at.inode, block, size, sectors, crc: self.setup.crc, lease })
+        let setup = FileSetup { inode: at.inode, block, size, sectors, crc: self.setup.crc, lease };
+        let mut io = FileIo::new(setup);
+        io.planted = self.planted;
+        io
     }
 
     /// Work on an open file: it waits for its turn, or begins.
@@ -209,7 +213,12 @@ impl ClientMachine {
                 break;
             }
         }
+        let in_doubt = self.drives.is_in_doubt();
         let is_over = |file: &&OpenFile| {
+            // The service takes blocks that were left half written in hand as soon as their writer has closed the file.
+            if file.writes && in_doubt && !self.planted.is(Mutant::ClosedInDoubt) {
+                return false;
+            }
             let rests = file.is_quiet() && file.sequence.is_none() && file.queue.is_empty() && file.again.is_empty();
             file.is_forgotten && rests && !matches!(file.handle, Handle::Reopening)
         };

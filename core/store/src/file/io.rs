@@ -106,7 +106,7 @@ pub struct FileIo {
     /// Why nothing is written any more.
     pub(super) poison: Option<FileError>,
     pub(super) flushes: VecDeque<Flush>,
-    pub(super) planted: Planted,
+    pub(crate) planted: Planted,
 }
 
 impl FileIo {

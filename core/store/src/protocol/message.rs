@@ -160,7 +160,7 @@ messages! {
             /// It must not be there yet.
             exclusive: bool,
         }
-        /// A file is closed; of a writer it is the end of what it may publish. Answer: `Done`.
+        /// A file is closed; of a writer it is the end of what it may publish, and no write of its is in flight. Answer: `Done`.
         22 Close {
             /// The handle.
             handle: u64,

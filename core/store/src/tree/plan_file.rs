@@ -90,12 +90,12 @@ impl Planner<'_> {
         Ok(changed)
     }
 
-    /// The file is nobody's to write. One with unsettled blocks stays the session's until these are settled, or recovered after its end:
-    /// nobody else knows whether a write of it is still on its way.
+    /// The file is nobody's to write: no write of the session is on its way. Blocks that it has left unsettled are recovered before anybody
+    /// writes the file again, itself as well.
     pub fn close_writer(&mut self, at: &InodePath) -> Planned<Changed> {
         let record: Option<WriterRecord> = self.view.free(writer_key(at.inode))?;
         let record = record.filter(|record| Some(record.session) == self.session);
-        if let (Some(record), true) = (record, self.is_settled(at.inode)?) {
+        if let Some(record) = record {
             self.plan.expect.push((writer_key(at.inode), Expect::Value(to_value(&record))));
             self.remove(None, writer_key(at.inode));
         }

@@ -111,6 +111,27 @@ fn what_a_lost_writer_has_left_is_recovered() {
     }
 }
 
+/// A client that goes on has closed the file, and published nothing of what it has written over.
+#[test]
+fn what_a_client_gives_up_is_recovered_while_it_goes_on() {
+    each(|world| {
+        let (other, at) = half_written(world, 2);
+        wait(world, other, 12);
+        let Answer::Opened { handle, .. } = world.ask_until(other, &Request::Open { at, write: true }) else {
+            panic!("it is not opened")
+        };
+        assert_eq!(world.ask_until(other, &Request::Unsettle { handle, block: 0 }), Answer::Done {});
+        let copy = chunk(world, at).blocks[0].copies[1];
+        world.disks.bytes.insert((copy.namespace, copy.offset.get()), 9);
+        assert_eq!(world.ask_until(other, &Request::Close { handle }), Answer::Done {});
+        let answer = world.ask_until(other, &Request::Open { at, write: true });
+        assert_eq!(failed(&answer), Some(StoreError::Recovering), "nor does it write there itself");
+        wait(world, other, 5);
+        is_whole(world, at, 2);
+        assert!(matches!(world.ask_until(other, &Request::Open { at, write: true }), Answer::Opened { .. }));
+    });
+}
+
 #[test]
 fn nobody_writes_a_file_before_it_is_recovered() {
     let opened_early = |mutant: Option<TreeMutant>| {
