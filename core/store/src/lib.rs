@@ -29,6 +29,8 @@ mod id;
 mod inode;
 pub mod keys;
 pub mod kv;
+#[cfg(test)]
+mod linearizable;
 mod location;
 pub mod members;
 pub mod movement;
@@ -38,6 +40,8 @@ pub mod placement;
 pub mod protocol;
 pub mod records;
 pub mod service;
+#[cfg(test)]
+mod simulation;
 pub mod space;
 mod tree;
 

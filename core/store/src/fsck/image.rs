@@ -83,6 +83,13 @@ impl Image {
         regions.map(|info| (info.id, info.extent)).collect()
     }
 
+    /// Bytes that are granted to sessions.
+    #[cfg(test)]
+    pub(crate) fn granted(&self) -> u64 {
+        let granted = self.extents.values().filter(|record| matches!(record.used, crate::space::ExtentUse::Granted(_)));
+        granted.map(|record| record.len).sum()
+    }
+
     /// Records read.
     pub fn records(&self) -> usize {
         self.raw.len()

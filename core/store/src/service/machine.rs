@@ -121,6 +121,14 @@ impl Service {
         }
     }
 
+    /// The same with a planted fault.
+    #[cfg(test)]
+    pub(crate) fn with_mutant(mut self, mutant: Option<crate::mutant::Mutant>) -> Self {
+        self.space.planted = mutant.into();
+        self.sessions = self.sessions.with_mutant(mutant);
+        self
+    }
+
     /// Whether the metadata have been read, and clients are answered.
     pub fn is_ready(&self) -> bool {
         self.starting.is_over() && self.tree.is_serving(self.clock.now)

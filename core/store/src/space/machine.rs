@@ -72,7 +72,7 @@ pub struct Space {
     pub(super) epoch: Option<Epoch>,
     pub(super) horizon: Epoch,
     pub(super) durable: Revision,
-    pub(super) planted: Planted,
+    pub(crate) planted: Planted,
 }
 
 impl Space {

@@ -1,14 +1,11 @@
-//! Whether a history is linearizable: an order of its requests in which each takes effect between its beginning and its end, and the model
-//! gives the same answers (Wing and Gong, "Testing and Verifying Concurrent Objects", 1993).
+//! Whether a history of names is linearizable: against the [`Model`].
 
 use super::model::Model;
+use crate::linearizable::{self, Unexplained};
 use crate::{EntryPath, NameAnswer, NameChange, NameQuery, NameReply, NameRequest};
-use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::hash::{Hash, Hasher};
-use std::collections::hash_map::DefaultHasher;
 
 /// A request that was answered.
 #[derive(Clone, Debug)]
@@ -55,84 +52,20 @@ pub(super) fn brief(call: &Call) -> String {
     format!("{:>6}..{:<6} client {}: {what}: {told}", call.begin, call.end, call.client)
 }
 
-/// States that are looked at before the checker gives up.
-const STATES_MAX: usize = 20_000;
-
-struct Search<'a> {
-    calls: &'a [Call],
-    seen: BTreeSet<u64>,
-    /// The most requests that fitted, and what was left then.
-    best: Vec<usize>,
-    states: usize,
-}
-
-/// Why a history is not known to be linearizable.
-#[derive(Clone, Debug)]
-pub(super) enum Unexplained {
-    /// No order explains these requests.
-    Wrong(Vec<Call>),
-    /// There are too many orders to look at.
-    TooMany,
-}
-
 /// Whether an order explains the history.
-pub(super) fn linearize(calls: &[Call]) -> Result<(), Unexplained> {
-    let mut calls = calls.to_vec();
-    calls.sort_by_key(|call| call.begin);
-    let left: Vec<usize> = (0..calls.len()).collect();
-    let mut search = Search { calls: &calls, seen: BTreeSet::new(), best: left.clone(), states: 0 };
-    match search.explains(Model::new(), left) {
-        true => Ok(()),
-        false if search.states > STATES_MAX => Err(Unexplained::TooMany),
-        false => Err(Unexplained::Wrong(search.best.iter().take(12).map(|at| calls[*at].clone()).collect())),
-    }
+pub(super) fn linearize(calls: &[Call]) -> Result<(), Unexplained<Call>> {
+    linearizable::linearize(Model::new(), calls)
 }
 
-impl Search<'_> {
-    fn explains(&mut self, mut model: Model, mut left: Vec<usize>) -> bool {
-        loop {
-            let end = left.iter().map(|at| self.calls[*at].end).min().unwrap_or(0);
-            let open: Vec<usize> = left.iter().copied().take_while(|at| self.calls[*at].begin < end).collect();
-            // What fits and changes nothing can come first: it takes nothing away from the others.
-            let fits = open.iter().copied().find(|at| {
-                let (mut after, call) = (model.clone(), &self.calls[*at]);
-                let is_query = matches!(call.request, NameRequest::Query(_)) || call.answer.is_err();
-                is_query && after.accepts(&call.request, &call.answer) && after == model
-            });
-            let Some(at) = fits else {
-                return self.branches(&mut model, left, &open);
-            };
-            left.retain(|other| *other != at);
-            self.note(&left);
-        }
+impl linearizable::Model for Model {
+    type Call = Call;
+    fn span(call: &Call) -> (u64, u64) {
+        (call.begin, call.end)
     }
-
-    fn branches(&mut self, model: &mut Model, left: Vec<usize>, open: &[usize]) -> bool {
-        if left.is_empty() {
-            return true;
-        }
-        let mut hasher = DefaultHasher::new();
-        (&*model, &left).hash(&mut hasher);
-        self.states += 1;
-        if self.states > STATES_MAX || !self.seen.insert(hasher.finish()) {
-            return false;
-        }
-        for at in open {
-            let (mut after, call) = (model.clone(), &self.calls[*at]);
-            if after.accepts(&call.request, &call.answer) {
-                let rest: Vec<usize> = left.iter().copied().filter(|other| other != at).collect();
-                self.note(&rest);
-                if self.explains(after, rest) {
-                    return true;
-                }
-            }
-        }
-        false
+    fn accepts(&mut self, call: &Call) -> bool {
+        Model::accepts(self, &call.request, &call.answer)
     }
-
-    fn note(&mut self, left: &[usize]) {
-        if left.len() < self.best.len() {
-            self.best = left.to_vec();
-        }
+    fn is_query(call: &Call) -> bool {
+        matches!(call.request, NameRequest::Query(_)) || call.answer.is_err()
     }
 }

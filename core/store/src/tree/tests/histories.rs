@@ -1,7 +1,8 @@
 //! Histories under all faults at once: names are linearizable, and the store is whole in the end.
 
-use super::checker::{Unexplained, brief, linearize};
+use super::checker::{brief, linearize};
 use super::world::{Totals, World, WorldOptions};
+use crate::linearizable::Unexplained;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;

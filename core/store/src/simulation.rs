@@ -1,0 +1,147 @@
+//! The whole store in one test: a metadata service over a key-value store, drives, and clients, as the machines that ship, on a network that is
+//! simulated. Everything comes from a seed.
+//!
+//! ```text
+//!   Script ─► ClientMachine ◄──── Network: delay, partitions, lost connections ────► Service ◄──► FaultyKv
+//!                  └─ commands ─► Drive: associations, late writes, restarts
+//!   History ◄─ every write, flush, read, open, delete, rename: begun, ended, how
+//! ```
+//! **What is checked.** Each 256 bytes that are written carry the file, which write it was, and where. A read may give, of each of those, what was
+//! published last before the file was opened, or something newer that was being published; never bytes of another file, never something
+//! older, never what a writer that is well has not published ([`history`]). Names are linearizable ([`names`]). In the end all faults cease, and a new client reads
+//! every file: nothing is lost that was acknowledged.
+//!
+//! **What happens.** Connections end, the network is cut, clients and services are killed or stand still for longer than three leases,
+//! drives stand still or are started again, clocks run at different speeds, commits have unknown outcomes. [`Totals`] counts each kind, and each pair of
+//! kinds that came together in a run.
+
+mod client;
+mod commands;
+mod drive;
+mod faults;
+mod history;
+mod names;
+mod network;
+mod script;
+mod totals;
+mod world;
+
+use crate::mutant::Mutant;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use std::println;
+use totals::Totals;
+use world::{Options, World};
+
+/// Faults of a run.
+const FAULTS: usize = 6;
+
+/// One run: what has happened, or what is wrong.
+fn run(seed: u64, mutant: Option<Mutant>) -> Result<Totals, String> {
+    let is_traced = std::env::var_os("WEIR_STORE_TRACE").is_some();
+    World::new(Options { seed, mutant, faults: FAULTS, is_traced }).run()
+}
+
+/// Runs with those seeds: all that has happened, or the first run that is wrong.
+fn runs(from: u64, count: u64) -> Totals {
+    let mut sum = Totals::default();
+    for seed in from..from + count {
+        match run(seed, None) {
+            Ok(totals) => sum.add(&totals),
+            Err(why) => panic!("seed {seed}: {why}"),
+        }
+    }
+    sum
+}
+
+/// What was found on the way, by seed.
+#[test]
+fn seeds_that_have_found_something() {
+    for (seed, what) in SEEDS {
+        if let Err(why) = run(*seed, None) {
+            panic!("seed {seed}, which once found this: {what}: {why}");
+        }
+    }
+}
+
+/// Seeds, and what was wrong with the store when they were tried first.
+const SEEDS: &[(u64, &str)] = &[
+    (
+        98,
+        "a client went on that had given up a write behind the file's end; when the file grew, those bytes were the file's",
+    ),
+    (1033, "fsck found fault with a block whose first copy was marked out"),
+];
+
+#[test]
+fn nothing_is_lost_and_nothing_is_another_files() {
+    let totals = runs(0, 120);
+    println!("{}", totals.lines());
+    assert!(totals.operations() > 200 * totals.runs, "a run has at least 200 operations");
+}
+
+/// `WEIR_STORE_RUNS` runs from seed `WEIR_STORE_FROM` on: no kind of fault is missing, and no pair of kinds.
+#[test]
+#[ignore = "minutes to hours: WEIR_STORE_RUNS says how many runs, 1,000 if it does not"]
+fn many_runs() {
+    let number = |name: &str, otherwise| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(otherwise);
+    let totals = runs(number("WEIR_STORE_FROM", 10_000), number("WEIR_STORE_RUNS", 1_000));
+    println!("{}", totals.lines());
+    assert_eq!(totals.missing(), Vec::<String>::new(), "each kind of fault, and each pair of kinds, has happened");
+}
+
+/// The first run that finds a planted fault.
+fn finds(mutant: Mutant, most: u64) -> Option<(u64, String)> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| ()));
+    let found = (0..most).find_map(|seed| match std::panic::catch_unwind(|| run(seed, Some(mutant))) {
+        Ok(result) => result.err().map(|why| (seed, why)),
+        Err(_) => Some((seed, "a check of a machine".into())),
+    });
+    std::panic::set_hook(hook);
+    found
+}
+
+/// Planted faults that the whole store has to show; those of one machine are found in its own tests.
+const MUTANTS: [Mutant; 22] = [
+    Mutant::NoQuarantine,
+    Mutant::TailWithoutQuarantine,
+    Mutant::EpochNotAdvanced,
+    Mutant::GrantBeforeCommit,
+    Mutant::UnknownIsConflict,
+    Mutant::AnyRaiseCounts,
+    Mutant::LeaseFromAnswer,
+    Mutant::AcknowledgeBeforeForget,
+    Mutant::WatchWithoutMargin,
+    Mutant::EndedBeforeFenced,
+    Mutant::HorizonWithoutFencing,
+    Mutant::AcknowledgeBeforeMark,
+    Mutant::WriteBeforeUnsettle,
+    Mutant::LeaseCheckedBeforeOnly,
+    Mutant::WaitsBeyondLease,
+    Mutant::GapsNotFilled,
+    Mutant::InFlightNotCounted,
+    Mutant::SizeBeforeBlocks,
+    Mutant::TruncateUnflushed,
+    Mutant::AnyChunkCounts,
+    Mutant::StopAtTicks,
+    Mutant::ClosedInDoubt,
+];
+
+#[test]
+#[ignore = "minutes to hours"]
+fn planted_faults_are_found() {
+    let most = std::env::var("WEIR_STORE_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(2_000);
+    let mut alive = Vec::new();
+    for mutant in MUTANTS {
+        match finds(mutant, most) {
+            Some((seed, why)) => println!("{mutant:?}: seed {seed}: {why:.200}"),
+            None => {
+                println!("{mutant:?}: not in {most} runs");
+                alive.push(mutant);
+            }
+        }
+    }
+    assert_eq!(alive, [], "not found in {most} runs");
+}

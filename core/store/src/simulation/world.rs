@@ -1,0 +1,543 @@
+//! What happens when: one queue of events in true time.
+
+use super::client::{ClientProcess, Clock};
+use super::drive::Drive;
+use super::history::{BLOCK, History, Moment};
+use super::names::{Named, check_names};
+use super::totals::{Fault, Totals};
+use crate::client::{ClientEvent, ClientMachine, CommandId, DriveCommand, DriveId, MemoryId};
+use crate::file::DriveFailure;
+use crate::file::tests::crc;
+use crate::fsck::Image;
+use crate::inode::UnixNanos;
+use crate::kv::{CommitOutcome, FaultyKv, KvAnswer, KvFaults, KvToken, Revision};
+use crate::location::Location;
+use crate::members::LeaseTiming;
+use crate::mutant::Mutant;
+use crate::protocol::{Answer, Donation, PROTOCOL_MAGIC, PROTOCOL_VERSION, Request, RequestNumber, SessionWish};
+use crate::service::{
+    ConnectionId, LabelFound, RecoverBlock, Service, ServiceEffect, ServiceEvent, ServiceSettings, TierAnswer,
+    TierFailure, TierRequest, TierToken,
+};
+use crate::{ClassName, ServiceId};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use std::println;
+use weir_units::Nanos;
+use weir_units::rng::SplitMix64;
+
+pub const LEASE: Nanos = Nanos::from_secs(1);
+/// How wrong clocks may be, in millionths.
+const DRIFT: u32 = 1000;
+/// Clients that are at work.
+pub const CLIENTS: usize = 5;
+/// The one that reads everything in the end.
+pub const AUDITOR: usize = CLIENTS;
+pub const DRIVES: usize = 2;
+const DRIVE_BYTES: u64 = 66 << 20;
+/// Faults come until then, and clients begin nothing new.
+const QUIET: Nanos = Nanos::from_secs(9);
+/// Every fault has ended then, and every session that was lost is fenced.
+const AUDIT: Nanos = Nanos::from_secs(18);
+/// Everything has to have ended then.
+const END: Nanos = Nanos::from_secs(40);
+pub const KEPT_ALIVE_EVERY: Nanos = Nanos::from_millis(100);
+
+/// A run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub seed: u64,
+    pub mutant: Option<Mutant>,
+    /// How many faults are tried.
+    pub faults: usize,
+    /// Whether what happens is written down, for a run that is known to be wrong.
+    pub is_traced: bool,
+}
+
+#[derive(Debug)]
+pub enum WorldEvent {
+    Script(usize, u64, usize),
+    ToService(u64, RequestNumber, Box<Request>),
+    ToClient(u64, RequestNumber, Box<Answer>),
+    /// One end hears that a connection has ended.
+    ServiceLost(u64),
+    ClientLost(usize, u64, u64),
+    Connect(usize, u64, SessionWish),
+    KvStep,
+    KvAnswer(u64, KvToken, KvAnswer),
+    Tier(u64, TierToken, Result<TierAnswer, TierFailure>),
+    /// A command comes to its drive.
+    Execute(u64, CommandId),
+    Complete(u64, CommandId, Result<(), DriveFailure>),
+    DoubtOver(usize, u64, DriveId),
+    RecoveryWrite(usize, u64, Vec<u8>),
+    ClientTick(usize, u64),
+    ServiceTick,
+    KeepAlive,
+    Fault,
+    StartClient(usize),
+    BeginAnew(usize, u64),
+    StartService,
+}
+
+/// A connection between a client's life and the service's.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    pub client: usize,
+    pub life: u64,
+    pub service: u64,
+    pub is_cut: bool,
+    /// When what was sent last arrives, to the service and to the client.
+    pub last: [Nanos; 2],
+}
+
+/// A command on its way.
+#[derive(Clone, Debug)]
+pub struct InFlight {
+    pub client: usize,
+    pub drive: usize,
+    pub association: u64,
+    pub memory: MemoryId,
+    pub command: DriveCommand,
+    /// What is written, or was read.
+    pub bytes: Vec<u8>,
+    pub is_executed: bool,
+    /// It was given up: the client hears no more of it.
+    pub is_given_up: bool,
+}
+
+/// See the [module](self).
+pub struct World {
+    pub now: Nanos,
+    pub random: SplitMix64,
+    pub moment: Moment,
+    pub events: BTreeMap<(Nanos, u64), WorldEvent>,
+    pub last: u64,
+    pub clients: Vec<ClientProcess>,
+    pub service: Option<Service>,
+    pub service_life: u64,
+    pub service_clock: Clock,
+    pub service_paused_until: Nanos,
+    pub kv: FaultyKv,
+    pub is_kv_stepping: bool,
+    pub revision: Revision,
+    pub drives: Vec<Drive>,
+    pub labels: Vec<LabelFound>,
+    pub links: BTreeMap<u64, Link>,
+    pub commands: BTreeMap<(u64, CommandId), InFlight>,
+    /// Until when a client does not hear the service, and does not hear each drive.
+    pub cut: Vec<(Nanos, [Nanos; DRIVES])>,
+    pub slow_until: [Nanos; DRIVES],
+    pub unsure_until: Nanos,
+    pub donated: usize,
+    pub faults_left: usize,
+    pub faults: Vec<Fault>,
+    pub mutant: Option<Mutant>,
+    pub history: History,
+    pub names: Vec<Named>,
+    pub totals: Totals,
+    pub wrong: Option<String>,
+    pub audited: bool,
+    pub is_traced: bool,
+}
+
+pub fn number_of(wanted: &str) -> usize {
+    (0..DRIVES).find(|drive| target(*drive) == wanted).expect("a drive")
+}
+
+fn target(drive: usize) -> String {
+    format!("nvme-tcp://127.0.0.{drive}:4420/nqn?ns=1")
+}
+
+impl World {
+    pub fn new(options: Options) -> Self {
+        let mut random = SplitMix64::new(options.seed);
+        let kv = FaultyKv::new(random.next_u64(), KvFaults::default());
+        let mut world = Self {
+            now: Nanos(1),
+            moment: 0,
+            events: BTreeMap::new(),
+            last: 0,
+            clients: Vec::new(),
+            service: None,
+            service_life: 0,
+            service_clock: Clock::starting_at(random.below(1000).into()),
+            service_paused_until: Nanos(0),
+            kv,
+            is_kv_stepping: false,
+            revision: Revision(0),
+            drives: alloc::vec![Drive::default(); DRIVES],
+            labels: alloc::vec![LabelFound::Blank; DRIVES],
+            links: BTreeMap::new(),
+            commands: BTreeMap::new(),
+            cut: alloc::vec![(Nanos(0), [Nanos(0); DRIVES]); CLIENTS + 1],
+            slow_until: [Nanos(0); DRIVES],
+            unsure_until: Nanos(0),
+            donated: 0,
+            faults_left: options.faults,
+            faults: Vec::new(),
+            mutant: options.mutant,
+            history: History::default(),
+            names: Vec::new(),
+            totals: Totals::default(),
+            wrong: None,
+            audited: false,
+            is_traced: options.is_traced,
+            random,
+        };
+        for client in 0..=CLIENTS {
+            let clock = Clock::starting_at(world.random.below(1_000_000_000).into());
+            world.clients.push(ClientProcess::new(0, clock, 0));
+            let at = if client == AUDITOR { AUDIT } else { Nanos::from_millis(50 + client as u64) };
+            world.at(at, WorldEvent::StartClient(client));
+        }
+        world.start_service();
+        world.after(Nanos(0), WorldEvent::ServiceTick);
+        world.after(Nanos(0), WorldEvent::KeepAlive);
+        for _ in 0..options.faults {
+            let at = Nanos::from_millis(200 + u64::from(world.random.below(8000)));
+            world.at(at, WorldEvent::Fault);
+        }
+        world
+    }
+
+    /// Says what happens, where that is wanted.
+    pub fn trace(&self, what: impl FnOnce() -> String) {
+        if self.is_traced {
+            let line = what();
+            println!("T {:>12} {}", self.now.get() / 1000, &line[..line.len().min(3000)]);
+        }
+    }
+
+    /// A moment that nothing else has.
+    pub fn moment(&mut self) -> Moment {
+        self.moment += 1;
+        self.moment
+    }
+
+    pub fn at(&mut self, at: Nanos, event: WorldEvent) {
+        self.last += 1;
+        self.events.insert((at.max(self.now), self.last), event);
+    }
+
+    pub fn after(&mut self, time: Nanos, event: WorldEvent) {
+        self.at(self.now.saturating_add(time), event);
+    }
+
+    /// A time from `least` to `most` microseconds.
+    pub fn micros(&mut self, least: u32, most: u32) -> Nanos {
+        Nanos::from_micros((least + self.random.below(most - least + 1)).into())
+    }
+
+    pub fn is_quiet(&self) -> bool {
+        self.now >= QUIET
+    }
+
+    /// The next turn of a task of a client's.
+    pub fn schedule_script(&mut self, client: usize, task: usize) {
+        let time = self.micros(0, 300_000);
+        let life = self.clients[client].life;
+        self.after(time, WorldEvent::Script(client, life, task));
+    }
+
+    /// Takes the run to its end.
+    pub fn run(mut self) -> Result<Totals, String> {
+        while let Some(((at, _), event)) = self.events.pop_first() {
+            self.now = self.now.max(at);
+            if self.now > END {
+                let states: Vec<String> =
+                    self.clients.iter().filter_map(|c| c.machine.as_ref().map(ClientMachine::describe)).collect();
+                return Err(format!("not at its end after {END:?}: {states:#?}"));
+            }
+            if !matches!(
+                event,
+                WorldEvent::KvStep
+                    | WorldEvent::KeepAlive
+                    | WorldEvent::ServiceTick
+                    | WorldEvent::ClientTick(..)
+                    | WorldEvent::KvAnswer(..)
+            ) {
+                self.trace(|| format!("{event:?}"));
+            }
+            if let Some(until) = self.waits(&event) {
+                self.at(until, event);
+                continue;
+            }
+            self.handle(event);
+            if let Some(why) = self.wrong.take() {
+                return Err(format!("at {:?}: {why}", self.now));
+            }
+            if self.audited {
+                break;
+            }
+        }
+        if !self.audited {
+            return Err("the run has stopped before its end".into());
+        }
+        self.totals.run(&self.faults);
+        self.totals.units_read = self.history.units_read;
+        check_names(&self.names, &mut self.totals)?;
+        self.check_metadata()?;
+        Ok(self.totals)
+    }
+
+    /// In the end the metadata contradict themselves nowhere.
+    pub fn check_metadata(&mut self) -> Result<(), String> {
+        while self.kv.pending() > 0 {
+            self.kv.advance();
+        }
+        let image = Image::read(self.kv.store_mut()).expect("a store in memory answers");
+        self.totals.granted += image.granted();
+        let findings = image.findings(&image.places());
+        match findings.is_empty() {
+            true => Ok(()),
+            false => Err(format!("fsck: {findings:#?}")),
+        }
+    }
+
+    /// Until when what an event is for stands still, or does not hear.
+    pub fn waits(&self, event: &WorldEvent) -> Option<Nanos> {
+        let of_client = |client: usize| self.clients[client].paused_until;
+        let of_link = |link: &u64| self.links.get(link).map_or(Nanos(0), |link| self.cut[link.client].0);
+        let until = match event {
+            WorldEvent::Script(client, ..)
+            | WorldEvent::ClientLost(client, ..)
+            | WorldEvent::DoubtOver(client, ..)
+            | WorldEvent::ClientTick(client, _) => of_client(*client),
+            WorldEvent::Connect(client, ..) => of_client(*client).max(self.cut[*client].0),
+            WorldEvent::ToService(link, ..) => of_link(link).max(self.service_paused_until),
+            WorldEvent::ToClient(link, ..) => {
+                let client = self.links.get(link).map_or(Nanos(0), |link| of_client(link.client));
+                of_link(link).max(client)
+            }
+            WorldEvent::Complete(life, command, _) => {
+                let client = self.commands.get(&(*life, *command)).map(|command| command.client);
+                client.map_or(Nanos(0), of_client)
+            }
+            WorldEvent::ServiceLost(_) | WorldEvent::KvAnswer(..) | WorldEvent::Tier(..) | WorldEvent::ServiceTick => {
+                self.service_paused_until
+            }
+            WorldEvent::Execute(..)
+            | WorldEvent::RecoveryWrite(..)
+            | WorldEvent::KvStep
+            | WorldEvent::KeepAlive
+            | WorldEvent::Fault
+            | WorldEvent::StartClient(_)
+            | WorldEvent::BeginAnew(..)
+            | WorldEvent::StartService => Nanos(0),
+        };
+        (until > self.now).then_some(until)
+    }
+
+    pub fn is_life(&self, client: usize, life: u64) -> bool {
+        self.clients[client].life == life
+    }
+
+    pub fn handle(&mut self, event: WorldEvent) {
+        match event {
+            WorldEvent::Script(client, life, task) if self.is_life(client, life) => self.turn(client, task),
+            WorldEvent::Script(..) => {}
+            WorldEvent::ToService(link, number, request) => {
+                if self.links.get(&link).is_some_and(|known| !known.is_cut && known.service == self.service_life) {
+                    self.give_service(ServiceEvent::Message(ConnectionId(link), number, *request));
+                }
+            }
+            WorldEvent::ToClient(link, number, answer) => self.answer(link, number, *answer),
+            WorldEvent::ServiceLost(link) => {
+                if self.links.get(&link).is_some_and(|known| known.service == self.service_life) {
+                    self.give_service(ServiceEvent::Disconnected(ConnectionId(link)));
+                }
+            }
+            WorldEvent::ClientLost(client, life, link) => self.client_lost(client, life, link),
+            WorldEvent::Connect(client, life, wish) if self.is_life(client, life) => self.connect(client, wish),
+            WorldEvent::Connect(..) => {}
+            WorldEvent::KvStep => self.kv_step(),
+            WorldEvent::KvAnswer(life, token, answer) if life == self.service_life => {
+                if let KvAnswer::Outcome(CommitOutcome::Done(revision)) = &answer {
+                    self.revision = self.revision.max(*revision);
+                }
+                self.give_service(ServiceEvent::Kv(token, answer));
+            }
+            WorldEvent::Tier(life, token, answer) if life == self.service_life => {
+                self.give_service(ServiceEvent::Tier(token, answer));
+            }
+            WorldEvent::KvAnswer(..) | WorldEvent::Tier(..) => {}
+            WorldEvent::Execute(life, command) => self.execute(life, command),
+            WorldEvent::Complete(life, command, result) => self.complete(life, command, result),
+            WorldEvent::DoubtOver(client, life, drive) if self.is_life(client, life) => {
+                let doubts = self.clients[client].doubts.entry(drive).or_default();
+                *doubts -= 1;
+                if *doubts == 0 {
+                    self.give(client, ClientEvent::Doubt(drive, false));
+                }
+            }
+            WorldEvent::DoubtOver(..) => {}
+            WorldEvent::RecoveryWrite(drive, offset, bytes) => self.drives[drive].write(offset, &bytes),
+            WorldEvent::ClientTick(client, life) if self.is_life(client, life) => {
+                self.clients[client].tick_at = Nanos::NEVER;
+                self.give(client, ClientEvent::Tick);
+            }
+            WorldEvent::ClientTick(..) => {}
+            WorldEvent::ServiceTick => {
+                if self.random.below(5) == 0 {
+                    self.give_service(ServiceEvent::Durable(self.revision));
+                }
+                self.give_service(ServiceEvent::Tick);
+                self.after(Nanos::from_millis(50), WorldEvent::ServiceTick);
+            }
+            WorldEvent::KeepAlive => self.keep_alive(),
+            WorldEvent::Fault => self.fault(),
+            WorldEvent::StartClient(client) => self.start_client(client),
+            WorldEvent::BeginAnew(client, life) if self.is_life(client, life) => self.kill_client(client, Nanos(0)),
+            WorldEvent::BeginAnew(..) => {}
+            WorldEvent::StartService => self.start_service(),
+        }
+    }
+
+    // The service.
+
+    pub fn start_service(&mut self) {
+        self.service_life += 1;
+        self.is_kv_stepping = false;
+        // What the process before has sent is carried out, or was dropped; nobody hears of it.
+        while self.kv.pending() > 0 {
+            self.kv.advance();
+        }
+        let class = |name: &str| ClassName::new(name).expect("a class");
+        let settings = ServiceSettings {
+            service: ServiceId(1),
+            process: self.random.next_u64(),
+            is_predecessor_dead: true,
+            may_have_lost: false,
+            timing: LeaseTiming::new(LEASE, DRIFT, Nanos::from_millis(100)).expect("a lease"),
+            drift_ppm: DRIFT,
+            fence_wait: super::drive::KEEP_ALIVE.saturating_add(Nanos::from_millis(50)),
+            classes: alloc::vec![class("dram"), class("flash")],
+            block: BLOCK as u32,
+            inline_max: 2048,
+            durability: "process".into(),
+            metadata: "memory".into(),
+        };
+        self.service = Some(Service::new(settings).with_mutant(self.mutant));
+        self.give_service(ServiceEvent::Start);
+    }
+
+    pub fn give_service(&mut self, event: ServiceEvent) {
+        let Some(service) = &mut self.service else { return };
+        let mut effects = Vec::new();
+        let now = self.service_clock.read(self.now);
+        service.apply(now, UnixNanos((1 << 60) + now.get()), event, &mut effects);
+        if let Err(why) = service.check() {
+            self.wrong = Some(format!("the service: {why}"));
+        }
+        for effect in effects {
+            match effect {
+                ServiceEffect::Kv(token, request) => {
+                    self.kv.send(self.service_life as u32, token, request);
+                    if !core::mem::replace(&mut self.is_kv_stepping, true) {
+                        self.after(Nanos::from_micros(20), WorldEvent::KvStep);
+                    }
+                }
+                ServiceEffect::Send(connection, number, answer) => self.send_answer(connection.0, number, answer),
+                ServiceEffect::Close(connection) => self.cut_link(connection.0),
+                ServiceEffect::Tier(token, request) => {
+                    let (answer, time) = match request {
+                        TierRequest::Recover(block) => (self.recover(&block), self.micros(3000, 20_000)),
+                        request => (self.label(request), self.micros(100, 3000)),
+                    };
+                    self.after(time, WorldEvent::Tier(self.service_life, token, answer));
+                }
+                ServiceEffect::Refuse(why) => self.wrong = Some(format!("the service refuses: {why}")),
+            }
+        }
+        self.donate();
+    }
+
+    pub fn label(&mut self, request: TierRequest) -> Result<TierAnswer, TierFailure> {
+        match request {
+            TierRequest::ReadLabel { target } => {
+                let (drive, bytes) = (number_of(&target), DRIVE_BYTES);
+                if self.drives[drive].down_until > self.now {
+                    return Err(TierFailure("connection refused".into()));
+                }
+                let sector = if drive == 0 { 512 } else { 4096 };
+                Ok(TierAnswer::Label { bytes, sector, found: self.labels[drive] })
+            }
+            TierRequest::WriteLabel { target, store, namespace, content } => {
+                self.labels[number_of(&target)] = LabelFound::Label { store, namespace, content };
+                Ok(TierAnswer::Written)
+            }
+            TierRequest::Recover(_) => Err(TierFailure("that takes longer".into())),
+        }
+    }
+
+    /// A block that a lost writer has left: the first copy that is reached is written to the others, which goes on if the service dies.
+    pub fn recover(&mut self, block: &RecoverBlock) -> Result<TierAnswer, TierFailure> {
+        let reached: Vec<(usize, usize, u64)> = block
+            .copies
+            .iter()
+            .map(|copy| (copy.index, number_of(&copy.target), copy.offset))
+            .filter(|(_, drive, _)| self.drives[*drive].down_until <= self.now)
+            .collect();
+        let Some((_, first, offset)) = reached.first().copied() else {
+            return Err(TierFailure("connection refused".into()));
+        };
+        let mut bytes = self.drives[first].read(offset, block.length as usize);
+        let behind = &mut bytes[block.used as usize..];
+        let is_changed = behind.iter().any(|byte| *byte != 0);
+        behind.fill(0);
+        for (_, drive, offset) in &reached[usize::from(!is_changed)..] {
+            let time = self.micros(50, 2900);
+            self.after(time, WorldEvent::RecoveryWrite(*drive, *offset, bytes.clone()));
+        }
+        let good = reached.iter().map(|(index, ..)| *index).collect();
+        Ok(TierAnswer::Recovered { checksums: block.seed.checksums(&bytes, crc), good })
+    }
+
+    /// An operator gives the store its drives.
+    pub fn donate(&mut self) {
+        let Some(service) = &self.service else { return };
+        if self.donated >= DRIVES || !service.is_ready() {
+            return;
+        }
+        let drive = self.donated;
+        self.donated += 1;
+        let connection = ConnectionId(u64::MAX - drive as u64);
+        self.give_service(ServiceEvent::Connected(connection, [0; 16]));
+        let hello = Request::Hello {
+            magic: PROTOCOL_MAGIC,
+            version: PROTOCOL_VERSION,
+            client: "operator".into(),
+            location: Location::default(),
+            session: SessionWish::None,
+        };
+        self.give_service(ServiceEvent::Message(connection, RequestNumber(1), hello));
+        let class = ClassName::new(["dram", "flash"][drive % 2]).expect("a class");
+        let donation = Donation { target: target(drive), class, location: Location::default(), overwrite: false };
+        self.give_service(ServiceEvent::Message(connection, RequestNumber(2), Request::Donate { donation }));
+    }
+
+    pub fn kv_step(&mut self) {
+        if let Some((life, token, answer)) = self.kv.advance() {
+            let time = self.micros(5, 200);
+            self.after(time, WorldEvent::KvAnswer(life.into(), token, answer));
+        }
+        self.is_kv_stepping = self.kv.pending() > 0;
+        if self.is_kv_stepping {
+            let time = self.micros(5, 60);
+            self.after(time, WorldEvent::KvStep);
+        }
+        if self.unsure_until != Nanos(0) && self.now > self.unsure_until {
+            self.unsure_until = Nanos(0);
+            self.kv.set_faults(KvFaults::default());
+        }
+    }
+
+    /// Whether a client is the one that reads everything in the end.
+    pub fn is_auditor(&self, client: usize) -> bool {
+        client == AUDITOR
+    }
+}
