@@ -10,6 +10,7 @@
 mod args;
 mod bench;
 mod files;
+mod fsck;
 mod glob;
 mod listing;
 mod names;
@@ -25,6 +26,7 @@ mod transfer;
 
 pub use args::FsArgs;
 pub use store_args::StoreArgs;
+use store_args::StoreCommand;
 
 use crate::failure::CommandFailure;
 use crate::output;
@@ -76,6 +78,9 @@ pub fn run_store(
     json: bool,
     running: impl Fn() -> Result<String, CommandFailure>,
 ) -> Result<(), CommandFailure> {
+    if let StoreCommand::Fsck { file, repair } = &args.command {
+        return fsck::run(file, *repair, json);
+    }
     store::run(&args.command, &connect(args.store.as_deref(), running)?, json)
 }
 

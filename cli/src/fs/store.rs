@@ -25,6 +25,8 @@ pub fn run(command: &StoreCommand, client: &Client, json: bool) -> Result<(), Co
         StoreCommand::Client(clients) => match clients.command {
             StoreClientCommand::Ls => clients_table(client, json),
         },
+        // It asks no service.
+        StoreCommand::Fsck { file, repair } => super::fsck::run(file, *repair, json),
     }
 }
 

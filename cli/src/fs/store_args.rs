@@ -1,6 +1,7 @@
 //! `weir store`: its commands and options.
 
 use clap::{Args, Subcommand};
+use std::path::PathBuf;
 
 /// The store that a metadata service is of.
 #[derive(Debug, Args)]
@@ -9,7 +10,8 @@ Examples:
   weir store status
   weir store node add nvme-tcp://10.0.0.2:4420/nqn.2026-11.io.weir:n2:ssd0 --class flash --location hall1/rack2
   weir store node drain 3
-  weir store --store 10.0.0.1:4430 client ls --json")]
+  weir store --store 10.0.0.1:4430 client ls --json
+  weir store fsck /var/lib/weir/meta.redb --repair")]
 pub struct StoreArgs {
     /// The metadata service: HOST:PORT or unix:PATH [env: WEIR_STORE] [default: of the node that runs]
     #[arg(long, global = true, value_name = "ADDRESS")]
@@ -26,6 +28,22 @@ pub enum StoreCommand {
     Node(NodeArgs),
     /// List clients
     Client(StoreClientArgs),
+    /// Check the metadata in a file that no service has open, and put right what can be
+    #[command(after_help = "\
+Nothing is changed without --repair, and a repair takes no bytes of a file away: what no name leads to gets one in /lost+found.
+Exit status: 0 nothing is wrong; 1 something was found, repaired or not, or the check could not be made; 2 wrong usage.
+
+Examples:
+  weir store fsck weir-store/store.redb
+  weir store fsck /var/lib/weir/meta.redb --repair
+  weir store fsck meta.redb --json | jq -r '.left[].kind'")]
+    Fsck {
+        /// The file: what stands behind redb: in the configuration's [store]
+        file: PathBuf,
+        /// Put right what can be
+        #[arg(long)]
+        repair: bool,
+    },
 }
 
 #[derive(Debug, Args)]

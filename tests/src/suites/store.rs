@@ -7,6 +7,11 @@ use super::test;
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{Node, Setup, with_node};
 use crate::process::{Finished, until};
+use weir_store::keys::name_key;
+use weir_store::kv::{Commit, CommitOutcome, Kv as _, KvKey, KvWrite};
+use weir_store::records::{NameRecord, to_value};
+use weir_store::{EntryName, InodeId, InodeKind};
+use weir_store_node::embedded::{Durability, EmbeddedKv};
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
@@ -16,6 +21,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "names_are_listed_moved_and_removed", names),
         test(S, "files_outlive_kills_and_upgrades", outlives),
         test(S, "a_start_that_cannot_be_says_why", refused),
+        test(S, "damaged_metadata_are_found_and_put_right", damaged),
     ]
 }
 
@@ -179,6 +185,55 @@ fn serves_again(node: &Node, before: rustix::process::Pid) -> Outcome {
         let other = node.worker().is_ok_and(|worker| worker != before);
         Ok((other && try_fs(node, &["ls", "/"])?.status.code() == Some(0)).then_some(()))
     })
+}
+
+/// What a damage puts into the metadata.
+fn damage(file: &Path, writes: Vec<KvWrite>) -> Outcome {
+    let mut kv = EmbeddedKv::open(file, Durability::Process).map_err(|e| e.to_string())?;
+    let outcome = kv.commit(&Commit { expect: Vec::new(), writes });
+    ensure(matches!(outcome, CommitOutcome::Done(_)), || format!("{}: {outcome:?}", file.display()))
+}
+
+/// A store's file is damaged while nobody has it: `weir store fsck` names what is wrong, puts it right or says why not, and finds nothing after that.
+fn damaged(env: &Env) -> Outcome {
+    let mut node = Node::start(env, &setup())?;
+    let from = node.socket("put");
+    let expected = write(&from, 3 << 20)?;
+    for name in ["/one", "/two"] {
+        fs(&node, &["put", "--class", "flash", &from.display().to_string(), name])?;
+    }
+    let file = node.socket("store.redb");
+    let path = file.display().to_string();
+    let fsck = |node: &Node, more: &[&str], status: i32, words: &[&str]| -> Outcome {
+        let finished = node.cli(&[&["store", "fsck", &path], more].concat())?;
+        let said = format!("{}{}", finished.stdout, finished.stderr);
+        let is_right = finished.status.code() == Some(status) && words.iter().all(|word| said.contains(word));
+        ensure(is_right, || format!("{more:?}: {:?}, {words:?}: {said}", finished.status.code()))
+    };
+    fsck(&node, &[], 1, &["store.redb", "somebody has the store open"])?;
+    node.kill()?;
+    fsck(&node, &[], 0, &["records"])?;
+    // One name leads nowhere, the other is gone; and a key is of no known kind.
+    let name = |name: &[u8]| EntryName::new(name).map(|name| name_key(InodeId::ROOT, &name)).map_err(|e| e.to_string());
+    let nowhere = NameRecord { inode: InodeId(9999), kind: InodeKind::File };
+    let names = vec![KvWrite::Put(name(b"gone")?, to_value(&nowhere)), KvWrite::Delete(name(b"one")?)];
+    damage(&file, names)?;
+    for _ in 0..2 {
+        fsck(&node, &[], 1, &["found     dangling-name: name \"gone\"", "nameless-inode", "--repair puts right"])?;
+    }
+    fsck(&node, &["--repair", "--json"], 1, &["\"dangling-name\"", "\"repaired\"", "nothing is left"])?;
+    fsck(&node, &["--repair"], 0, &["records"])?;
+    let unknown = KvKey(b"z1".to_vec());
+    damage(&file, vec![KvWrite::Put(unknown.clone(), vec![1])])?;
+    fsck(&node, &["--repair"], 1, &["unknown-key: key 7a31 (not repaired: a newer version may have made it"])?;
+    damage(&file, vec![KvWrite::Delete(unknown)])?;
+    fsck(&node, &[], 0, &[])?;
+    fsck(&node, &["--wrong"], 2, &["--wrong"])?;
+    node.start_again()?;
+    has(&node, "/two", &expected)?;
+    let found = fs(&node, &["ls", "/lost+found"])?;
+    has(&node, &format!("/lost+found/{}", found.trim()), &expected)?;
+    node.stop()
 }
 
 fn refused(env: &Env) -> Outcome {
