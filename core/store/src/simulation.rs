@@ -76,7 +76,7 @@ const SEEDS: &[(u64, &str)] = &[
 
 #[test]
 fn nothing_is_lost_and_nothing_is_another_files() {
-    let totals = runs(0, 120);
+    let totals = runs(0, 60);
     println!("{}", totals.lines());
     assert!(totals.operations() > 200 * totals.runs, "a run has at least 200 operations");
 }
