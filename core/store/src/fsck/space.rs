@@ -30,14 +30,13 @@ impl Image {
     pub(super) fn find_in_maps(&self, places: &RegionPlaces, findings: &mut Vec<Finding>) {
         for ((inode, number), chunk) in &self.chunks {
             let about = format!("chunk {number} of inode {inode}");
-            let key = map_chunk_key(*inode, *number);
             let file = match self.inodes.get(inode) {
                 Some(file) if file.content == Content::Mapped => file,
                 None if self.is_inode(*inode) => continue,
                 _ => {
-                    // The index still says whose the bytes were: they are quarantined once no map has them.
-                    let repair = Repair::Writes(vec![KvWrite::Delete(key)]);
-                    findings.push(Finding { kind: FindingKind::ChunkOfNone, about, repair });
+                    // No commit leaves this: an inode was lost, and these are its bytes.
+                    let what = "its inode is lost; put a copy of the metadata back";
+                    findings.push(Finding { kind: FindingKind::ChunkOfNone, about, repair: Repair::Refused(what) });
                     continue;
                 }
             };
@@ -51,14 +50,11 @@ impl Image {
             }
             let first = u64::from(*number) * u64::from(per_chunk);
             let is_behind = |block: &BlockRecord| (first + u64::from(block.index)) * u64::from(file.block) >= file.size;
-            if chunk.blocks.iter().any(&is_behind) {
-                let left: Vec<BlockRecord> = chunk.blocks.iter().filter(|block| !is_behind(block)).cloned().collect();
-                let write = match left.is_empty() {
-                    true => KvWrite::Delete(key),
-                    false => KvWrite::Put(key, to_value(&MapChunk { blocks: left })),
-                };
+            if chunk.blocks.iter().any(is_behind) {
+                // Blocks go with the commit that makes a file shorter: the size is what is wrong.
                 let about = format!("{about}: the file has {} bytes", file.size);
-                let repair = Repair::Writes(vec![write]);
+                let repair =
+                    Repair::Refused("its size is damaged; put a copy of the metadata back, or copy what can be read");
                 findings.push(Finding { kind: FindingKind::BlockBehindEnd, about, repair });
                 continue;
             }
@@ -235,7 +231,10 @@ impl Image {
             let quarantined = ExtentRecord { used: ExtentUse::Quarantined, ..*record };
             let quarantine = Repair::Writes(vec![KvWrite::Put(extent_key(*region, *offset), quarantined.encode())]);
             match record.used {
-                ExtentUse::Granted(session) if !self.holds.contains_key(&session) => {
+                // One that has a session and no hold is told as such: its client may go on.
+                ExtentUse::Granted(session)
+                    if !self.holds.contains_key(&session) && !self.sessions.contains_key(&session) =>
+                {
                     push(FindingKind::GrantOfNone, format!("{about}: session {session}"), quarantine);
                 }
                 ExtentUse::Mapped(inode, block) => {
@@ -244,7 +243,12 @@ impl Image {
                     let is_mapped = claims.range(whole).any(|(.., of)| *of == BlockOf { inode, block });
                     if !is_mapped && !self.is_unsure(inode) {
                         let about = format!("{about}: block {block} of inode {inode}");
-                        push(FindingKind::MappedByNone, about, quarantine);
+                        let repair = match self.inodes.contains_key(&inode) {
+                            // The file's map has lost it.
+                            true => Repair::Refused("its map has lost it; put a copy of the metadata back"),
+                            false => quarantine,
+                        };
+                        push(FindingKind::MappedByNone, about, repair);
                     }
                 }
                 _ => {}

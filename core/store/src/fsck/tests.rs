@@ -213,8 +213,8 @@ fn damages() -> Vec<Damage> {
         (F::Layout, true, vec![put_inode(3, &Inode { copies: 0, ..file(inline()) })]),
         (F::Layout, true, vec![put_inode(3, &Inode { block: 3, ..file(inline()) })]),
         (F::Layout, false, vec![put_inode(4, &Inode { block: 1 << 30, ..big() })]),
-        (F::ChunkOfNone, true, vec![put_chunk(3, 0, vec![])]),
-        (F::ChunkOfNone, true, vec![put_chunk(95, 0, vec![block(0, 6)])]),
+        (F::ChunkOfNone, false, vec![put_chunk(3, 0, vec![])]),
+        (F::ChunkOfNone, false, vec![put_chunk(95, 0, vec![block(0, 6)])]),
         (F::ChunkOrder, false, vec![put_chunk(4, 0, vec![block(1, 2), block(0, 1)])]),
         (F::ChunkOrder, false, vec![put_chunk(4, 0, vec![block(0, 1), block(128, 2)])]),
         (
@@ -224,7 +224,7 @@ fn damages() -> Vec<Damage> {
         ),
         (F::UnsettledIndex, true, vec![put(unsettled_key(number(4), 0), &WriterRecord::default())]),
         (F::UnsettledIndex, true, vec![put(unsettled_key(number(3), 5), &WriterRecord::default())]),
-        (F::BlockBehindEnd, true, vec![put_inode(4, &Inode { size: MIB, ..big() })]),
+        (F::BlockBehindEnd, false, vec![put_inode(4, &Inode { size: MIB, ..big() })]),
         (
             F::BlockShape,
             false,
@@ -241,9 +241,9 @@ fn damages() -> Vec<Damage> {
             false,
             vec![put_chunk(4, 0, vec![block(0, 1), BlockRecord { generation: Generation(5), ..block(1, 2) }])],
         ),
-        (F::MappedByNone, true, vec![extent(8, ExtentUse::Mapped(InodeId(4), 2))]),
+        (F::MappedByNone, false, vec![extent(8, ExtentUse::Mapped(InodeId(4), 2))]),
         (F::MappedByNone, true, vec![extent(8, ExtentUse::Mapped(InodeId(94), 0))]),
-        (F::MappedByNone, true, vec![put_chunk(4, 0, vec![block(0, 1)])]),
+        (F::MappedByNone, false, vec![put_chunk(4, 0, vec![block(0, 1)])]),
         (
             F::ExtentOverlap,
             false,
