@@ -91,6 +91,10 @@ pub(crate) enum Mutant {
     GoneOnlyForOne,
     /// Client: files hear of the session's end when the lease is over.
     StopAtTicks,
+    /// Client: the same file is open for writing twice.
+    TwoWriters,
+    /// Client: a file whose closing a service that was started again does not understand stays the session's to write.
+    WriterKept,
     /// Client: a file is closed while a drive may still carry out a write of it that was given up.
     ClosedInDoubt,
     /// File: the first of several commits of a flush has the size of all of them.

@@ -5,19 +5,25 @@ use super::event::{
     ClientEffect, ClientFailure, ClientFault, ClientMemory, MemoryId, OpenFileId, OpenedFile, Outcome, WorkId,
 };
 use super::machine::{ClientMachine, Doing, Out};
-use super::open_file::{Handle, OpenFile};
+use super::open_file::{Handle, OpenFile, Sequence, Step};
 use super::requests::{Purpose, Unanswered, is_passing};
 use crate::error::StoreError;
 use crate::file::{FileEffect, FileError, FileEvent, NewBlock};
 use crate::members::HolderEvent;
 use crate::mutant::Mutant;
 use crate::protocol::{Answer, Request, RequestNumber, SessionWish, WelcomeInfo};
+use crate::tree::InodePath;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 /// How often a file is opened again without anything coming of it.
 const REOPENS_MAX: u32 = 100;
+
+/// The service knows no such handle.
+pub(super) fn is_not_open(result: &Result<Answer, ClientFailure>) -> bool {
+    matches!(result, Err(ClientFailure { fault: ClientFault::Store(StoreError::NotOpen, _), .. }))
+}
 
 impl ClientMachine {
     pub(super) fn connected<M: ClientMemory>(&mut self, welcome: &WelcomeInfo, out: &mut Out<'_, M>) {
@@ -126,6 +132,11 @@ impl ClientMachine {
                 }
             }
             (Purpose::Open(work), _) => self.opened(work, &sent.request, result, out),
+            (Purpose::Close(at), _) => {
+                if is_not_open(&result) {
+                    self.release_writer(at, out);
+                }
+            }
             (Purpose::Renewal(id), _) => {
                 if let Ok(Answer::Renewed { epoch }) = result {
                     self.hold(HolderEvent::Renewed(id, epoch), out);
@@ -298,6 +309,15 @@ impl ClientMachine {
         }
     }
 
+    /// A service that was started again knows no handles, and the session has the file still to write: it is opened, and closed again.
+    pub(super) fn release_writer<M>(&mut self, at: InodePath, out: &mut Out<'_, M>) {
+        if self.over.is_none() && !self.planted.is(Mutant::WriterKept) {
+            let nobody = self.number();
+            let open = Unanswered::new(Request::Open { at, write: true }, Purpose::Open(nobody), None);
+            self.requests.send(open, out.effects);
+        }
+    }
+
     /// Blocks that nobody waits for any more.
     fn give_back(&mut self, blocks: Vec<NewBlock>) {
         if !self.planted.is(Mutant::GrantsKept) {
@@ -313,12 +333,38 @@ impl ClientMachine {
         result: Result<Answer, ClientFailure>,
         out: &mut Out<'_, M>,
     ) {
+        let writes = !matches!(request, Request::Open { write: false, .. });
+        let close = |handle, at| {
+            let purpose = if writes { Purpose::Close(at) } else { Purpose::Nothing };
+            Unanswered::new(Request::Close { handle }, purpose, None)
+        };
+        let result = match result {
+            Ok(Answer::Opened { handle, at, inode }) if writes && !self.planted.is(Mutant::TwoWriters) => {
+                match self.files.values().find(|file| file.writes && file.at.inode == at.inode).map(OpenFile::is_ending)
+                {
+                    None => Ok(Answer::Opened { handle, at, inode }),
+                    // One file has one writer: each has a map of its own, and knows nothing of what the other writes.
+                    Some(is_ending) => {
+                        self.requests.send(close(handle, at), out.effects);
+                        if is_ending && self.works.contains_key(&work) {
+                            let again = Unanswered::new(request.clone(), Purpose::Open(work), None);
+                            return self.requests.retry(out.now, again);
+                        }
+                        Err(ClientFault::Store(
+                            StoreError::Busy,
+                            format!("inode {} is open here for writing", at.inode),
+                        )
+                        .into())
+                    }
+                }
+            }
+            result => result,
+        };
         let asked = self.works.remove(&work).map(|work| work.doing);
-        let close = |handle| Unanswered::new(Request::Close { handle }, Purpose::Nothing, None);
         let result = match (result, asked) {
-            (Ok(Answer::Opened { handle, .. }), None) => {
+            (Ok(Answer::Opened { handle, at, .. }), None) => {
                 if !self.planted.is(Mutant::OpenedKept) {
-                    self.requests.send(close(handle), out.effects);
+                    self.requests.send(close(handle, at), out.effects);
                 }
                 return;
             }
@@ -335,7 +381,7 @@ impl ClientMachine {
                         Ok(OpenedFile { file, at, inode })
                     }
                     Err(what) => {
-                        self.requests.send(close(handle), out.effects);
+                        self.requests.send(close(handle, at), out.effects);
                         Err(ClientFault::Protocol(what).into())
                     }
                 }
@@ -352,6 +398,11 @@ impl ClientMachine {
             return self.requests.end_slot(&sent, out.effects);
         };
         let named = sent.handle().map(|handle| *handle);
+        if matches!(file.sequence, Some(Sequence { step: Step::Close, .. })) {
+            // It is being closed: whoever asks something of it still has no use for the answer.
+            let failure = ClientFault::Store(StoreError::NotOpen, String::new()).into();
+            return self.lost(sent, failure, out);
+        }
         match &file.handle {
             Handle::Open(known) if Some(*known) == named => {
                 file.handle = Handle::Reopening;
@@ -375,7 +426,14 @@ impl ClientMachine {
         result: Result<Answer, ClientFailure>,
         out: &mut Out<'_, M>,
     ) {
-        let Some(file) = self.files.get_mut(&id) else { return };
+        let Some(file) = self.files.get_mut(&id) else {
+            // It was closed meanwhile: this opening is one too many.
+            if let Ok(Answer::Opened { handle, at, .. }) = result {
+                let close = Unanswered::new(Request::Close { handle }, Purpose::Close(at), None);
+                self.requests.send(close, out.effects);
+            }
+            return;
+        };
         let handle = match result {
             Ok(Answer::Opened { handle, at, inode }) if at.inode == file.at.inode && inode.block == file.block => {
                 Handle::Open(handle)

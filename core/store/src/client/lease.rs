@@ -31,6 +31,7 @@ impl ClientMachine {
         }
         self.look_at = out.now.saturating_add(LOOK);
         self.end_late(out);
+        self.files.values_mut().for_each(|file| file.is_room_vain = false);
         self.room_came();
         let busy = self.files.iter().filter(|(_, file)| file.io().is_some_and(|io| io.pending() > 0));
         let busy: Vec<OpenFileId> = busy.map(|(id, _)| *id).collect();

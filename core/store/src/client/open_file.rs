@@ -123,6 +123,8 @@ pub(super) struct OpenFile {
     pub sequence: Option<Sequence>,
     /// A flush that makes room is under way; what the file had ahead when it began.
     pub making_room: Option<u64>,
+    /// A flush to make room has published nothing: not again before the next look.
+    pub is_room_vain: bool,
     /// No caller has it any more.
     pub is_forgotten: bool,
     /// What the service has said of it last that cannot be.
@@ -169,6 +171,11 @@ impl OpenFile {
             FileContent::Inline(inline) => !inline.is_flushing,
             FileContent::Mapped(io) => io.pending() == 0,
         }
+    }
+
+    /// Whether it is being closed, or will be when what it has under way is over.
+    pub fn is_ending(&self) -> bool {
+        self.is_forgotten || matches!(self.sequence, Some(Sequence { goal: Goal::Close(_), .. }))
     }
 
     /// Bytes of it that the session has ahead of what is published, or may have before long.

@@ -4,6 +4,7 @@ use super::event::{ClientEffect, MemoryId, OpenFileId, WorkId};
 use crate::error::StoreError;
 use crate::members::RenewalId;
 use crate::protocol::{Request, RequestNumber};
+use crate::tree::InodePath;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -33,6 +34,8 @@ pub(super) enum Purpose {
     Step,
     /// A file is opened again that the service has forgotten.
     Reopen,
+    /// A file that was open for writing is closed, and nobody waits for that.
+    Close(InodePath),
     Namespaces,
     /// Nobody waits for it.
     Nothing,

@@ -1,7 +1,7 @@
 //! What goes on with an open file as a whole: truncation, closing, and the move of its bytes from the inode to blocks. Nothing else of the file begins
 //! meanwhile. See [`Step`] for the order.
 
-use super::answers::other_answer;
+use super::answers::{is_not_open, other_answer};
 use super::event::{ClientFailure, ClientFault, ClientMemory, MemoryId, OpenFileId, WorkId};
 use super::machine::{ClientMachine, Out, OwnOperation, Stage};
 use super::open_file::{FileContent, Goal, Handle, InlineBytes, Sequence, Step};
@@ -283,7 +283,12 @@ impl ClientMachine {
         let result = match result {
             Ok(Answer::Done {} | Answer::Changed { .. }) => Ok(()),
             // The service was started again: it has closed it.
-            Err(ClientFailure { fault: ClientFault::Store(StoreError::NotOpen, _), .. }) if is_close => Ok(()),
+            result if is_close && is_not_open(&result) => {
+                if let Some(file) = self.files.get(&id).filter(|file| file.writes) {
+                    self.release_writer(file.at, out);
+                }
+                Ok(())
+            }
             Ok(other) => Err(ClientFault::Protocol(other_answer(&other)).into()),
             Err(why) => Err(why),
         };

@@ -80,6 +80,7 @@ impl ClientMachine {
             again: Vec::new(),
             sequence: None,
             making_room: None,
+            is_room_vain: false,
             is_forgotten: false,
             violation: None,
         };
@@ -224,8 +225,8 @@ impl ClientMachine {
         };
         let Some(file) = self.files.get(&id).filter(is_over) else { return };
         if let (Handle::Open(handle), true) = (&file.handle, self.over.is_none()) {
-            let close = Unanswered::new(Request::Close { handle: *handle }, Purpose::Nothing, None);
-            self.requests.send(close, out.effects);
+            let purpose = if file.writes { Purpose::Close(file.at) } else { Purpose::Nothing };
+            self.requests.send(Unanswered::new(Request::Close { handle: *handle }, purpose, None), out.effects);
         }
         self.remove_file(id, out);
     }
@@ -418,8 +419,9 @@ impl ClientMachine {
                 let Some(file) = self.files.get_mut(&id) else { return };
                 let before = file.making_room.take();
                 // What could not be published is looked at again by and by.
-                if before.is_some_and(|before| file.ahead() < before) {
-                    self.room_came();
+                match before.is_some_and(|before| file.ahead() < before) {
+                    true => self.room_came(),
+                    false => file.is_room_vain = true,
                 }
                 return;
             }
@@ -515,7 +517,8 @@ impl ClientMachine {
     /// Publishes a file's blocks.
     fn make_room(&mut self, id: OpenFileId) {
         let may = |file: &&mut OpenFile| {
-            file.making_room.is_none() && file.sequence.is_none() && file.io().is_some_and(|io| io.poison().is_none())
+            let is_free = file.making_room.is_none() && file.sequence.is_none() && !file.is_room_vain;
+            is_free && file.io().is_some_and(|io| io.poison().is_none())
         };
         let Some(file) = self.files.get_mut(&id).filter(may) else { return };
         file.making_room = Some(file.ahead());

@@ -142,8 +142,10 @@ impl FileIo {
     pub fn wants(&self, offset: u64, len: u32) -> u64 {
         let block = u64::from(self.setup.block);
         let end = offset.saturating_add(len.into());
-        let is_there =
-            |number: &u64| self.local.get(number).is_some_and(|local| local.is_new) || self.grants.contains_key(number);
+        let is_there = |number: &u64| {
+            let is_asked_for = self.grants.contains_key(number) || self.granting.contains(number);
+            is_asked_for || self.local.get(number).is_some_and(|local| local.is_new)
+        };
         (offset / block..end.div_ceil(block)).filter(|number| !is_there(number)).count() as u64
     }
 }

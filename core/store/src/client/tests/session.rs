@@ -1,12 +1,13 @@
 //! The session: renewed, over, and what is acknowledged with it.
 
-use super::world::{FAR, LEASE, World};
+use super::world::{FAR, LEASE, World, open_new};
 use crate::client::{ClientEvent, ClientFault, FileWork, Outcome};
 use crate::mutant::Mutant;
 use crate::protocol::{Answer, Request};
 use crate::{NamespaceId, StoreError};
 use alloc::string::String;
 use alloc::vec;
+use alloc::vec::Vec;
 use weir_units::Nanos;
 
 fn gone() -> Answer {
@@ -145,4 +146,91 @@ fn a_welcome_that_cannot_be_is_refused() {
     assert!(refused(drift_ppm).contains("lease"));
     let session = crate::protocol::WelcomeInfo { session: None, ..good };
     assert!(refused(session).contains("session"));
+}
+
+/// A service that was started again has no handle of a file that is closed then: it is anybody's to write all the same.
+fn released(mutant: Option<Mutant>, is_forgotten: bool) -> bool {
+    let mut world = World::new(9);
+    let (who, other) = (world.client(mutant), world.client(None));
+    let file = world.create(who, "f", 1);
+    world.write(who, file, 0, &vec![1; 100_000]).expect("a write");
+    world.run(who, file, FileWork::Flush, b"").expect("a flush");
+    world.restart();
+    world.reconnect(who);
+    world.reconnect(other);
+    match is_forgotten {
+        true => world.give(who, ClientEvent::Forget(file)),
+        false => assert_eq!(world.run(who, file, FileWork::Close, b""), Ok(0)),
+    }
+    world.run_for(Nanos::from_millis(500));
+    let until = world.now.saturating_add(Nanos::from_millis(500));
+    let open = world.start_open(other, open_new("f", 1), until);
+    matches!(world.finish(other, open), Outcome::Opened(Ok(_)))
+}
+
+#[test]
+fn a_file_that_is_closed_after_a_restart_is_anybodys_to_write() {
+    for is_forgotten in [false, true] {
+        assert!(released(None, is_forgotten), "forgotten: {is_forgotten}");
+        assert!(!released(Some(Mutant::WriterKept), is_forgotten), "it is found");
+    }
+}
+
+/// A client has a file open for writing once: the second opening is refused, and comes when the first one is closed.
+fn opened_twice(mutant: Option<Mutant>, is_forgotten: bool) -> bool {
+    let mut world = World::new(11);
+    let who = world.client(mutant);
+    let first = world.create(who, "f", 1);
+    world.write(who, first, 0, &vec![1; 100_000]).expect("a write");
+    let second = world.start_open(who, open_new("f", 1), FAR);
+    let is_refused = match world.finish(who, second) {
+        Outcome::Opened(Err(failure)) => matches!(failure.fault, ClientFault::Store(StoreError::Busy, _)),
+        _ => false,
+    };
+    let close = match is_forgotten {
+        true => {
+            world.give(who, ClientEvent::Forget(first));
+            None
+        }
+        false => Some(world.start(who, first, FileWork::Close, b"", FAR)),
+    };
+    let second = world.open(who, open_new("f", 1)).file;
+    close.map(|close| world.io(who, close).0.expect("it is closed"));
+    world.write(who, second, 0, &[2; 10]).expect("a write");
+    world.run(who, second, FileWork::Close, b"").expect("it is closed");
+    is_refused
+}
+
+#[test]
+fn a_client_writes_a_file_by_one_opening() {
+    for is_forgotten in [false, true] {
+        assert!(opened_twice(None, is_forgotten), "forgotten: {is_forgotten}");
+        assert!(!opened_twice(Some(Mutant::TwoWriters), is_forgotten), "it is found");
+    }
+}
+
+/// Blocks that the service does not give, to writes that are late: the client has room for nothing more, and does not turn in a circle for it.
+#[test]
+fn room_that_cannot_be_made_is_not_asked_for_without_end() {
+    const MOST: u32 = 4 << 20;
+    let mut world = World::new(13);
+    let who = world.client(None);
+    let file = world.create(who, "f", 1);
+    let kind = Request::Grant { handle: 0, count: 0 }.kind();
+    let later = Answer::Failed { error: StoreError::Unavailable, detail: String::new() };
+    world.clients[who].instead = vec![(kind, later); 10_000];
+    let bytes = vec![1; MOST as usize];
+    let write = |world: &mut World, at: u64| {
+        let until = world.now.saturating_add(Nanos::from_millis(50));
+        world.start(who, file, FileWork::Write(at * u64::from(MOST), MOST), &bytes, until)
+    };
+    let works: Vec<_> = (0..4).map(|at| write(&mut world, at)).collect();
+    let late = |world: &mut World, work| world.io(who, work).0.expect_err("no block was given");
+    works.into_iter().for_each(|work| assert_eq!(late(&mut world, work).fault, ClientFault::Deadline));
+    let fifth = write(&mut world, 4);
+    assert_eq!(late(&mut world, fifth).fault, ClientFault::Deadline);
+    // The service gives blocks again.
+    world.clients[who].instead.clear();
+    world.write(who, file, 0, &[2; 10]).expect("a write");
+    world.run(who, file, FileWork::Close, b"").expect("it is closed");
 }
