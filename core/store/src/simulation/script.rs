@@ -144,8 +144,7 @@ impl World {
         self.clients[client].script.tasks[task].stage = Stage::Waits;
         let (path, moment) = (self.below(PATHS.into()) as PathNumber, self.moment());
         match self.below(20) {
-            // One writes at a time, of a client as well.
-            0..8 if task == 0 => {
+            0..8 => {
                 let new = NewInode {
                     kind: InodeKind::File,
                     mode: 0o644,
@@ -161,7 +160,7 @@ impl World {
                 let request = Request::OpenNew { slot, sequence, entry, new, content: Vec::new(), exclusive: false };
                 self.begin(client, task, Doing::Make(moment, path), |work, at| ClientEvent::Open(work, request, at));
             }
-            0..17 => self.look(client, task, path),
+            8..17 => self.look(client, task, path),
             17..19 => {
                 let call = NameCall::Delete(path);
                 let change = NameChange::Delete { entry: entry(path), recursive: false };
