@@ -3,6 +3,7 @@
 use super::Durability;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use weir_spec::crc32c::{append, crc32c};
 use weir_store::kv::{COMMIT_BYTES_MAX, COMMIT_KEYS_MAX, KvKey, KvWrite};
@@ -10,6 +11,8 @@ use weir_store::kv::{COMMIT_BYTES_MAX, COMMIT_KEYS_MAX, KvKey, KvWrite};
 const MAGIC: [u8; 8] = *b"WEIRKVLG";
 const VERSION: u32 = 1;
 const HEADER: usize = 40;
+/// The mode of all files of a store: what they say is for their owner alone.
+pub(super) const PRIVATE: u32 = 0o600;
 const RECORD_HEADER: usize = 16;
 /// Commits were answered when the medium had them.
 const POWER: u32 = 1;
@@ -74,7 +77,7 @@ pub(super) enum NoLog {
 impl Log {
     /// A new one. With [`Durability::Power`] the medium has it when this returns.
     pub fn create(path: &Path, header: Header) -> io::Result<Self> {
-        let mut file = OpenOptions::new().create_new(true).append(true).open(path)?;
+        let mut file = OpenOptions::new().create_new(true).append(true).mode(PRIVATE).open(path)?;
         let mut begin = || {
             file.write_all(&header.to_bytes())?;
             if header.durability == Durability::Power {

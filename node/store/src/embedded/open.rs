@@ -3,7 +3,7 @@
 use super::checkpoint;
 use super::error::EmbeddedError;
 use super::last_run::LastRun;
-use super::log::{self, Contents, Header, Log, NoLog};
+use super::log::{self, Contents, Header, Log, NoLog, PRIVATE};
 use super::overlay::{self, Overlay, Table, VALUES};
 use super::{Durability, State};
 use redb::{Database, TableDefinition, TableError, WriteTransaction};
@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use std::error::Error;
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -108,7 +109,9 @@ fn resolved(path: &Path) -> Result<PathBuf, EmbeddedError> {
 fn lock(path: &Path) -> Result<File, EmbeddedError> {
     let path = beside(path, ".lock");
     let fail = |e: std::io::Error| EmbeddedError::new(&path, e);
-    let file = File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(fail)?;
+    let mut options = File::options();
+    options.create(true).truncate(false).read(true).write(true).mode(PRIVATE);
+    let file = options.open(&path).map_err(fail)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(Errno::WOULDBLOCK) => Err(EmbeddedError::new(
@@ -148,7 +151,9 @@ fn make(path: &Path) -> Result<(), EmbeddedError> {
     if new.exists() {
         std::fs::remove_file(&new).map_err(|e| fail(e.into()))?;
     }
-    let made = Database::create(&new).map_err(|e| fail(e.into()))?;
+    let file = File::options().create_new(true).read(true).write(true).mode(PRIVATE).open(&new);
+    let file = file.map_err(|e| fail(e.into()))?;
+    let made = Database::builder().create_file(file).map_err(|e| fail(e.into()))?;
     create(&made).map_err(fail)?;
     drop(made);
     std::fs::rename(&new, path).and_then(|()| log::sync_folder(path)).map_err(|e| fail(e.into()))

@@ -504,3 +504,18 @@ fn what_a_power_cut_may_have_taken_is_known_until_it_is_over() {
     kv.commit(&put(1, b"a"));
     assert!(!folder.dies().open().may_have_lost());
 }
+
+/// Names, sizes and the places of bytes are nobody's but their owner's to read.
+#[test]
+fn files_are_their_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = Folder::new();
+    let store = folder.open();
+    let files: Vec<_> = fs::read_dir(&folder.0).expect("a folder").map(|entry| entry.expect("an entry")).collect();
+    assert!(files.len() >= 3, "the database, its log, its lock: {files:?}");
+    for file in files {
+        let mode = file.metadata().expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{:?} has mode {mode:o}", file.path());
+    }
+    drop(store);
+}
