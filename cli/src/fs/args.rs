@@ -131,7 +131,7 @@ Examples:
         classes: Vec<String>,
     },
     /// Measure how fast the store is, in the modes of Crail's iobench
-    Bench(super::bench::FsBenchArgs),
+    Bench(super::bench::args::FsBenchArgs),
     /// Make empty files, or set the time of those that are there to the present
     #[command(after_help = "Example:\n  weir fs touch /runs/7/done")]
     Touch {

@@ -7,7 +7,7 @@
 //! ```
 //! One thread asks. What moved is counted, not what was asked for: a read at the end of a file counts the bytes that were there.
 
-mod args;
+pub(super) mod args;
 mod in_flight;
 mod meter;
 mod names;
