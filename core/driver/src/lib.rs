@@ -24,6 +24,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod health;
 pub mod host_arbiter;
 pub mod nvme;
 pub mod nvme_tcp;

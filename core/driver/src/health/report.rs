@@ -1,0 +1,183 @@
+//! What a diagnosis has come to, for the operator.
+
+use super::evidence::{Evidence, ResetLevel};
+use super::state::Question;
+use alloc::vec::Vec;
+use core::fmt;
+use weir_units::Nanos;
+
+/// What was wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Commands failed for a passing reason that the drive itself names: thermal, transitions, interrupted (BLKUPDATEERR).
+    Busy,
+    /// Slower than its model or calibration.
+    Slow,
+    /// It takes no writes.
+    ReadOnly,
+    /// It says that its spare is used up or its reliability degraded; nothing has failed yet.
+    WearWarning,
+    /// The controller failed (NVMEFAILRESET).
+    Controller,
+    /// The link was lost (LINKERR).
+    Link,
+    /// The path could not be used (ANA).
+    Path,
+    /// The namespace was not there or not ready (NAMESPACEERR).
+    Namespace,
+    /// The device was removed.
+    Removed,
+    /// Single blocks are unreadable.
+    BadBlocks,
+    /// Another drive is in its place.
+    OtherDrive,
+    /// The media have failed (MEDIAERR).
+    Media,
+}
+
+impl Verdict {
+    /// Whether the drive must be replaced.
+    pub const fn needs_replacement(self) -> bool {
+        matches!(self, Verdict::Media)
+    }
+
+    /// The word for it in JSON and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Verdict::Busy => "busy",
+            Verdict::Slow => "slow",
+            Verdict::ReadOnly => "read-only",
+            Verdict::WearWarning => "wear-warning",
+            Verdict::Controller => "controller",
+            Verdict::Link => "link",
+            Verdict::Path => "path",
+            Verdict::Namespace => "namespace",
+            Verdict::Removed => "removed",
+            Verdict::BadBlocks => "bad-blocks",
+            Verdict::OtherDrive => "other-drive",
+            Verdict::Media => "media",
+        }
+    }
+
+    /// What it means, in a sentence.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Verdict::Busy => "the drive put commands off for a time, and carried them out then",
+            Verdict::Slow => "the drive is slower than its model or its calibration says",
+            Verdict::ReadOnly => "the drive takes no more writes; what is on it can be read",
+            Verdict::WearWarning => "the drive says that its spare blocks are used up or its reliability is degraded",
+            Verdict::Controller => "the drive's controller failed; its media are as they were",
+            Verdict::Link => "the link to the drive was lost",
+            Verdict::Path => "the target has closed this path to the namespace",
+            Verdict::Namespace => "the namespace was not there, or not ready",
+            Verdict::Removed => "the drive was removed",
+            Verdict::BadBlocks => "some blocks cannot be read; all others can",
+            Verdict::OtherDrive => "another drive, or one of another size, is where this one was",
+            Verdict::Media => "the drive's media have failed",
+        }
+    }
+
+    /// What the operator should do.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Verdict::Busy | Verdict::Controller => "nothing; look at its temperature and firmware if it happens again",
+            Verdict::Slow => "watch it; move what needs its speed elsewhere",
+            Verdict::ReadOnly | Verdict::WearWarning => "copy what is on it, and replace it",
+            Verdict::Link => "look at the target, the network or the slot if it does not come back",
+            Verdict::Path => "look at the target: another port, or nobody, serves the namespace",
+            Verdict::Namespace => "look at the target's namespaces",
+            Verdict::Removed => "put it back, or replace it",
+            Verdict::BadBlocks => "restore what was in these blocks; writing them again makes them readable",
+            Verdict::OtherDrive => "put the former drive back, or replace it in the configuration",
+            Verdict::Media => "replace the drive; what it held must come from a copy",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Something that was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// When.
+    pub at: Nanos,
+    /// What.
+    pub evidence: Evidence,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The drive was asked.
+    Asked(Question),
+    /// It was reset.
+    Reset(ResetLevel),
+    /// Attempts to connect began.
+    Reconnected,
+    /// Suspect blocks were read again.
+    ReadAgain,
+    /// Commands began to fail.
+    Failed,
+    /// Commands went on.
+    Resumed,
+    /// The drive was isolated.
+    Isolated,
+}
+
+/// Something that was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// When.
+    pub at: Nanos,
+    /// What.
+    pub step: Step,
+}
+
+/// Entries of [`Report::seen`] and of [`Report::taken`] at most: the first ones, which show the cause.
+pub const REPORT_ENTRIES: usize = 32;
+
+/// One disturbance, from its first evidence on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// When it began.
+    pub began: Nanos,
+    /// When commands went on; none while they wait or fail.
+    pub ended: Option<Nanos>,
+    /// What was wrong.
+    pub verdict: Verdict,
+    /// The evidence.
+    pub seen: Vec<Seen>,
+    /// Pieces of evidence that are not in [`seen`](Self::seen).
+    pub unlisted: u32,
+    /// What was done.
+    pub taken: Vec<Taken>,
+}
+
+impl Report {
+    pub(super) fn begin(now: Nanos) -> Self {
+        Report { began: now, ended: None, verdict: Verdict::Busy, seen: Vec::new(), unlisted: 0, taken: Vec::new() }
+    }
+
+    pub(super) fn see(&mut self, at: Nanos, evidence: Evidence) {
+        if self.seen.len() < REPORT_ENTRIES {
+            self.seen.push(Seen { at, evidence });
+        } else {
+            self.unlisted = self.unlisted.saturating_add(1);
+        }
+    }
+
+    pub(super) fn take(&mut self, at: Nanos, step: Step) {
+        if self.taken.len() < REPORT_ENTRIES {
+            self.taken.push(Taken { at, step });
+        }
+    }
+
+    /// A graver cause takes the place of a lesser one.
+    pub(super) fn blame(&mut self, verdict: Verdict) {
+        self.verdict = self.verdict.max(verdict);
+    }
+}
