@@ -1,7 +1,7 @@
 //! What is to be done about a drive.
 
 use super::evidence::{Access, Extent, ResetLevel, Ticket};
-use super::report::Report;
+use super::report::HealthReport;
 use super::state::Question;
 use weir_spec::nvme::Status;
 use weir_units::Nanos;
@@ -40,7 +40,7 @@ pub enum Gate {
 
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum HealthAction {
     /// The gate has changed.
     Gate(Gate),
     /// The failed command is answered with that status.
@@ -73,5 +73,5 @@ pub enum Action {
     /// The link is gone: attempts to connect begin and go on until they succeed.
     Reconnect,
     /// Something is to be told to the operator.
-    Report(Report),
+    Report(HealthReport),
 }

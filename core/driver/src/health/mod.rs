@@ -28,7 +28,9 @@
 //! The caller gives evidence at once as it comes, and [`Evidence::Time`] at [`Health::due`]. It carries out the actions in their order.
 
 mod action;
+mod commands;
 mod evidence;
+mod gate;
 mod policy;
 mod report;
 mod state;
@@ -36,16 +38,16 @@ mod suspects;
 #[cfg(test)]
 mod tests;
 
-pub use action::{Action, FailReason, Gate};
+pub use action::{FailReason, Gate, HealthAction};
 pub use evidence::*;
+pub use gate::refusal;
 pub use policy::{Policy, Removal};
-pub use report::{REPORT_ENTRIES, Report, Seen, Step, Taken, Verdict};
+pub use report::{HealthReport, REPORT_ENTRIES, Seen, Step, Taken, Verdict};
 pub use state::{Awaited, Question, State};
 pub use suspects::{MARKS, SUSPECTS};
 
 use alloc::vec::Vec;
 use suspects::Suspects;
-use weir_spec::nvme::Status;
 use weir_spec::nvme::register::Csts;
 use weir_units::Nanos;
 
@@ -79,7 +81,7 @@ pub struct Health {
     /// The path does not come back by itself.
     is_path_lost: bool,
     limits: Limits,
-    report: Option<Report>,
+    report: Option<HealthReport>,
     /// A disturbance that has stopped nothing is over then, if nothing more is seen.
     quiet_at: Nanos,
 }
@@ -153,7 +155,7 @@ impl Health {
     }
 
     /// The disturbance that goes on, if one does.
-    pub fn report(&self) -> Option<&Report> {
+    pub fn report(&self) -> Option<&HealthReport> {
         self.report.as_ref()
     }
 
@@ -178,17 +180,17 @@ impl Health {
     }
 
     /// The operator has put another drive in place of this one: it is looked at, and taken if it is `identity`.
-    pub fn replace(&mut self, now: Nanos, identity: NamespaceIdentity, out: &mut Vec<Action>) {
+    pub fn replace(&mut self, now: Nanos, identity: NamespaceIdentity, out: &mut Vec<HealthAction>) {
         let policy = self.policy;
         let (gate, report) = (self.gate, self.report.take());
         *self = Health { gate, report, stopped: Some(now), ..Health::new(policy, identity) };
-        self.report.get_or_insert_with(|| Report::begin(now));
+        self.report.get_or_insert_with(|| HealthReport::begin(now));
         self.reset(now, ResetLevel::Controller, out);
         self.tell_gate(now, out);
     }
 
     /// Takes evidence; appends what is to be done, at most [`MOST_ACTIONS`].
-    pub fn apply(&mut self, now: Nanos, evidence: Evidence, out: &mut Vec<Action>) {
+    pub fn apply(&mut self, now: Nanos, evidence: Evidence, out: &mut Vec<HealthAction>) {
         self.note(now, evidence);
         match evidence {
             Evidence::Failed(failure) => self.on_failed(now, failure, out),
@@ -235,13 +237,13 @@ impl Health {
         self.quiet_at = now.saturating_add(self.policy.window);
         match &mut self.report {
             Some(report) => report.see(now, evidence),
-            None if is_listed => self.report.insert(Report::begin(now)).see(now, evidence),
+            None if is_listed => self.report.insert(HealthReport::begin(now)).see(now, evidence),
             None => {}
         }
     }
 
     fn blame(&mut self, now: Nanos, verdict: Verdict) {
-        self.report.get_or_insert_with(|| Report::begin(now)).blame(verdict);
+        self.report.get_or_insert_with(|| HealthReport::begin(now)).blame(verdict);
     }
 
     fn step(&mut self, now: Nanos, step: Step) {
@@ -250,147 +252,9 @@ impl Health {
         }
     }
 
-    // Failed commands.
-
-    fn on_failed(&mut self, now: Nanos, failure: Failure, out: &mut Vec<Action>) {
-        let class = StatusClass::of(failure.status);
-        let deliver = Action::Deliver { ticket: failure.ticket, status: failure.status };
-        if class == StatusClass::Host {
-            return out.push(deliver);
-        }
-        if let Gate::Failing(reason) = self.gate {
-            let status = reason.status(failure.access);
-            return out.push(Action::Deliver { ticket: failure.ticket, status });
-        }
-        if self.state != State::Serving {
-            // What lasts comes again when the command is sent again.
-            if class == StatusClass::UnreadableMedia && failure.retries > 0 && !self.suspects.is_marked(failure.extent)
-            {
-                self.suspects.add(failure.extent);
-            }
-            return out.push(Action::Hold(failure.ticket));
-        }
-        match class {
-            StatusClass::UnreadableMedia => self.on_unreadable(now, failure, out),
-            StatusClass::WriteFault => self.on_write_fault(now, failure, out),
-            StatusClass::Controller => self.on_controller_failure(now, failure, out),
-            StatusClass::Namespace => {
-                out.push(Action::Hold(failure.ticket));
-                self.blame(now, Verdict::Namespace);
-                self.identify(now, out);
-            }
-            StatusClass::Path(path) => {
-                out.push(Action::Hold(failure.ticket));
-                self.on_path(now, path, out);
-            }
-            StatusClass::Retry => self.retry_or_deliver(now, failure, out),
-            StatusClass::ReadOnly => {
-                self.note_read_only(now);
-                out.push(deliver);
-                self.conclude(now, out);
-            }
-            StatusClass::Aborted => out.push(Action::Retry { ticket: failure.ticket, at: now }),
-            StatusClass::Host => {}
-        }
-    }
-
-    fn on_unreadable(&mut self, now: Nanos, failure: Failure, out: &mut Vec<Action>) {
-        let deliver = Action::Deliver { ticket: failure.ticket, status: failure.status };
-        if self.suspects.is_marked(failure.extent) {
-            self.forget_if_idle();
-            return out.push(deliver);
-        }
-        if self.suspects.is_bad(failure.extent) {
-            out.push(deliver);
-            return self.conclude(now, out);
-        }
-        if failure.retries == 0 {
-            return out.push(Action::Retry { ticket: failure.ticket, at: now });
-        }
-        out.push(Action::Hold(failure.ticket));
-        self.suspects.add(failure.extent);
-        self.ask(now, Question::Smart, out);
-    }
-
-    fn on_write_fault(&mut self, now: Nanos, failure: Failure, out: &mut Vec<Action>) {
-        if self.was_reset_since(failure.since) {
-            out.push(Action::Deliver { ticket: failure.ticket, status: failure.status });
-            self.suspects.add_write_fault(failure.extent);
-            return self.confirm_write_faults(now, out);
-        }
-        if self.limits.read_only {
-            out.push(Action::Deliver { ticket: failure.ticket, status: failure.status });
-            return self.conclude(now, out);
-        }
-        if failure.retries < self.policy.retries {
-            return self.retry(now, failure, out);
-        }
-        out.push(Action::Hold(failure.ticket));
-        self.ask(now, Question::Smart, out);
-    }
-
-    fn confirm_write_faults(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let faults = self.suspects.write_faults();
-        let warned = self.smart.is_some_and(SmartReading::has_media_warning);
-        if warned || faults >= self.policy.isolate_blocks && self.suspects.is_corroborated() {
-            return self.isolate(now, out);
-        }
-        self.conclude(now, out);
-    }
-
-    fn on_controller_failure(&mut self, now: Nanos, failure: Failure, out: &mut Vec<Action>) {
-        self.blame(now, Verdict::Controller);
-        let often = self.failures.add(now, self.policy.window) >= self.policy.controller_failures;
-        let tired = failure.retries >= self.policy.retries || failure.status.is_dnr();
-        if !often && !tired {
-            return self.retry(now, failure, out);
-        }
-        let last = self.reset.filter(|_| self.was_reset_since(failure.since)).map(|(level, _)| level);
-        if last == Some(ResetLevel::Function) {
-            // Nothing helps this command; others may work.
-            out.push(Action::Deliver { ticket: failure.ticket, status: failure.status });
-            return self.conclude(now, out);
-        }
-        out.push(Action::Hold(failure.ticket));
-        let level = last.and_then(ResetLevel::next).unwrap_or(ResetLevel::Controller);
-        self.reset(now, level.max(ResetLevel::Controller), out);
-    }
-
-    fn was_reset_since(&self, submitted: Nanos) -> bool {
-        self.reset.is_some_and(|(level, at)| level >= ResetLevel::Controller && at >= submitted)
-    }
-
-    fn retry_or_deliver(&mut self, now: Nanos, failure: Failure, out: &mut Vec<Action>) {
-        if now.saturating_sub(failure.since) < self.policy.hold {
-            return self.retry(now, failure, out);
-        }
-        out.push(Action::Deliver { ticket: failure.ticket, status: failure.status });
-        self.conclude(now, out);
-    }
-
-    /// The first retry of a command asks for what the drive knows, so that an operator sees why.
-    fn retry(&mut self, now: Nanos, failure: Failure, out: &mut Vec<Action>) {
-        let pause = failure.retry_delay.unwrap_or(Nanos(0)).max(self.policy.delay(failure.retries));
-        out.push(Action::Retry { ticket: failure.ticket, at: now.saturating_add(pause) });
-        let rested = |at| now.saturating_sub(at) > self.policy.window;
-        if self.asked_smart.is_none_or(rested) {
-            self.asked_smart = Some(now);
-            out.push(Action::Ask(Question::Smart));
-        }
-    }
-
-    fn on_late(&mut self, now: Nanos, ticket: Ticket, out: &mut Vec<Action>) {
-        if self.state != State::Serving {
-            return;
-        }
-        self.blame(now, Verdict::Controller);
-        self.late = Some(ticket);
-        self.ask(now, Question::Csts, out);
-    }
-
     // Answers.
 
-    fn on_csts(&mut self, now: Nanos, value: u32, out: &mut Vec<Action>) {
+    fn on_csts(&mut self, now: Nanos, value: u32, out: &mut Vec<HealthAction>) {
         if value == u32::MAX {
             return self.on_link_lost(now, out);
         }
@@ -407,7 +271,7 @@ impl Health {
         }
     }
 
-    fn on_smart(&mut self, now: Nanos, reading: SmartReading, out: &mut Vec<Action>) {
+    fn on_smart(&mut self, now: Nanos, reading: SmartReading, out: &mut Vec<HealthAction>) {
         self.suspects.compare(self.smart, reading);
         self.smart = Some(reading);
         self.note_limits(now, reading, out);
@@ -433,7 +297,7 @@ impl Health {
         self.suspects.has_verified() && self.reset.is_some_and(lately)
     }
 
-    fn note_limits(&mut self, now: Nanos, reading: SmartReading, out: &mut Vec<Action>) {
+    fn note_limits(&mut self, now: Nanos, reading: SmartReading, out: &mut Vec<HealthAction>) {
         let before = self.limits;
         self.limits.read_only = reading.is_read_only();
         self.limits.hot = reading.is_hot();
@@ -454,7 +318,7 @@ impl Health {
         self.blame(now, Verdict::ReadOnly);
     }
 
-    fn on_unanswered(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    fn on_unanswered(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         match self.state {
             State::Asking(_) => {
                 self.blame(now, Verdict::Controller);
@@ -467,14 +331,14 @@ impl Health {
         }
     }
 
-    fn on_read_again(&mut self, now: Nanos, lba: u64, readable: bool, out: &mut Vec<Action>) {
+    fn on_read_again(&mut self, now: Nanos, lba: u64, readable: bool, out: &mut Vec<HealthAction>) {
         if self.state == State::Verifying && self.suspects.verified(lba, readable) {
             self.confirm(now, out);
         }
     }
 
     /// All suspects were read again: are the media bad?
-    fn confirm(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    fn confirm(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         let again = self.suspects.unreadable_again();
         let warned = self.smart.is_some_and(SmartReading::has_media_warning);
         let enough = again >= self.policy.isolate_blocks || again > 0 && warned;
@@ -490,7 +354,7 @@ impl Health {
         self.serve(now, out);
     }
 
-    fn on_reset_ended(&mut self, now: Nanos, level: ResetLevel, worked: bool, out: &mut Vec<Action>) {
+    fn on_reset_ended(&mut self, now: Nanos, level: ResetLevel, worked: bool, out: &mut Vec<HealthAction>) {
         if self.state != State::Resetting(level) {
             return;
         }
@@ -502,7 +366,7 @@ impl Health {
         }
     }
 
-    fn on_namespace(&mut self, now: Nanos, answer: NamespaceAnswer, out: &mut Vec<Action>) {
+    fn on_namespace(&mut self, now: Nanos, answer: NamespaceAnswer, out: &mut Vec<HealthAction>) {
         if !matches!(self.state, State::Identifying | State::Waiting(Awaited::Namespace) | State::OtherDrive) {
             return;
         }
@@ -519,7 +383,7 @@ impl Health {
         }
     }
 
-    fn find_other(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    fn find_other(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         self.deadline = now.saturating_add(self.policy.longest_delay);
         if self.state == State::OtherDrive {
             return;
@@ -528,10 +392,10 @@ impl Health {
         self.pass_through_identifying();
         self.set(State::OtherDrive);
         self.step(now, Step::Failed);
-        out.extend(self.report.clone().map(Action::Report));
+        out.extend(self.report.clone().map(HealthAction::Report));
     }
 
-    fn find_same(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    fn find_same(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         self.pass_through_identifying();
         if self.suspects.is_condemned() {
             self.set(State::Isolated);
@@ -544,7 +408,7 @@ impl Health {
         self.set(State::Verifying);
         self.deadline = now.saturating_add(self.policy.answer_limit);
         self.step(now, Step::ReadAgain);
-        out.extend(self.suspects.begin_verifying().map(Action::ReadAgain));
+        out.extend(self.suspects.begin_verifying().map(HealthAction::ReadAgain));
     }
 
     /// An answer while the namespace is waited for is looked at as one that was asked for.
@@ -556,14 +420,14 @@ impl Health {
 
     // What comes and goes.
 
-    fn on_namespace_changed(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    fn on_namespace_changed(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         if matches!(self.state, State::Serving | State::Waiting(Awaited::Namespace) | State::OtherDrive) {
             self.blame(now, Verdict::Busy);
             self.identify(now, out);
         }
     }
 
-    fn on_link_lost(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    fn on_link_lost(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         if matches!(self.state, State::Waiting(Awaited::Link | Awaited::Drive)) {
             return;
         }
@@ -571,7 +435,7 @@ impl Health {
         self.step(now, Step::Reconnected);
         self.set(State::Waiting(Awaited::Link));
         self.deadline = Nanos::NEVER;
-        out.push(Action::Reconnect);
+        out.push(HealthAction::Reconnect);
     }
 
     fn on_removed(&mut self, now: Nanos) {
@@ -581,19 +445,19 @@ impl Health {
     }
 
     /// What is there again must be enabled before it can be asked.
-    fn on_back(&mut self, now: Nanos, awaited: Awaited, out: &mut Vec<Action>) {
+    fn on_back(&mut self, now: Nanos, awaited: Awaited, out: &mut Vec<HealthAction>) {
         if self.state == State::Waiting(awaited) {
             self.reset(now, ResetLevel::Controller, out);
         }
     }
 
-    fn on_arrived(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    fn on_arrived(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         if matches!(self.state, State::Waiting(Awaited::Drive | Awaited::Link) | State::OtherDrive) {
             self.reset(now, ResetLevel::Controller, out);
         }
     }
 
-    fn on_path(&mut self, now: Nanos, path: PathState, out: &mut Vec<Action>) {
+    fn on_path(&mut self, now: Nanos, path: PathState, out: &mut Vec<HealthAction>) {
         self.is_path_lost = path == PathState::PersistentLoss;
         match (self.state, path) {
             (State::Serving, PathState::Inaccessible | PathState::PersistentLoss) => {
@@ -607,7 +471,7 @@ impl Health {
         }
     }
 
-    fn on_slow(&mut self, now: Nanos, slowness: Slowness, out: &mut Vec<Action>) {
+    fn on_slow(&mut self, now: Nanos, slowness: Slowness, out: &mut Vec<HealthAction>) {
         let is_new = self.limits.slow.is_none();
         self.limits.slow = Some(slowness);
         if is_new && self.state == State::Serving {
@@ -616,7 +480,7 @@ impl Health {
         }
     }
 
-    fn on_deadline(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    fn on_deadline(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         match self.state {
             State::Asking(_) | State::Identifying | State::Verifying => self.on_unanswered(now, out),
             State::Resetting(level) => {
@@ -630,9 +494,9 @@ impl Health {
         }
     }
 
-    fn ask_again(&mut self, now: Nanos, question: Question, out: &mut Vec<Action>) {
+    fn ask_again(&mut self, now: Nanos, question: Question, out: &mut Vec<HealthAction>) {
         self.deadline = now.saturating_add(self.policy.answer_limit);
-        out.push(Action::Ask(question));
+        out.push(HealthAction::Ask(question));
     }
 
     // From state to state.
@@ -642,33 +506,33 @@ impl Health {
         self.state = next;
     }
 
-    fn ask(&mut self, now: Nanos, question: Question, out: &mut Vec<Action>) {
+    fn ask(&mut self, now: Nanos, question: Question, out: &mut Vec<HealthAction>) {
         if question == Question::Smart {
             self.asked_smart = Some(now);
         }
         self.set(State::Asking(question));
         self.deadline = now.saturating_add(self.policy.answer_limit);
         self.step(now, Step::Asked(question));
-        out.push(Action::Ask(question));
+        out.push(HealthAction::Ask(question));
     }
 
-    fn identify(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    fn identify(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         self.set(State::Identifying);
         self.deadline = now.saturating_add(self.policy.answer_limit);
         self.step(now, Step::Asked(Question::Namespace));
-        out.push(Action::Ask(Question::Namespace));
+        out.push(HealthAction::Ask(Question::Namespace));
     }
 
-    fn reset(&mut self, now: Nanos, level: ResetLevel, out: &mut Vec<Action>) {
+    fn reset(&mut self, now: Nanos, level: ResetLevel, out: &mut Vec<HealthAction>) {
         self.set(State::Resetting(level));
         self.deadline = now.saturating_add(self.policy.reset_limit(level));
         self.step(now, Step::Reset(level));
         let command = self.late.take().filter(|_| level == ResetLevel::Abort);
-        out.push(Action::Reset { level, command });
+        out.push(HealthAction::Reset { level, command });
     }
 
     /// The last reset has not helped.
-    fn reset_further(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    fn reset_further(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         let last = match self.state {
             State::Resetting(level) => Some(level),
             _ => self.reset.map(|(level, _)| level),
@@ -689,7 +553,7 @@ impl Health {
         self.attempts = self.attempts.saturating_add(1);
     }
 
-    fn serve(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    fn serve(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         self.set(State::Serving);
         self.deadline = Nanos::NEVER;
         self.attempts = 0;
@@ -697,7 +561,7 @@ impl Health {
         self.conclude(now, out);
     }
 
-    fn isolate(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    fn isolate(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         self.blame(now, Verdict::Media);
         self.suspects.condemn();
         self.set(State::Isolated);
@@ -707,10 +571,10 @@ impl Health {
     }
 
     /// The disturbance is over, or has come to its end.
-    fn conclude(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    fn conclude(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         let Some(mut report) = self.report.take() else { return };
         report.ended = Some(now);
-        out.push(Action::Report(report));
+        out.push(HealthAction::Report(report));
     }
 
     /// Nothing has happened after all.
@@ -718,74 +582,5 @@ impl Health {
         if self.report.as_ref().is_some_and(|report| report.taken.is_empty()) {
             self.report = None;
         }
-    }
-
-    // The gate.
-
-    /// How long commands wait.
-    fn patience(&self) -> Nanos {
-        match (self.state, self.policy.removal) {
-            (State::Waiting(Awaited::Drive), Removal::Error) => Nanos(0),
-            (State::Waiting(Awaited::Drive), Removal::Hold(time)) => time,
-            _ => self.policy.hold,
-        }
-    }
-
-    fn wanted_gate(&self, now: Nanos) -> Gate {
-        let waited = self.stopped.map_or(Nanos(0), |since| now.saturating_sub(since));
-        match self.state {
-            _ if self.suspects.is_condemned() => Gate::Failing(FailReason::Media),
-            State::Serving => Gate::Open,
-            State::OtherDrive => Gate::Failing(FailReason::Path),
-            State::Waiting(Awaited::Path) if self.is_path_lost => Gate::Failing(FailReason::Path),
-            // Once commands fail, they fail until the drive serves: a host has been told.
-            _ if matches!(self.gate, Gate::Failing(_)) => Gate::Failing(FailReason::Path),
-            _ if waited >= self.patience() => Gate::Failing(FailReason::Path),
-            _ => Gate::Paused,
-        }
-    }
-
-    fn tell_gate(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        if self.state == State::Serving {
-            self.stopped = None;
-        } else {
-            self.stopped.get_or_insert(now);
-        }
-        let gate = self.wanted_gate(now);
-        if gate == self.gate {
-            return;
-        }
-        self.gate = gate;
-        out.push(Action::Gate(gate));
-        if matches!(gate, Gate::Failing(_)) && self.state != State::Isolated && self.state != State::OtherDrive {
-            self.step(now, Step::Failed);
-            out.extend(self.report.clone().map(Action::Report));
-        }
-    }
-
-    /// States the invariants.
-    ///
-    /// # Panics
-    /// One does not hold.
-    pub fn check(&self) {
-        assert_eq!(self.state == State::Serving, self.gate == Gate::Open, "{:?} {:?}", self.state, self.gate);
-        assert_eq!(self.state == State::Serving, self.stopped.is_none(), "{:?}", self.state);
-        assert_eq!(self.state.has_deadline(), self.deadline != Nanos::NEVER, "{:?} {:?}", self.state, self.deadline);
-        if self.state == State::Isolated {
-            assert!(self.suspects.is_condemned(), "isolated without a reason");
-        }
-        if self.gate == Gate::Paused {
-            assert!(self.report.is_some(), "commands wait and no report says why: {:?}", self.state);
-            assert!(self.due() != Nanos::NEVER, "commands wait for ever: {:?}", self.state);
-        }
-        self.suspects.check();
-    }
-}
-
-/// The status of a command that is not sent, if the gate is closed for good.
-pub fn refusal(gate: Gate, access: Access) -> Option<Status> {
-    match gate {
-        Gate::Failing(reason) => Some(reason.status(access)),
-        Gate::Open | Gate::Paused => None,
     }
 }

@@ -137,12 +137,12 @@ pub struct Taken {
     pub step: Step,
 }
 
-/// Entries of [`Report::seen`] and of [`Report::taken`] at most: the first ones, which show the cause.
+/// Entries of [`HealthReport::seen`] and of [`HealthReport::taken`] at most: the first ones, which show the cause.
 pub const REPORT_ENTRIES: usize = 32;
 
 /// One disturbance, from its first evidence on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct HealthReport {
     /// When it began.
     pub began: Nanos,
     /// When commands went on; none while they wait or fail.
@@ -157,9 +157,16 @@ pub struct Report {
     pub taken: Vec<Taken>,
 }
 
-impl Report {
+impl HealthReport {
     pub(super) fn begin(now: Nanos) -> Self {
-        Report { began: now, ended: None, verdict: Verdict::Busy, seen: Vec::new(), unlisted: 0, taken: Vec::new() }
+        HealthReport {
+            began: now,
+            ended: None,
+            verdict: Verdict::Busy,
+            seen: Vec::new(),
+            unlisted: 0,
+            taken: Vec::new(),
+        }
     }
 
     pub(super) fn see(&mut self, at: Nanos, evidence: Evidence) {

@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::vec;
+use weir_spec::nvme::Status;
 
 const IDENTITY: NamespaceIdentity = NamespaceIdentity { id: [7; 16], blocks: 1 << 20, block_size: 512 };
 const OTHER: NamespaceIdentity = NamespaceIdentity { id: [8; 16], ..IDENTITY };
@@ -10,7 +11,7 @@ const WORN: SmartReading = SmartReading { critical_warning: 1 << 2, available_sp
 struct Bench {
     health: Health,
     now: Nanos,
-    out: Vec<Action>,
+    out: Vec<HealthAction>,
 }
 
 impl Bench {
@@ -19,7 +20,7 @@ impl Bench {
     }
 
     /// One piece of evidence; what is done about it.
-    fn see(&mut self, evidence: Evidence) -> Vec<Action> {
+    fn see(&mut self, evidence: Evidence) -> Vec<HealthAction> {
         self.now = Nanos(self.now.0 + 1000);
         self.health.apply(self.now, evidence, &mut self.out);
         self.health.check();
@@ -27,13 +28,13 @@ impl Bench {
         core::mem::take(&mut self.out)
     }
 
-    fn wait_until_due(&mut self) -> Vec<Action> {
+    fn wait_until_due(&mut self) -> Vec<HealthAction> {
         self.now = self.now.max(self.health.due());
         assert!(self.now != Nanos::NEVER, "{:?} waits for ever", self.health.state());
         self.see(Evidence::Time)
     }
 
-    fn fail(&mut self, status: Status, lba: u64, retries: u32) -> Vec<Action> {
+    fn fail(&mut self, status: Status, lba: u64, retries: u32) -> Vec<HealthAction> {
         let access = if status.same_code(Status::WRITE_FAULT) { Access::Write } else { Access::Read };
         let failure = Failure {
             ticket: Ticket(lba),
@@ -48,41 +49,41 @@ impl Bench {
     }
 
     /// A read that fails also when it is sent again.
-    fn unreadable(&mut self, lba: u64) -> Vec<Action> {
-        assert!(has(&self.fail(Status::UNRECOVERED_READ_ERROR, lba, 0), |a| matches!(a, Action::Retry { .. })));
+    fn unreadable(&mut self, lba: u64) -> Vec<HealthAction> {
+        assert!(has(&self.fail(Status::UNRECOVERED_READ_ERROR, lba, 0), |a| matches!(a, HealthAction::Retry { .. })));
         self.fail(Status::UNRECOVERED_READ_ERROR, lba, 1)
     }
 
-    fn reset(&mut self, level: ResetLevel) -> Vec<Action> {
+    fn reset(&mut self, level: ResetLevel) -> Vec<HealthAction> {
         self.see(Evidence::ResetEnded { level, worked: true })
     }
 
-    fn present(&mut self, identity: NamespaceIdentity) -> Vec<Action> {
+    fn present(&mut self, identity: NamespaceIdentity) -> Vec<HealthAction> {
         self.see(Evidence::Namespace(NamespaceAnswer::Present(identity)))
     }
 }
 
-fn has(actions: &[Action], is: impl Fn(&Action) -> bool) -> bool {
+fn has(actions: &[HealthAction], is: impl Fn(&HealthAction) -> bool) -> bool {
     actions.iter().any(is)
 }
 
-fn verdict(actions: &[Action]) -> Option<Verdict> {
+fn verdict(actions: &[HealthAction]) -> Option<Verdict> {
     actions.iter().find_map(|action| match action {
-        Action::Report(report) => Some(report.verdict),
+        HealthAction::Report(report) => Some(report.verdict),
         _ => None,
     })
 }
 
-fn opens(actions: &[Action]) -> bool {
-    has(actions, |action| *action == Action::Gate(Gate::Open))
+fn opens(actions: &[HealthAction]) -> bool {
+    has(actions, |action| *action == HealthAction::Gate(Gate::Open))
 }
 
-fn asks(actions: &[Action], question: Question) -> bool {
-    has(actions, |action| *action == Action::Ask(question))
+fn asks(actions: &[HealthAction], question: Question) -> bool {
+    has(actions, |action| *action == HealthAction::Ask(question))
 }
 
-fn resets(actions: &[Action], wanted: ResetLevel) -> bool {
-    has(actions, |action| matches!(action, Action::Reset { level, .. } if *level == wanted))
+fn resets(actions: &[HealthAction], wanted: ResetLevel) -> bool {
+    has(actions, |action| matches!(action, HealthAction::Reset { level, .. } if *level == wanted))
 }
 
 #[test]
@@ -90,13 +91,13 @@ fn one_bad_block_costs_that_block() {
     let mut bench = Bench::new();
     bench.see(Evidence::Smart(SmartReading::default()));
     let actions = bench.unreadable(64);
-    assert!(asks(&actions, Question::Smart) && has(&actions, |a| *a == Action::Hold(Ticket(64))), "{actions:?}");
+    assert!(asks(&actions, Question::Smart) && has(&actions, |a| *a == HealthAction::Hold(Ticket(64))), "{actions:?}");
     let actions = bench.see(Evidence::Smart(SmartReading { media_errors: 1, ..SmartReading::default() }));
     assert!(opens(&actions), "{actions:?}");
     assert_eq!(verdict(&actions), Some(Verdict::BadBlocks));
     // Sent again when the gate opened, it is told to the tenant.
     let actions = bench.fail(Status::UNRECOVERED_READ_ERROR, 64, 2);
-    assert!(has(&actions, |a| matches!(a, Action::Deliver { .. })), "{actions:?}");
+    assert!(has(&actions, |a| matches!(a, HealthAction::Deliver { .. })), "{actions:?}");
     assert_eq!(bench.health.gate(), Gate::Open);
     bench.see(Evidence::WrittenByHost(Extent { lba: 64, blocks: 8 }));
     assert_eq!(bench.health.bad_blocks(), []);
@@ -110,19 +111,19 @@ fn blocks_that_a_host_has_marked_are_no_evidence() {
     }
     for lba in 0..1000 {
         let actions = bench.fail(Status::UNRECOVERED_READ_ERROR, lba * 8, 0);
-        assert!(matches!(actions[..], [Action::Deliver { .. }]), "{actions:?}");
+        assert!(matches!(actions[..], [HealthAction::Deliver { .. }]), "{actions:?}");
     }
     assert_eq!(bench.health.report(), None);
     for status in
         [Status::COMPARE_FAILURE, Status::GUARD_CHECK_ERROR, Status::DEALLOCATED_BLOCK, Status::LBA_OUT_OF_RANGE]
     {
         let actions = bench.fail(status, 9, 0);
-        assert!(matches!(actions[..], [Action::Deliver { .. }]), "{status} {actions:?}");
+        assert!(matches!(actions[..], [HealthAction::Deliver { .. }]), "{status} {actions:?}");
     }
 }
 
 /// Brings a drive with that many unreadable blocks to where they are read again.
-fn bring_to_verify(bench: &mut Bench, blocks: u64, smart: SmartReading) -> Vec<Action> {
+fn bring_to_verify(bench: &mut Bench, blocks: u64, smart: SmartReading) -> Vec<HealthAction> {
     bench.see(Evidence::Smart(SmartReading::default()));
     let mut actions = Vec::new();
     for lba in 0..blocks {
@@ -144,12 +145,12 @@ fn a_warning_and_a_block_unreadable_again_isolate() {
     assert!(resets(&actions, ResetLevel::Controller), "{actions:?}");
     assert!(asks(&bench.reset(ResetLevel::Controller), Question::Namespace));
     let actions = bench.present(IDENTITY);
-    assert_eq!(actions, [Action::ReadAgain(Extent { lba: 0, blocks: 8 })]);
+    assert_eq!(actions, [HealthAction::ReadAgain(Extent { lba: 0, blocks: 8 })]);
     let actions = bench.see(Evidence::ReadAgain { lba: 0, readable: false });
     assert_eq!(verdict(&actions), Some(Verdict::Media));
-    assert!(has(&actions, |a| *a == Action::Gate(Gate::Failing(FailReason::Media))));
+    assert!(has(&actions, |a| *a == HealthAction::Gate(Gate::Failing(FailReason::Media))));
     let actions = bench.fail(Status::INTERNAL_ERROR, 5, 0);
-    let refused = Action::Deliver { ticket: Ticket(5), status: Status::UNRECOVERED_READ_ERROR.dnr() };
+    let refused = HealthAction::Deliver { ticket: Ticket(5), status: Status::UNRECOVERED_READ_ERROR.dnr() };
     assert_eq!(actions, [refused]);
 }
 
@@ -210,7 +211,7 @@ fn a_controller_that_failed_is_reset_as_far_as_it_takes() {
     assert!(asks(&bench.see(Evidence::Late(Ticket(1))), Question::Csts));
     let actions = bench.see(Evidence::Csts(1));
     assert!(
-        has(&actions, |a| *a == Action::Reset { level: ResetLevel::Abort, command: Some(Ticket(1)) }),
+        has(&actions, |a| *a == HealthAction::Reset { level: ResetLevel::Abort, command: Some(Ticket(1)) }),
         "{actions:?}"
     );
     for (level, next) in ResetLevel::ALL.into_iter().zip(&ResetLevel::ALL[1..]) {
@@ -236,10 +237,10 @@ fn a_fatal_status_is_a_reset_and_all_ones_is_a_lost_link() {
     assert!(resets(&bench.see(Evidence::Csts(0b11)), ResetLevel::Controller));
     let mut bench = Bench::new();
     let actions = bench.see(Evidence::Csts(u32::MAX));
-    assert!(has(&actions, |a| *a == Action::Reconnect) && bench.health.gate() == Gate::Paused, "{actions:?}");
+    assert!(has(&actions, |a| *a == HealthAction::Reconnect) && bench.health.gate() == Gate::Paused, "{actions:?}");
     // The time that commands wait passes; they fail, and go on when the link is back.
     let actions = bench.wait_until_due();
-    assert!(has(&actions, |a| *a == Action::Gate(Gate::Failing(FailReason::Path))), "{actions:?}");
+    assert!(has(&actions, |a| *a == HealthAction::Gate(Gate::Failing(FailReason::Path))), "{actions:?}");
     assert_eq!(verdict(&actions), Some(Verdict::Link));
     assert!(resets(&bench.see(Evidence::LinkBack), ResetLevel::Controller));
     bench.reset(ResetLevel::Controller);
@@ -251,7 +252,7 @@ fn failures_of_the_controllers_are_retried_then_reset_then_delivered() {
     let mut bench = Bench::new();
     for retries in 0..3 {
         let actions = bench.fail(Status::INTERNAL_ERROR, 1, retries);
-        assert!(has(&actions, |a| matches!(a, Action::Retry { .. })), "{actions:?}");
+        assert!(has(&actions, |a| matches!(a, HealthAction::Retry { .. })), "{actions:?}");
     }
     let since = bench.now;
     let mut failure = Failure {
@@ -265,13 +266,16 @@ fn failures_of_the_controllers_are_retried_then_reset_then_delivered() {
     };
     for level in [ResetLevel::Controller, ResetLevel::Subsystem, ResetLevel::Function] {
         let actions = bench.see(Evidence::Failed(failure));
-        assert!(resets(&actions, level) && has(&actions, |a| *a == Action::Hold(Ticket(1))), "{level:?} {actions:?}");
+        assert!(
+            resets(&actions, level) && has(&actions, |a| *a == HealthAction::Hold(Ticket(1))),
+            "{level:?} {actions:?}"
+        );
         bench.reset(level);
         assert!(opens(&bench.present(IDENTITY)));
         failure.retries += 1;
     }
     let actions = bench.see(Evidence::Failed(failure));
-    assert!(has(&actions, |a| matches!(a, Action::Deliver { .. })), "{actions:?}");
+    assert!(has(&actions, |a| matches!(a, HealthAction::Deliver { .. })), "{actions:?}");
     assert_eq!(bench.health.gate(), Gate::Open);
 }
 
@@ -284,7 +288,7 @@ fn another_namespace_is_refused_until_the_former_is_back() {
         assert!(asks(&bench.see(Evidence::NamespaceChanged), Question::Namespace));
         let actions = bench.present(other);
         assert_eq!(verdict(&actions), Some(Verdict::OtherDrive));
-        assert!(has(&actions, |a| *a == Action::Gate(Gate::Failing(FailReason::Path))));
+        assert!(has(&actions, |a| *a == HealthAction::Gate(Gate::Failing(FailReason::Path))));
         assert!(asks(&bench.wait_until_due(), Question::Namespace), "it is looked for");
         assert!(opens(&bench.present(IDENTITY)));
     }
@@ -309,7 +313,7 @@ fn write_faults_without_media_damage_are_retried_and_never_isolate() {
     for lba in 0..100 {
         for retries in 0..3 {
             let actions = bench.fail(Status::WRITE_FAULT, lba * 8, retries);
-            assert!(has(&actions, |a| matches!(a, Action::Retry { .. })), "{actions:?}");
+            assert!(has(&actions, |a| matches!(a, HealthAction::Retry { .. })), "{actions:?}");
         }
     }
     assert_eq!(bench.health.gate(), Gate::Open);
@@ -320,10 +324,10 @@ fn write_faults_without_media_damage_are_retried_and_never_isolate() {
     bench.now = Nanos::from_secs(100);
     for lba in 0..100 {
         let actions = bench.fail(Status::WRITE_FAULT, lba * 8, 4);
-        assert!(has(&actions, |a| matches!(a, Action::Deliver { .. })), "{actions:?}");
+        assert!(has(&actions, |a| matches!(a, HealthAction::Deliver { .. })), "{actions:?}");
     }
     assert_eq!(bench.health.gate(), Gate::Open);
-    assert!(!has(&bench.see(Evidence::Time), |a| matches!(a, Action::Gate(_))));
+    assert!(!has(&bench.see(Evidence::Time), |a| matches!(a, HealthAction::Gate(_))));
 }
 
 #[test]
@@ -331,7 +335,9 @@ fn a_read_only_drive_serves_reads() {
     let mut bench = Bench::new();
     let read_only = SmartReading { critical_warning: 1 << 3, ..SmartReading::default() };
     let actions = bench.fail(Status::NAMESPACE_WRITE_PROTECTED, 1, 0);
-    assert!(has(&actions, |a| matches!(a, Action::Deliver { .. })) && verdict(&actions) == Some(Verdict::ReadOnly));
+    assert!(
+        has(&actions, |a| matches!(a, HealthAction::Deliver { .. })) && verdict(&actions) == Some(Verdict::ReadOnly)
+    );
     bench.see(Evidence::Smart(read_only));
     assert!(bench.health.limits().read_only && bench.health.gate() == Gate::Open);
 }
@@ -350,13 +356,16 @@ fn a_drive_asks_for_time_and_gets_it() {
     };
     let actions = bench.see(Evidence::Failed(failure));
     let at = bench.now.saturating_add(Nanos::from_millis(300));
-    assert!(has(&actions, |a| *a == Action::Retry { ticket: Ticket(1), at }), "{actions:?}");
+    assert!(has(&actions, |a| *a == HealthAction::Retry { ticket: Ticket(1), at }), "{actions:?}");
     // What passes is told once it is over.
     bench.see(Evidence::Smart(SmartReading { critical_warning: 2, ..SmartReading::default() }));
     assert!(bench.health.limits().hot);
     failure.since = Nanos(0);
     let actions = bench.see(Evidence::Failed(failure));
-    assert!(has(&actions, |a| matches!(a, Action::Deliver { .. })), "over the time that commands wait: {actions:?}");
+    assert!(
+        has(&actions, |a| matches!(a, HealthAction::Deliver { .. })),
+        "over the time that commands wait: {actions:?}"
+    );
 }
 
 #[test]
@@ -505,22 +514,22 @@ fn ways() -> Vec<(State, Vec<Evidence>)> {
 }
 
 /// What a drive answers that has no fault any more.
-fn heal(actions: &[Action], identity: NamespaceIdentity) -> Vec<Evidence> {
+fn heal(actions: &[HealthAction], identity: NamespaceIdentity) -> Vec<Evidence> {
     let answers = actions.iter().filter_map(|action| match action {
-        Action::Ask(Question::Csts) => Some(Evidence::Csts(1)),
-        Action::Ask(Question::Smart) => Some(Evidence::Smart(SmartReading::default())),
-        Action::Ask(Question::Namespace) => Some(Evidence::Namespace(NamespaceAnswer::Present(identity))),
-        Action::Ask(Question::Path) => Some(Evidence::Path(PathState::Usable)),
-        Action::ReadAgain(extent) => Some(Evidence::ReadAgain { lba: extent.lba, readable: true }),
-        Action::Reset { level, .. } => Some(Evidence::ResetEnded { level: *level, worked: true }),
-        Action::Reconnect => Some(Evidence::LinkBack),
+        HealthAction::Ask(Question::Csts) => Some(Evidence::Csts(1)),
+        HealthAction::Ask(Question::Smart) => Some(Evidence::Smart(SmartReading::default())),
+        HealthAction::Ask(Question::Namespace) => Some(Evidence::Namespace(NamespaceAnswer::Present(identity))),
+        HealthAction::Ask(Question::Path) => Some(Evidence::Path(PathState::Usable)),
+        HealthAction::ReadAgain(extent) => Some(Evidence::ReadAgain { lba: extent.lba, readable: true }),
+        HealthAction::Reset { level, .. } => Some(Evidence::ResetEnded { level: *level, worked: true }),
+        HealthAction::Reconnect => Some(Evidence::LinkBack),
         _ => None,
     });
     answers.collect()
 }
 
 /// From wherever it is, a drive that answers serves again, unless it is isolated.
-fn assert_recovers(mut bench: Bench, last: &[Action]) {
+fn assert_recovers(mut bench: Bench, last: &[HealthAction]) {
     let mut todo = heal(last, IDENTITY);
     for _ in 0..60 {
         if bench.health.state() == State::Serving || bench.health.state() == State::Isolated {
@@ -548,10 +557,10 @@ fn every_state_takes_all_evidence_and_comes_back() {
             assert_eq!(bench.health.state(), state, "the way into it");
             let actions = bench.see(evidence);
             if let Evidence::Failed(failure) = evidence {
-                let answers = |a: &&Action| match a {
-                    Action::Deliver { ticket, .. } | Action::Retry { ticket, .. } | Action::Hold(ticket) => {
-                        *ticket == failure.ticket
-                    }
+                let answers = |a: &&HealthAction| match a {
+                    HealthAction::Deliver { ticket, .. }
+                    | HealthAction::Retry { ticket, .. }
+                    | HealthAction::Hold(ticket) => *ticket == failure.ticket,
                     _ => false,
                 };
                 assert_eq!(actions.iter().filter(answers).count(), 1, "{state:?} {evidence:?} {actions:?}");
