@@ -25,6 +25,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_s
 const ASK_AGAIN: Duration = Duration::from_millis(5);
 /// How much later than KATO an association has ended at the latest that the target cannot be asked about.
 const MARGIN: Duration = Duration::from_secs(2);
+/// How long after that a target may say that it still has one: what it said longer was never true.
+const LIVES_AT_MOST: Duration = Duration::from_secs(300);
 /// How often the state is looked at while there is no connection and commands wait.
 const LOOK: Nanos = Nanos::from_millis(20);
 /// How long a label may take to be read.
@@ -417,9 +419,16 @@ impl Source {
         }
         if let Some((lost, since)) = *ended {
             let limit = self.options.keep_alive + MARGIN;
-            while since.elapsed() < limit && !stop.load(Ordering::Acquire) {
-                if association((&self.host, self.port), &self.connect, lost)? != Association::Lives {
-                    break;
+            loop {
+                match association((&self.host, self.port), &self.connect, lost)? {
+                    Association::Ended => break,
+                    // A target that says neither has ended it by its keep alive timeout.
+                    Association::Unclear if since.elapsed() >= limit => break,
+                    Association::Lives if since.elapsed() >= limit + LIVES_AT_MOST => break,
+                    Association::Lives | Association::Unclear => {}
+                }
+                if stop.load(Ordering::Acquire) {
+                    return Err(TransportError::Timeout("nobody wants it any more".into()));
                 }
                 std::thread::sleep(ASK_AGAIN);
             }

@@ -90,6 +90,23 @@ fn commands_are_sent_again_over_connections_that_end() {
     assert!(associations > 3 && hosts == 1, "{associations} associations of {hosts} hosts");
 }
 
+/// Requests of before may still be carried out: an answer that says neither is no end.
+#[test]
+fn a_target_that_does_not_say_whether_an_association_has_ended_is_asked_on() {
+    let target = ModelTarget::new(4 << 20, 4096);
+    target.says_nothing();
+    let keep_alive = Duration::from_millis(10);
+    let mut tier = open(&target.url(), TierOptions { keep_alive, ..TierOptions::default() }).unwrap();
+    let mut memory = Memory(vec![vec![3; 4096]]);
+    tier.submit(now(), TierCommandId(1), TierCommand::Write(0, place(0, 4096)), &mut memory);
+    assert!(finish(&mut *tier, &mut memory, 1)[0].is_done);
+    target.go_away(true);
+    target.go_away(false);
+    tier.submit(now(), TierCommandId(2), TierCommand::Read(0, place(0, 4096)), &mut memory);
+    assert!(finish(&mut *tier, &mut memory, 1)[0].is_done);
+    assert!(target.asked() > 1, "it is connected to after {} questions", target.asked());
+}
+
 #[test]
 fn a_target_that_goes_fails_commands_in_time_and_may_come_back() {
     let target = ModelTarget::new(4 << 20, 4096);

@@ -31,6 +31,9 @@ struct Drive {
     is_away: AtomicBool,
     /// Reads are not answered.
     is_stuck: AtomicBool,
+    /// What was asked about associations of before, and whether the answer says nothing.
+    asked: AtomicU32,
+    is_unclear: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
     hosts: Mutex<BTreeSet<[u8; 16]>>,
 }
@@ -52,6 +55,8 @@ impl ModelTarget {
             commands: AtomicU32::new(0),
             is_away: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
+            asked: AtomicU32::new(0),
+            is_unclear: AtomicBool::new(false),
             streams: Mutex::default(),
             hosts: Mutex::default(),
         });
@@ -83,6 +88,16 @@ impl ModelTarget {
 
     pub fn get_stuck(&self, is_stuck: bool) {
         self.drive.is_stuck.store(is_stuck, Ordering::Relaxed);
+    }
+
+    /// It does not say what became of associations of before.
+    pub fn says_nothing(&self) {
+        self.drive.is_unclear.store(true, Ordering::Relaxed);
+    }
+
+    /// How often it was asked about them.
+    pub fn asked(&self) -> u32 {
+        self.drive.asked.load(Ordering::Relaxed)
     }
 
     /// It goes away, or comes back.
@@ -175,6 +190,10 @@ fn fabrics(target: &mut Target, c: &ReadyCommand, drive: &Drive, is_admin: &mut 
             let connect = Connect::from(c.sqe);
             let (data, _) = ConnectData::read_from_prefix(target.data(c.tag).unwrap()).unwrap();
             if connect.qid.get() == 0xffff {
+                drive.asked.fetch_add(1, Ordering::Relaxed);
+                if drive.is_unclear.load(Ordering::Relaxed) {
+                    return status(Status::INVALID_FIELD);
+                }
                 // It is asked about an association, and has none that has ended.
                 return Cqe { dw0: U32::new(1 << 16 | 16), ..status(Status::CONNECT_INVALID_PARAMETERS) };
             }
