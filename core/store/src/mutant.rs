@@ -97,6 +97,10 @@ pub(crate) enum Mutant {
     WriterKept,
     /// Client: a file is closed while a drive may still carry out a write of it that was given up.
     ClosedInDoubt,
+    /// Service: blocks are given out again while a drive may still carry out a write of a recovery that was given up.
+    ReuseUnderRecovery,
+    /// Service: a block counts as marked as unsettled although a power cut may take the mark.
+    UnsettleBeforeDurable,
     /// File: the first of several commits of a flush has the size of all of them.
     SizeBeforeBlocks,
 }

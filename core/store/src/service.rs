@@ -27,6 +27,7 @@
 //! What is not here: other services (their redirects and peers), policies, the moving of blocks, reservations.
 
 mod about;
+mod durable;
 mod event;
 mod files;
 mod handles;

@@ -7,7 +7,8 @@
 //!   get, range ──► fresh, frozen, redb            log.N+1 begins, fresh is frozen ──► redb, durable ──► log.N is removed
 //! ```
 //! With [`Durability::Process`] the kernel has a commit before it is answered: the death of the process loses nothing, a power cut at
-//! most what came since the last checkpoint began, and always the newest. With [`Durability::Power`] the medium has it.
+//! most what came since the last checkpoint began, and always the newest. With [`Durability::Power`] the medium has it. What must not be lost
+//! to a power cut although it was answered for the process alone is synced with the log: [`EmbeddedKv::sync`].
 //!
 //! Commits do not wait for a checkpoint. Where the file system is full, commits are [unknown](CommitOutcome::Unknown), in truth not made, until
 //! there is room again; a checkpoint that fails is tried again. [`EmbeddedKv::trouble`] says so. After a failure of which nobody knows
@@ -19,6 +20,7 @@ mod last_run;
 mod log;
 mod open;
 mod overlay;
+mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -54,6 +56,7 @@ const LOG_MAX: u64 = 64 << 20;
 pub struct EmbeddedKv {
     shared: Arc<Shared>,
     checkpointer: Option<JoinHandle<()>>,
+    syncer: Option<JoinHandle<()>>,
 }
 
 /// What the checkpointer shares with the owner.
@@ -93,6 +96,10 @@ struct State {
     /// Checkpoints that have failed.
     failures: u64,
     is_wanted: bool,
+    /// The logs are to be synced; up to which revision they are; and whether that has failed once.
+    is_sync_wanted: bool,
+    synced: u64,
+    cannot_sync: bool,
     /// The checkpointer has the database open for itself.
     is_writing: bool,
     closes: bool,
@@ -118,7 +125,7 @@ impl EmbeddedKv {
         let with = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("weir-checkpoint".into()).spawn(move || checkpoint::run(&with));
         let checkpointer = thread.map_err(|e| EmbeddedError::new(path, format!("no thread for checkpoints: {e}")))?;
-        Ok(Self { shared, checkpointer: Some(checkpointer) })
+        Ok(Self { shared, checkpointer: Some(checkpointer), syncer: None })
     }
 
     /// Makes commits in their order, each as if it were alone, with one write and, for [`Durability::Power`], one wait for the medium.
@@ -168,9 +175,31 @@ impl EmbeddedKv {
         Revision(match state.durability {
             Durability::Power => state.revision,
             Durability::Process if state.is_settled() => state.revision,
-            Durability::Process if state.frozen.is_empty() => state.frozen_until,
-            Durability::Process => 0,
+            Durability::Process if state.frozen.is_empty() => state.frozen_until.max(state.synced),
+            Durability::Process => state.synced,
         })
+    }
+
+    /// Has the medium take all commits so far, without waiting; [`durable`](Self::durable) says when it has. `has_synced` is called then, by another thread,
+    /// and for each later call as well: that of the first call counts. Where logs cannot be synced the next checkpoint does it.
+    pub fn sync(&mut self, has_synced: impl Fn() + Send + 'static) {
+        {
+            let mut state = self.shared.lock();
+            let is_done = state.durability == Durability::Power || state.is_settled() || state.synced >= state.revision;
+            if is_done || state.cannot_sync || state.fault.is_some() {
+                return;
+            }
+            state.is_sync_wanted = true;
+        }
+        self.shared.changed.notify_all();
+        if self.syncer.is_none() {
+            let with = Arc::clone(&self.shared);
+            let run = move || sync::run(&with, &has_synced);
+            match std::thread::Builder::new().name("weir-log-sync".into()).spawn(run) {
+                Ok(thread) => self.syncer = Some(thread),
+                Err(e) => tracing::warn!("no thread to sync the log, which waits for a checkpoint: {e}"),
+            }
+        }
     }
 
     /// Makes a checkpoint, and waits for its end: then the medium has all commits, however they were answered.
@@ -199,6 +228,9 @@ impl Drop for EmbeddedKv {
         self.shared.changed.notify_all();
         if let Some(thread) = self.checkpointer.take() {
             // A panic there has been printed; the log has what it did not write.
+            let _ = thread.join();
+        }
+        if let Some(thread) = self.syncer.take() {
             let _ = thread.join();
         }
         let state = self.shared.lock();

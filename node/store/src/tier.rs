@@ -34,6 +34,7 @@ use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use weir_config::Target;
 use weir_driver::TransportError;
@@ -151,6 +152,8 @@ pub struct TierOptions {
     pub allow_files: bool,
     /// What the first [`LABEL_BYTES`] bytes of the namespace have to pass.
     pub label: Option<LabelCheck>,
+    /// Whoever waits for it does so no longer once this is set.
+    pub stops: Option<Arc<AtomicBool>>,
     /// Rings when a connection was made that a caller may wait for.
     pub bell: Option<Arc<OwnedFd>>,
 }
@@ -166,6 +169,7 @@ impl Default for TierOptions {
             keep_alive: Duration::from_secs(2),
             allow_files: false,
             label: None,
+            stops: None,
             bell: None,
         }
     }

@@ -101,6 +101,12 @@ impl FaultyKv {
         self.requests.push((sender, token, request));
     }
 
+    /// The store becomes what its medium had; nothing that was on its way is carried out, or answered.
+    pub fn power_cut(&mut self, medium: MemoryKv) {
+        self.store = medium;
+        (self.requests, self.answers, self.late) = (Vec::new(), Vec::new(), Vec::new());
+    }
+
     /// Puts an answer back whose receiver does not take it yet.
     pub fn deliver_again(&mut self, sender: u32, token: KvToken, answer: KvAnswer) {
         self.answers.push((sender, token, answer));

@@ -179,7 +179,7 @@ messages! {
             /// Blocks at the most.
             count: u32,
         }
-        /// Published bytes of a block are about to be written over. Answer: `Done`.
+        /// Published bytes of a block are about to be written over. Answer: `Done`, when the service's medium has the mark, whatever its `durability`.
         32 Unsettle {
             /// A file that is open for writing.
             handle: u64,

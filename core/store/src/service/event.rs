@@ -165,7 +165,7 @@ pub enum ServiceEvent {
     Kv(KvToken, KvAnswer),
     /// What became of a [`ServiceEffect::Tier`].
     Tier(TierToken, Result<TierAnswer, TierFailure>),
-    /// All commits up to this revision are on the medium.
+    /// All commits up to this revision are on the medium: told by and by, and after a [`ServiceEffect::Sync`] as soon as it is so.
     Durable(Revision),
     /// What is wrong with the metadata's file, if anything is: for the status.
     Trouble(Option<String>),
@@ -178,6 +178,8 @@ pub enum ServiceEvent {
 pub enum ServiceEffect {
     /// Ask the key-value store.
     Kv(KvToken, KvRequest),
+    /// Have the medium take all commits that were made so far; [`ServiceEvent::Durable`] says when it has.
+    Sync,
     /// Answer a request.
     Send(ConnectionId, RequestNumber, Answer),
     /// End a connection, once what was sent is out.

@@ -44,9 +44,13 @@ impl Service {
         writes: bool,
         effects: &mut Vec<ServiceEffect>,
     ) {
-        let Some(session) = self.pending.get(&id).and_then(|pending| pending.session) else {
+        let session = self.pending.get(&id).map(|pending| (pending.session, pending.is_session_over));
+        let Some((Some(session), is_over)) = session else {
             return self.fail(id, StoreError::NoSession, "", effects);
         };
+        if is_over {
+            return self.fail(id, StoreError::SessionGone, "", effects);
+        }
         if inode.kind.is_container() {
             return self.fail(id, StoreError::IsDirectory, "", effects);
         }
@@ -175,6 +179,12 @@ impl Service {
         self.answer(id, Answer::Chunk { chunk, epoch }, effects);
     }
 
+    /// Why something that clients of before a power cut may be at is not done yet.
+    pub(super) fn held_back(&self, what: &str) -> alloc::string::String {
+        let left = self.others_end().saturating_sub(self.clock.now).get().div_ceil(1_000_000_000);
+        alloc::format!("{what} again {left} s from now, when clients of before the power cut have stopped")
+    }
+
     /// Blocks for a file.
     pub(super) fn grant(
         &mut self,
@@ -185,10 +195,7 @@ impl Service {
         effects: &mut Vec<ServiceEffect>,
     ) {
         if !self.gives_out() {
-            let left = self.others_end().saturating_sub(self.clock.now).get().div_ceil(1_000_000_000);
-            let more = alloc::format!(
-                "blocks are given out again {left} s from now, when clients of before the power cut have stopped"
-            );
+            let more = self.held_back("blocks are given out");
             return self.fail(id, StoreError::Unavailable, more, effects);
         }
         let all = || (0..self.classes.names.len()).filter_map(|class| u16::try_from(class).ok()).map(ClassId).collect();
@@ -288,6 +295,9 @@ impl Service {
         self.handles.of(session).into_iter().for_each(|handle| self.close(handle));
         for connection in self.connections.values_mut().filter(|connection| connection.session == Some(session)) {
             connection.session = None;
+        }
+        for pending in self.pending.values_mut().filter(|pending| pending.session == Some(session)) {
+            pending.is_session_over = true;
         }
         self.ask_space(SpaceOwner::Nobody, SpaceRequest::Fence { session });
     }

@@ -1,5 +1,6 @@
 //! The machine: events in, effects out, and how its parts talk to each other.
 
+use super::durable::Durable;
 use super::event::{
     Clock, ConnectionId, ServiceEffect, ServiceEvent, ServiceSettings, TierAnswer, TierFailure, TierRequest, TierToken,
 };
@@ -13,6 +14,7 @@ use crate::id::{Generation, InodeId, NamespaceId, SessionId};
 use crate::inode::UnixNanos;
 use crate::kv::{KvAnswer, KvRequest, KvToken};
 use crate::members::{ContentLabel, SessionRequestId, Sessions, SessionsEffect, SessionsEvent};
+use crate::mutant::{Mutant, Planted};
 use crate::placement::{AskId, Placement, PlacementEffect, PlacementEvent};
 use crate::protocol::Answer;
 use crate::records::{ClassesRecord, StoreRecord};
@@ -69,7 +71,9 @@ pub struct Service {
     pub(super) fencing: BTreeMap<SessionId, Nanos>,
     pub(super) recovery: Recovery,
     pub(super) trouble: Option<String>,
+    pub(super) durable: Durable,
     pub(super) answered: u64,
+    pub(super) planted: Planted,
     last: u64,
 }
 
@@ -115,7 +119,9 @@ impl Service {
             fencing: BTreeMap::new(),
             recovery: Recovery::default(),
             trouble: None,
+            durable: Durable::default(),
             answered: 0,
+            planted: Planted::default(),
             last: 0,
             settings,
         }
@@ -124,6 +130,7 @@ impl Service {
     /// The same with a planted fault.
     #[cfg(test)]
     pub(crate) fn with_mutant(mut self, mutant: Option<crate::mutant::Mutant>) -> Self {
+        self.planted = mutant.into();
         self.space.planted = mutant.into();
         self.sessions = self.sessions.with_mutant(mutant);
         self
@@ -145,6 +152,14 @@ impl Service {
         if self.settings.may_have_lost { end } else { Nanos(0) }
     }
 
+    /// Until then a drive may carry out a write of a recovery, of this process or of the one before, that nobody waits for.
+    fn reuse_at(&self) -> Nanos {
+        match self.planted.is(Mutant::ReuseUnderRecovery) {
+            true => Nanos(0),
+            false => self.recovery.reuse_at().max(self.began.saturating_add(self.settings.fence_wait)),
+        }
+    }
+
     /// Takes an event to its end. `now` is of a clock that runs while the machine sleeps, `wall` the calendar's.
     pub fn apply(&mut self, now: Nanos, wall: UnixNanos, event: ServiceEvent, effects: &mut Vec<ServiceEffect>) {
         self.clock = Clock { now: self.clock.now.max(now), wall };
@@ -157,7 +172,10 @@ impl Service {
             ServiceEvent::Disconnected(id) => self.disconnected(id),
             ServiceEvent::Kv(token, answer) => self.kv_answered(token, answer, effects),
             ServiceEvent::Tier(token, answer) => self.tier_answered(token, answer, effects),
-            ServiceEvent::Durable(revision) => self.push(Work::Space(SpaceEvent::Durable(revision))),
+            ServiceEvent::Durable(revision) => {
+                self.push(Work::Space(SpaceEvent::Durable(revision)));
+                self.is_durable(revision, effects);
+            }
             ServiceEvent::Trouble(trouble) => self.trouble = trouble,
             ServiceEvent::Tick => self.tick(effects),
         }
@@ -224,6 +242,7 @@ impl Service {
     }
 
     fn kv_answered(&mut self, token: KvToken, answer: KvAnswer, effects: &mut Vec<ServiceEffect>) {
+        self.durable.heard(&answer);
         match self.kv.remove(&token) {
             None => {}
             Some(KvOwner::Tree(token)) => self.push(Work::Tree(TreeEvent::Kv(token, answer))),
@@ -306,6 +325,8 @@ impl Service {
                 self.fencing.entry(session).or_insert(due);
             }
             SessionsEffect::Ended(session) => self.session_over(session),
+            // Said again at each look.
+            SessionsEffect::Horizon(_) if self.clock.now < self.reuse_at() => {}
             SessionsEffect::Horizon(epoch) => self.push(Work::Space(SpaceEvent::Horizon(epoch))),
         }
     }
@@ -381,6 +402,8 @@ impl Service {
         self.handles.check(self.recovery.holds().into_iter())?;
         is(self.opening.keys().all(|(_, id)| self.pending.contains_key(id)), "a file is opened by a request")?;
         is(self.queue.is_empty(), "an event is taken to its end")?;
+        let mut waiting = self.durable.waiting();
+        is(waiting.all(|id| self.pending.contains_key(id)), "a request waits for the medium")?;
         for (id, pending) in &self.pending {
             if let Some(connection) = self.connections.get(&pending.connection) {
                 is(connection.requests.contains(id), "a request is its connection's")?;

@@ -12,17 +12,22 @@
 //! A process that dies has changed nothing but copies that nobody reads; the next one begins again, and not before what the dead one had
 //! sent has come to its end ([`ServiceSettings::fence_wait`](super::ServiceSettings)). A block of which no copy can be read is tried again, and named in
 //! the status. Copies that cannot be written are marked out, as they are by a writer.
+//!
+//! A write that was given up may be carried out until then as well. The copy is nobody's by then, so no block at all is given out again before
+//! that time is over: [`Recovery::reuse_at`]. A drive that has not answered is left alone for as long, so that it does not hold up the others' blocks.
 
 use super::event::{RecoverBlock, RecoverCopy, ServiceEffect, TierAnswer, TierFailure, TierRequest};
 use super::machine::Service;
 use super::state::{KvOwner, OwnRead, RecoveryRead, TierOwner, Work};
+use crate::Extent;
 use crate::error::StoreError;
 use crate::file::BlockSeed;
-use crate::id::InodeId;
+use crate::id::{InodeId, NamespaceId};
 use crate::inode::{Content, Inode};
 use crate::keys::{KeySpace, inode_key, map_chunk_key, session_key, unsettled_of, writer_key};
 use crate::kv::{Commit, CommitOutcome, Expect, KvAnswer, KvKey, KvRequest, RANGE_MAX, Versioned};
 use crate::members::HoldRecord;
+use crate::mutant::Mutant;
 use crate::protocol::NamespaceState;
 use crate::records::{BlockRecord, MapChunk, WriterRecord, blocks_per_chunk, from_value};
 use crate::tree::{NameAnswer, RequestToken, SettleOrder, TreeEvent};
@@ -76,12 +81,21 @@ pub(super) struct Recovery {
     queue: VecDeque<ChunkOf>,
     task: Option<RecoveryTask>,
     failed: BTreeMap<ChunkOf, NotRecovered>,
+    /// Drives that have not answered, and until when they are left alone.
+    silent: BTreeMap<NamespaceId, Nanos>,
+    /// Until then a drive may carry out a write of this process or of the one before.
+    reuse_at: Nanos,
 }
 
 impl Recovery {
     /// The file that is worked at: it counts as open.
     pub fn holds(&self) -> Option<InodeId> {
         self.task.as_ref().map(|task| task.of.0)
+    }
+
+    /// When what was given up can be given out again: not before.
+    pub fn reuse_at(&self) -> Nanos {
+        self.reuse_at
     }
 
     /// A session is over: what it has left is looked for at once.
@@ -100,6 +114,7 @@ impl Service {
     /// Time has passed: the index is looked at, unless a chunk is worked at.
     pub(super) fn recover(&mut self, effects: &mut Vec<ServiceEffect>) {
         let now = self.clock.now;
+        self.recovery.silent.retain(|_, until| *until > now);
         let others_end = self.others_end().max(self.began.saturating_add(self.settings.fence_wait));
         let is_early = now < others_end || now < self.recovery.look_at;
         if is_early || self.recovery.reads || self.recovery.task.is_some() {
@@ -216,11 +231,16 @@ impl Service {
         };
         let block = first + u64::from(record.index);
         let is_there = |found: &super::state::Namespace| found.state != NamespaceState::Lost && !found.is_removed;
-        let copies = record.copies.iter().enumerate().filter_map(|(index, copy)| {
-            let found = self.namespaces.get(&copy.namespace).filter(|found| is_there(found))?;
-            let (target, content) = (found.record.target.clone(), found.record.label);
-            Some(RecoverCopy { index, target, namespace: copy.namespace, content, offset: copy.offset.get() })
-        });
+        let is_silent = |copy: &Extent| self.recovery.silent.contains_key(&copy.namespace);
+        if record.copies.iter().all(is_silent) {
+            return self.not_recovered(format!("block {block}: its drives did not answer a moment ago"), effects);
+        }
+        let copies =
+            record.copies.iter().enumerate().filter(|(_, copy)| !is_silent(copy)).filter_map(|(index, copy)| {
+                let found = self.namespaces.get(&copy.namespace).filter(|found| is_there(found))?;
+                let (target, content) = (found.record.target.clone(), found.record.label);
+                Some(RecoverCopy { index, target, namespace: copy.namespace, content, offset: copy.offset.get() })
+            });
         let copies: Vec<RecoverCopy> = copies.collect();
         if copies.is_empty() {
             return self.not_recovered(format!("block {block}: the drives of all its copies are lost"), effects);
@@ -240,7 +260,14 @@ impl Service {
     ) {
         let Some(task) = &self.recovery.task else { return };
         let Some(old) = task.blocks.last().cloned() else { return };
-        let block = task.first + u64::from(old.index);
+        let (file, chunk, block) = (task.of.0, task.of.1, task.first + u64::from(old.index));
+        let good = match &answer {
+            Ok(TierAnswer::Recovered { good, .. }) => &good[..],
+            _ => &[],
+        };
+        let silent = old.copies.iter().enumerate().filter(|(index, _)| !good.contains(index));
+        let silent: Vec<NamespaceId> = silent.map(|(_, copy)| copy.namespace).collect();
+        self.given_up(&silent);
         let (checksums, good) = match answer {
             Ok(TierAnswer::Recovered { checksums, good }) => (checksums, good),
             Ok(_) => return self.not_recovered(format!("block {block}: the drives' answer is another one"), effects),
@@ -248,12 +275,24 @@ impl Service {
         };
         let copies = good.iter().filter_map(|index| old.copies.get(*index).copied()).collect();
         let new = BlockRecord { is_unsettled: false, copies, checksums, ..old.clone() };
-        let order = SettleOrder { file: task.of.0, chunk: task.of.1, old, new };
+        let order = SettleOrder { file, chunk, old, new };
         let token = self.next();
         if let Some(task) = &mut self.recovery.task {
             task.settles = Some(token);
         }
         self.push(Work::Tree(TreeEvent::Settle(RequestToken(token), order)));
+    }
+
+    /// Copies on these drives were not written, or nobody knows: a write of one may come late.
+    fn given_up(&mut self, silent: &[NamespaceId]) {
+        if silent.is_empty() {
+            return;
+        }
+        let over = self.clock.now.saturating_add(self.settings.fence_wait);
+        if !self.planted.is(Mutant::ReuseUnderRecovery) {
+            self.recovery.reuse_at = self.recovery.reuse_at.max(over);
+        }
+        self.recovery.silent.extend(silent.iter().map(|namespace| (*namespace, over)));
     }
 
     /// Whether that answer of the tree is of a block that is being settled, which is then taken further.

@@ -83,7 +83,8 @@ impl Service {
         let what = What::Own;
         let about =
             About::of(&request, session, |handle| self.handle(session, handle).ok().map(|found| found.at.inode));
-        self.pending.insert(id, Pending { connection, number, session, slot: None, what, about });
+        self.pending
+            .insert(id, Pending { connection, number, session, is_session_over: false, slot: None, what, about });
         if let Err(error) = self.begin(id, connection, session, request, effects) {
             self.fail(id, error, "", effects);
         }
@@ -172,6 +173,10 @@ impl Service {
         let mine = Some(session);
         match request {
             Request::Open { at, write: false } => self.query(id, What::Open(at, false), NameQuery::File(at)),
+            Request::Open { write: true, .. } | Request::OpenNew { .. } if !self.gives_out() => {
+                let more = self.held_back("files are opened for writing");
+                self.fail(id, StoreError::Unavailable, more, effects);
+            }
             Request::Open { at, write: true } => {
                 self.opening.insert((session, id), false);
                 self.own_change(id, session, What::OpenWriter(at), FileChange::OpenWriter(at))?;
@@ -199,7 +204,7 @@ impl Service {
             }
             Request::Unsettle { handle, block } => {
                 let at = self.writer(mine, handle)?.at;
-                self.own_change(id, session, What::Step, FileChange::Unsettle(at, block))?;
+                self.own_change(id, session, What::Unsettle, FileChange::Unsettle(at, block))?;
             }
             Request::MarkOut { handle, block, copies } => {
                 let at = self.writer(mine, handle)?.at;
@@ -334,11 +339,25 @@ impl Service {
         let may_go_on = !self.settings.may_have_lost || Some(session) >= self.first_session;
         match record {
             Ok(Some(record)) if record.token == token && may_go_on => {
+                self.leave_connections(id, session, effects);
                 self.welcome(id, Some((session, token)), self.sessions.epoch(), effects);
             }
             // Whether there is one is told to its client alone.
             Ok(_) => self.fail(id, StoreError::SessionGone, "", effects),
             Err(KvUnavailable) => self.fail(id, StoreError::Unavailable, "", effects),
+        }
+    }
+
+    /// A session goes on over another connection: what comes late over those that it had is nobody's.
+    fn leave_connections(&mut self, id: u64, session: SessionId, effects: &mut Vec<ServiceEffect>) {
+        let greets = self.pending.get(&id).map(|pending| pending.connection);
+        let others = self
+            .connections
+            .iter_mut()
+            .filter(|(other, found)| found.session == Some(session) && Some(**other) != greets);
+        for (other, found) in others {
+            found.session = None;
+            effects.push(ServiceEffect::Close(*other));
         }
     }
 
@@ -430,6 +449,7 @@ impl Service {
             }
             (What::Change, NameReply::Changed(changed)) => self.answer(id, Answer::Changed { changed }, effects),
             (What::Step, NameReply::Changed(_)) => self.answer(id, Answer::Done {}, effects),
+            (What::Unsettle, NameReply::Changed(_)) => self.done_when_durable(id, effects),
             (What::Stat(at), NameReply::Inode(_, inode)) => {
                 let at = InodePath { inode: at.inode, parent: place(at, &inode) };
                 self.answer(id, Answer::Found { at, inode }, effects);

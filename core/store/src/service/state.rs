@@ -73,6 +73,8 @@ pub(super) struct Pending {
     pub connection: ConnectionId,
     pub number: RequestNumber,
     pub session: Option<SessionId>,
+    /// The session has ended since.
+    pub is_session_over: bool,
     /// A slot of the session that the service uses for it.
     pub slot: Option<u16>,
     pub what: What,
@@ -97,6 +99,8 @@ pub(super) enum What {
     OpenNew(InodeId),
     /// The change behind it is answered by `Done`.
     Step,
+    /// The same, when the medium has it.
+    Unsettle,
     Grant(Granting),
     /// Something that this file does not wait for by itself.
     Own,

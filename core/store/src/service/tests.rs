@@ -63,6 +63,8 @@ struct World {
     tokens: BTreeMap<SessionId, SessionToken>,
     /// The calendar.
     wall: u64,
+    /// The medium takes nothing for now.
+    medium_stalls: bool,
     next: u64,
 }
 
@@ -84,6 +86,7 @@ impl World {
             commits: Vec::new(),
             tokens: BTreeMap::new(),
             wall: 1 << 60,
+            medium_stalls: false,
             next: 0,
         };
         world.begin();
@@ -112,8 +115,13 @@ impl World {
 
     /// The process dies, and another one begins over the same store. What was on its way is lost, or made.
     fn restart(&mut self) {
+        self.restart_with(None);
+    }
+
+    /// The same, with a planted fault.
+    fn restart_with(&mut self, mutant: Option<crate::mutant::Mutant>) {
         self.life += 1;
-        self.service = Service::new(settings(self.life));
+        self.service = Service::new(settings(self.life)).with_mutant(mutant);
         self.begin();
     }
 
@@ -143,6 +151,8 @@ impl World {
                     let before = self.answers.insert((connection, number), answer);
                     assert_eq!(before, None, "a request gets one answer");
                 }
+                ServiceEffect::Sync if self.medium_stalls => {}
+                ServiceEffect::Sync => self.give(ServiceEvent::Durable(Revision(u64::MAX))),
                 ServiceEffect::Close(connection) => self.closed.push(connection),
                 ServiceEffect::Tier(token, request) => {
                     let answer = self.drive(request);
@@ -186,7 +196,9 @@ impl World {
 
     fn pass(&mut self, time: Nanos) {
         self.now = self.now.saturating_add(time);
-        self.give(ServiceEvent::Durable(Revision(u64::MAX)));
+        if !self.medium_stalls {
+            self.give(ServiceEvent::Durable(Revision(u64::MAX)));
+        }
         self.give(ServiceEvent::Tick);
         self.settle();
     }

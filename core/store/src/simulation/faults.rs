@@ -39,13 +39,16 @@ impl World {
             Fault::DriveCut => self.cut[client].1[drive] = until,
             Fault::ClientKilled => self.kill_client(client, time),
             Fault::ClientPaused => self.clients[client].paused_until = until,
-            Fault::ServiceKilled => {
+            Fault::ServiceKilled | Fault::PowerCut => {
                 self.service = None;
                 let links: Vec<u64> = self.links.iter().filter(|(_, l)| !l.is_cut).map(|(n, _)| *n).collect();
                 links.into_iter().for_each(|link| self.cut_link(link));
                 let life = self.service_life;
                 self.at(self.now.saturating_add(short), WorldEvent::StartService);
                 debug_assert_eq!(life, self.service_life);
+                if fault == Fault::PowerCut {
+                    self.power_cut();
+                }
             }
             Fault::ServicePaused => self.service_paused_until = until,
             Fault::DriveRestarted => {

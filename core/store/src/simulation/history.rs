@@ -57,6 +57,8 @@ struct FileHistory {
 pub struct History {
     files: BTreeMap<InodeId, FileHistory>,
     last: WriteNumber,
+    /// Writers of before publish nothing any more: the metadata may have forgotten them, and they do not know.
+    forgotten: Writer,
     /// Units that were read and are right.
     pub units_read: u64,
 }
@@ -164,6 +166,9 @@ impl History {
 
     /// That flush has ended well.
     pub fn flushed(&mut self, inode: InodeId, writer: Writer, now: Moment) {
+        if writer < self.forgotten {
+            return;
+        }
         self.each(inode, |write| {
             if write.writer == writer && write.offered.is_some() && write.is_done && write.published.is_none() {
                 write.published = Some(now);
@@ -185,6 +190,18 @@ impl History {
     /// The writer is lost, or cannot go on: what it has not published may become the file's, or not.
     pub fn lose(&mut self, inode: InodeId, writer: Writer) {
         self.each(inode, |write| write.is_in_doubt |= write.writer == writer && write.published.is_none());
+    }
+
+    /// The metadata have lost what was published behind that moment. Who writes now does not know.
+    pub fn undo(&mut self, since: Moment, now: Writer) {
+        self.forgotten = now;
+        let is_lost = |published: Option<Moment>| published.is_some_and(|at| at > since);
+        for file in self.files.values_mut() {
+            for write in file.units.iter_mut().flatten().filter(|write| is_lost(write.published)) {
+                (write.published, write.is_in_doubt) = (None, true);
+            }
+            file.sizes.iter_mut().filter(|size| is_lost(size.published)).for_each(|size| size.published = None);
+        }
     }
 
     /// Whether a file that was opened then, for so long, may have had that size.

@@ -20,6 +20,8 @@ pub enum Fault {
     ClientPaused,
     /// The service is killed, and started again.
     ServiceKilled,
+    /// The machine of the metadata has no power for a moment: the commits that came last are lost.
+    PowerCut,
     /// The service stands still, up to more than three leases.
     ServicePaused,
     /// A drive's process is killed, and started again with what it had.
@@ -33,13 +35,14 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 11] = [
+    pub const ALL: [Fault; 12] = [
         Fault::ConnectionLost,
         Fault::NetworkCut,
         Fault::DriveCut,
         Fault::ClientKilled,
         Fault::ClientPaused,
         Fault::ServiceKilled,
+        Fault::PowerCut,
         Fault::ServicePaused,
         Fault::DriveRestarted,
         Fault::DriveSlow,

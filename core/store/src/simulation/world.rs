@@ -10,7 +10,7 @@ use crate::file::DriveFailure;
 use crate::file::tests::crc;
 use crate::fsck::Image;
 use crate::inode::UnixNanos;
-use crate::kv::{CommitOutcome, FaultyKv, KvAnswer, KvFaults, KvToken, Revision};
+use crate::kv::{CommitOutcome, FaultyKv, KvAnswer, KvFaults, KvToken, MemoryKv, Revision};
 use crate::location::Location;
 use crate::members::LeaseTiming;
 use crate::mutant::Mutant;
@@ -68,6 +68,8 @@ pub enum WorldEvent {
     Connect(usize, u64, SessionWish),
     KvStep,
     KvAnswer(u64, KvToken, KvAnswer),
+    /// The medium has what the service has asked it to take.
+    Synced(u64, Box<Medium>),
     Tier(u64, TierToken, Result<TierAnswer, TierFailure>),
     /// A command comes to its drive.
     Execute(u64, CommandId),
@@ -92,6 +94,14 @@ pub struct Link {
     pub is_cut: bool,
     /// When what was sent last arrives, to the service and to the client.
     pub last: [Nanos; 2],
+}
+
+/// What the medium of the metadata has: a power cut leaves that.
+#[derive(Clone, Debug, Default)]
+pub struct Medium {
+    pub store: MemoryKv,
+    pub revision: Revision,
+    pub moment: Moment,
 }
 
 /// A command on its way.
@@ -124,6 +134,11 @@ pub struct World {
     pub kv: FaultyKv,
     pub is_kv_stepping: bool,
     pub revision: Revision,
+    pub medium: Medium,
+    /// A power cut has taken commits, and clients may go by them still.
+    pub may_have_lost: bool,
+    /// There was one: names have gone back to what they were, and are not judged.
+    pub had_power_cut: bool,
     pub drives: Vec<Drive>,
     pub labels: Vec<LabelFound>,
     pub links: BTreeMap<u64, Link>,
@@ -169,6 +184,9 @@ impl World {
             kv,
             is_kv_stepping: false,
             revision: Revision(0),
+            medium: Medium::default(),
+            may_have_lost: false,
+            had_power_cut: false,
             drives: alloc::vec![Drive::default(); DRIVES],
             labels: alloc::vec![LabelFound::Blank; DRIVES],
             links: BTreeMap::new(),
@@ -279,7 +297,9 @@ impl World {
         }
         self.totals.run(&self.faults);
         self.totals.units_read = self.history.units_read;
-        check_names(&self.names, &mut self.totals)?;
+        if !self.had_power_cut {
+            check_names(&self.names, &mut self.totals)?;
+        }
         self.check_metadata()?;
         Ok(self.totals)
     }
@@ -317,9 +337,11 @@ impl World {
                 let client = self.commands.get(&(*life, *command)).map(|command| command.client);
                 client.map_or(Nanos(0), of_client)
             }
-            WorldEvent::ServiceLost(_) | WorldEvent::KvAnswer(..) | WorldEvent::Tier(..) | WorldEvent::ServiceTick => {
-                self.service_paused_until
-            }
+            WorldEvent::ServiceLost(_)
+            | WorldEvent::KvAnswer(..)
+            | WorldEvent::Synced(..)
+            | WorldEvent::Tier(..)
+            | WorldEvent::ServiceTick => self.service_paused_until,
             WorldEvent::Execute(..)
             | WorldEvent::RecoveryWrite(..)
             | WorldEvent::KvStep
@@ -364,7 +386,8 @@ impl World {
             WorldEvent::Tier(life, token, answer) if life == self.service_life => {
                 self.give_service(ServiceEvent::Tier(token, answer));
             }
-            WorldEvent::KvAnswer(..) | WorldEvent::Tier(..) => {}
+            WorldEvent::Synced(life, medium) if life == self.service_life => self.synced(*medium),
+            WorldEvent::KvAnswer(..) | WorldEvent::Tier(..) | WorldEvent::Synced(..) => {}
             WorldEvent::Execute(life, command) => self.execute(life, command),
             WorldEvent::Complete(life, command, result) => self.complete(life, command, result),
             WorldEvent::DoubtOver(client, life, drive) if self.is_life(client, life) => {
@@ -382,10 +405,12 @@ impl World {
             }
             WorldEvent::ClientTick(..) => {}
             WorldEvent::ServiceTick => {
-                if self.random.below(5) == 0 {
-                    self.give_service(ServiceEvent::Durable(self.revision));
+                if self.random.below(5) == 0 && self.service.is_some() {
+                    self.synced(self.newest());
                 }
                 self.give_service(ServiceEvent::Tick);
+                let gives_out = |service: &Service| service.is_ready() && service.gives_out();
+                self.may_have_lost &= !self.service.as_ref().is_some_and(gives_out);
                 self.after(Nanos::from_millis(50), WorldEvent::ServiceTick);
             }
             WorldEvent::KeepAlive => self.keep_alive(),
@@ -411,7 +436,7 @@ impl World {
             service: ServiceId(1),
             process: self.random.next_u64(),
             is_predecessor_dead: true,
-            may_have_lost: false,
+            may_have_lost: self.may_have_lost,
             timing: LeaseTiming::new(LEASE, DRIFT, Nanos::from_millis(100)).expect("a lease"),
             drift_ppm: DRIFT,
             fence_wait: super::drive::KEEP_ALIVE.saturating_add(Nanos::from_millis(50)),
@@ -440,6 +465,10 @@ impl World {
                     if !core::mem::replace(&mut self.is_kv_stepping, true) {
                         self.after(Nanos::from_micros(20), WorldEvent::KvStep);
                     }
+                }
+                ServiceEffect::Sync => {
+                    let (medium, time) = (Box::new(self.newest()), self.micros(500, 20_000));
+                    self.after(time, WorldEvent::Synced(self.service_life, medium));
                 }
                 ServiceEffect::Send(connection, number, answer) => self.send_answer(connection.0, number, answer),
                 ServiceEffect::Close(connection) => self.cut_link(connection.0),
@@ -489,11 +518,18 @@ impl World {
         let behind = &mut bytes[block.used as usize..];
         let is_changed = behind.iter().any(|byte| *byte != 0);
         behind.fill(0);
-        for (_, drive, offset) in &reached[usize::from(!is_changed)..] {
-            let time = self.micros(50, 2900);
+        let mut good: Vec<usize> = reached[..usize::from(!is_changed)].iter().map(|(index, ..)| *index).collect();
+        for (index, drive, offset) in &reached[usize::from(!is_changed)..] {
+            // A write that is given up is carried out as late as it can be.
+            let is_late = self.slow_until[*drive] > self.now && self.random.below(2) == 0;
+            let time = if is_late { self.micros(50_000, 300_000) } else { self.micros(50, 2900) };
             self.after(time, WorldEvent::RecoveryWrite(*drive, *offset, bytes.clone()));
+            good.extend((!is_late).then_some(*index));
         }
-        let good = reached.iter().map(|(index, ..)| *index).collect();
+        if good.is_empty() {
+            return Err(TierFailure("a write was given up".into()));
+        }
+        good.sort_unstable();
         Ok(TierAnswer::Recovered { checksums: block.seed.checksums(&bytes, crc), good })
     }
 

@@ -67,10 +67,11 @@ pub(super) fn state(path: &Path, durability: Durability) -> Result<State, Embedd
     if !is_whole {
         log::sync_folder(path).map_err(|e| fail(e.into()))?;
     }
+    // Before the log: one that says that commits were durable would speak for those that this start has not found.
+    LastRun::begin(&lock, may_have_lost).map_err(|e| EmbeddedError::new(&beside(path, ".lock"), e))?;
     let new = log_path(path, next_log - 1);
     let header = Header { id, after: revision, durability };
     let log = Log::create(&new, header).map_err(|e| EmbeddedError::new(&new, e))?;
-    LastRun::begin(&lock, may_have_lost).map_err(|e| EmbeddedError::new(&beside(path, ".lock"), e))?;
     Ok(State {
         path: path.clone(),
         id,
@@ -85,6 +86,9 @@ pub(super) fn state(path: &Path, durability: Durability) -> Result<State, Embedd
         revision,
         failures: 0,
         is_wanted: false,
+        is_sync_wanted: false,
+        synced: 0,
+        cannot_sync: false,
         is_writing: false,
         closes: false,
         refused: None,
@@ -253,7 +257,8 @@ fn replay(
             Ok(contents) => contents,
             // Its beginning was never written. Whether it had anything is told by the log behind it.
             Err(NoLog::Torn) => {
-                is_whole = false;
+                // Nor does anything say what its commits were answered for.
+                (is_whole, last_was_durable) = (false, false);
                 continue;
             }
             Err(NoLog::Foreign) => {

@@ -519,3 +519,45 @@ fn files_are_their_owners_alone() {
     }
     drop(store);
 }
+
+/// What must outlive a power cut does not wait for a checkpoint.
+#[test]
+fn commits_are_synced_when_they_are_asked_for() {
+    let folder = Folder::new();
+    let mut kv = folder.open();
+    let (told, is_told) = std::sync::mpsc::channel();
+    for n in 1..20 {
+        kv.commit(&put(n, b"a"));
+        let (revision, told) = (kv.revision(), told.clone());
+        // The call that is made is that of the first time.
+        kv.sync(move || told.send(()).expect("it is listened to"));
+        while kv.durable() < revision {
+            // A checkpoint may be first.
+            let _ = is_told.recv_timeout(CHECKPOINT_EVERY);
+        }
+    }
+    drop(kv);
+    assert_eq!(folder.open().get(&key(19)).map(|found| found.map(|found| found.value)), Ok(Some(b"a".to_vec())));
+}
+
+/// A log speaks for the commits of the run that it is of: not for those that an earlier one may have lost.
+#[test]
+fn that_something_may_be_lost_is_not_forgotten_by_a_start_that_is_cut_short() {
+    let folder = Folder::new();
+    let mut kv = folder.open();
+    kv.commit(&put(1, b"a"));
+    let left = folder.dies();
+    // The words can be read, and not be written: so far the start comes.
+    std::os::unix::fs::symlink("/dev/full", left.0.join("meta.redb.lock")).expect("a link");
+    let logs = left.logs();
+    assert!(EmbeddedKv::open(&left.store(), Durability::Power).is_err());
+    assert!(left.logs().iter().all(|log| logs.contains(log)), "no log says that what is there was durable");
+    // One that was never begun says nothing of what its run has answered.
+    let folder = Folder::new();
+    let mut kv = EmbeddedKv::open(&folder.store(), Durability::Power).expect("it opens");
+    kv.commit(&put(1, b"a"));
+    let left = folder.dies();
+    let last = left.logs().last().and_then(|log| open::number_of(log)).expect("a log");
+    fs::write(open::log_path(&left.store(), last + 1), [0; 10]).expect("it is written");
+    assert!(left.open().may_have_lost());
+}

@@ -4,17 +4,17 @@ use super::connection::Connection;
 use super::options::{ServiceError, ServiceOptions};
 use super::store::MetaStore;
 use super::tiers::TierThreads;
-use super::{CONNECTIONS_MAX, GREETING, READ_MAX, STALL, UNSENT_PAUSE};
+use super::{CONNECTIONS_MAX, GREETING, READ_MAX, STALL, UNSENT_PAUSE, ring};
 use crate::tier::TierOptions;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, recv, sockopt};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::ErrorKind;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -34,6 +34,12 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// Rounds of commits between two looks at the clients.
 const ROUNDS: usize = 4;
+
+/// TCP keep-alives of a client's connection: when it has been silent for so long, how often, and how many before it counts as gone. A client's session
+/// is over long before; an operator's connection has none.
+const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_PROBES: u32 = 6;
 
 /// How wrong clocks may be, in millionths.
 const DRIFT_PPM: u32 = 1000;
@@ -239,6 +245,11 @@ impl Driver {
                     ServiceEffect::Kv(token, request) => {
                         events.push(ServiceEvent::Kv(token, self.store.read(&request)))
                     }
+                    ServiceEffect::Sync => {
+                        let bell = Arc::clone(&self.bell);
+                        self.store.sync(move || ring(&bell));
+                        events.push(ServiceEvent::Durable(self.store.durable()));
+                    }
                     ServiceEffect::Send(ConnectionId(to), number, answer) => self.answer(to, number, &answer),
                     ServiceEffect::Close(ConnectionId(id)) => {
                         if let Some(connection) = self.connections.get_mut(&id) {
@@ -282,6 +293,7 @@ impl Driver {
         let mut count = [0; 8];
         // It was rung once or several times; what for is looked at in any case.
         let _ = rustix::io::read(&*self.bell, &mut count);
+        self.give(ServiceEvent::Durable(self.store.durable()));
         for (token, answer) in self.tiers.answered() {
             self.give(ServiceEvent::Tier(token, answer));
         }
@@ -312,6 +324,7 @@ impl Driver {
                 Some(Listener::Tcp(listener)) => listener.accept().map(|(stream, _)| {
                     // A small message goes at once; where that cannot be set it goes a little later.
                     let _ = stream.set_nodelay(true);
+                    keep_alive(&stream);
                     OwnedFd::from(stream)
                 }),
                 Some(Listener::Unix(listener, _)) => listener.accept().map(|(stream, _)| OwnedFd::from(stream)),
@@ -445,6 +458,19 @@ impl Driver {
         if self.connections.remove(&id).is_some() {
             self.give(ServiceEvent::Disconnected(ConnectionId(id)));
         }
+    }
+}
+
+/// A machine that is gone without a word is noticed, and its connection closed. Where that cannot be set its connection stays until something is sent.
+fn keep_alive(stream: &TcpStream) {
+    let set = || {
+        sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_IDLE)?;
+        sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE_INTERVAL)?;
+        sockopt::set_tcp_keepcnt(stream, KEEP_ALIVE_PROBES)?;
+        sockopt::set_socket_keepalive(stream, true)
+    };
+    if let Err(e) = set() {
+        tracing::debug!("a client's connection gets no TCP keep-alives: {e}");
     }
 }
 

@@ -41,6 +41,14 @@ impl MetaStore {
         }
     }
 
+    /// Has the medium take everything so far; `has_synced` is called when it has, unless it has it at once.
+    pub fn sync(&mut self, has_synced: impl Fn() + Send + 'static) {
+        match self {
+            Self::File(kv) => kv.sync(has_synced),
+            Self::Memory(_) => {}
+        }
+    }
+
     /// Up to which revision the medium has everything.
     pub fn durable(&self) -> Revision {
         match self {

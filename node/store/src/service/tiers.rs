@@ -6,37 +6,64 @@ use crate::label;
 use crate::tier::{BlockingNamespace, LABEL_BYTES, TierOptions};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
 use weir_store::service::{TierAnswer, TierFailure, TierRequest, TierToken};
 
 type Answered = (TierToken, Result<TierAnswer, TierFailure>);
 type Asked = (TierToken, TierRequest);
 
-/// See the [module](self). Its threads end when this is dropped and what they are at has ended.
+/// See the [module](self). A drop gives up what its threads are at, and waits for their end.
 pub(super) struct TierThreads {
-    labels: Sender<Asked>,
-    blocks: Sender<Asked>,
+    labels: Worker,
+    blocks: Worker,
     answers: Receiver<Answered>,
+    stops: Arc<AtomicBool>,
+}
+
+/// A thread, and what it is asked by.
+struct Worker {
+    requests: Option<Sender<Asked>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for TierThreads {
+    fn drop(&mut self) {
+        self.stops.store(true, Ordering::Release);
+        for worker in [&mut self.labels, &mut self.blocks] {
+            worker.requests = None;
+            // What panics in it is an answer, so it has not.
+            let _ = worker.thread.take().map(JoinHandle::join);
+        }
+    }
 }
 
 impl TierThreads {
     pub fn start(options: &TierOptions, bell: &Arc<OwnedFd>) -> std::io::Result<Self> {
         let (told, answers) = channel();
+        let stops = Arc::new(AtomicBool::new(false));
+        let options = &TierOptions { stops: Some(Arc::clone(&stops)), ..options.clone() };
         let start = |name: &str, told: Sender<Answered>| {
             let (requests, asked) = channel::<Asked>();
-            let (options, bell) = (options.clone(), Arc::clone(bell));
+            let (options, bell, stops) = (options.clone(), Arc::clone(bell), Arc::clone(&stops));
             let run = move || {
                 for (token, request) in asked {
-                    let answer = carry_out(&request, &options).map_err(TierFailure);
+                    if stops.load(Ordering::Acquire) {
+                        return;
+                    }
+                    let answer = or_panic(|| carry_out(&request, &options)).map_err(TierFailure);
                     if told.send((token, answer)).is_err() {
                         return;
                     }
                     ring(&bell);
                 }
             };
-            std::thread::Builder::new().name(name.into()).spawn(run).map(|_| requests)
+            let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
+            std::io::Result::Ok(Worker { requests: Some(requests), thread: Some(thread) })
         };
-        Ok(Self { labels: start("weir-labels", told.clone())?, blocks: start("weir-recovery", told)?, answers })
+        let (labels, blocks) = (start("weir-labels", told.clone())?, start("weir-recovery", told)?);
+        Ok(Self { labels, blocks, answers, stops })
     }
 
     pub fn ask(&self, token: TierToken, request: TierRequest) {
@@ -44,14 +71,21 @@ impl TierThreads {
             TierRequest::ReadLabel { .. } | TierRequest::WriteLabel { .. } => &self.labels,
             TierRequest::Recover(_) => &self.blocks,
         };
-        // Its thread is gone only if it has panicked; the request is not answered then.
-        let _ = thread.send((token, request));
+        // Its thread ends with this alone.
+        let _ = thread.requests.as_ref().map(|requests| requests.send((token, request)));
     }
 
     /// What has been answered.
     pub fn answered(&self) -> Vec<Answered> {
         self.answers.try_iter().collect()
     }
+}
+
+/// A panic is a failure like another: it is told, and what was asked is tried again.
+fn or_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    caught
+        .unwrap_or_else(|_| Err("the thread that works at it has panicked; its message is in the service's log".into()))
 }
 
 fn carry_out(request: &TierRequest, options: &TierOptions) -> Result<TierAnswer, String> {
@@ -76,4 +110,31 @@ fn carry_out(request: &TierRequest, options: &TierOptions) -> Result<TierAnswer,
 
 fn open(target: &str, options: &TierOptions) -> Result<BlockingNamespace, String> {
     BlockingNamespace::open(target, options.clone()).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_told() {
+        let told = or_panic(|| -> Result<(), String> { panic!("a mistake") });
+        assert!(told.is_err_and(|why| why.contains("panicked")));
+        assert_eq!(or_panic(|| Ok(5)), Ok(5));
+    }
+
+    /// One that waits for a drive which does not answer ends with the service.
+    #[test]
+    fn a_drop_ends_what_the_threads_are_at() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let target = format!("nvme-tcp://{}/nqn?ns=1", silent.local_addr().expect("an address"));
+        let bell = Arc::new(weir_sys::transport::fds::eventfd().expect("a bell"));
+        // Longer than any test: it does not end by itself.
+        let timeout = std::time::Duration::from_secs(1 << 30);
+        let options = TierOptions { timeout, ..TierOptions::default() };
+        let threads = TierThreads::start(&options, &bell).expect("threads");
+        threads.ask(TierToken(1), TierRequest::ReadLabel { target });
+        let _connected = silent.accept().expect("it is asked");
+        drop(threads);
+    }
 }

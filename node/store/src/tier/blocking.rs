@@ -2,6 +2,8 @@
 
 use super::{MemoryPlace, Tier, TierCommand, TierCommandId, TierGeometry, TierMemory, TierOptions, open};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_driver::TransportError;
 use weir_store::file::{FileBuffer, FileOpId};
@@ -10,6 +12,9 @@ use weir_sys::reactor::now;
 /// Between looks where there is nothing to wait for.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// The number of no connection.
+const LOST: u64 = u64::MAX;
+
 /// A namespace whose reads and writes are waited for, one at a time.
 #[derive(Debug)]
 pub struct BlockingNamespace {
@@ -17,6 +22,9 @@ pub struct BlockingNamespace {
     url: String,
     last: u64,
     timeout: Duration,
+    stops: Option<Arc<AtomicBool>>,
+    /// The connection that has the writes which no flush has followed.
+    written: Option<u64>,
 }
 
 /// The memory of the one command.
@@ -46,8 +54,9 @@ impl BlockingNamespace {
     /// # Errors
     /// The URL is none, or the namespace does not answer in time; the text says why.
     pub fn open(url: &str, options: TierOptions) -> Result<Self, TransportError> {
-        let timeout = options.timeout;
-        let mut namespace = Self { tier: open(url, options)?, url: url.into(), last: 0, timeout };
+        let (timeout, stops) = (options.timeout, options.stops.clone());
+        let tier = open(url, options)?;
+        let mut namespace = Self { tier, url: url.into(), last: 0, timeout, stops, written: None };
         if namespace.tier.geometry().is_none() {
             // Its geometry is known when the first command is over.
             namespace.flush()?;
@@ -75,15 +84,28 @@ impl BlockingNamespace {
     /// # Errors
     /// It does not answer in time, or cannot write them.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TransportError> {
-        self.run(bytes.to_vec(), |place| TierCommand::Write(offset, place)).map(drop)
+        let before = self.tier.connection();
+        self.run(bytes.to_vec(), |place| TierCommand::Write(offset, place))?;
+        // Parts of it may have gone over the one before.
+        let over = if before == self.tier.connection() { before } else { LOST };
+        self.written = Some(if self.written.is_none_or(|written| written == over) { over } else { LOST });
+        Ok(())
     }
 
     /// Makes durable what was written.
     ///
     /// # Errors
-    /// It does not answer in time, or cannot do so.
+    /// It does not answer in time, or cannot do so; or the connection was lost since the first write: whether it has all of them is not known.
     pub fn flush(&mut self) -> Result<(), TransportError> {
-        self.run(Vec::new(), |_| TierCommand::Flush).map(drop)
+        let before = self.written.take();
+        self.run(Vec::new(), |_| TierCommand::Flush)?;
+        match before.is_none_or(|written| written == self.tier.connection()) {
+            true => Ok(()),
+            false => Err(TransportError::Unreachable(format!(
+                "{}: the connection was lost between a write and its flush",
+                self.url
+            ))),
+        }
     }
 
     fn run(&mut self, bytes: Vec<u8>, what: impl Fn(MemoryPlace) -> TierCommand) -> Result<Vec<u8>, TransportError> {
@@ -99,7 +121,8 @@ impl BlockingNamespace {
             if let Some(over) = done.iter().find(|over| over.command == id) {
                 return if over.is_done { Ok(memory.0) } else { Err(self.failure()) };
             }
-            if begun.elapsed() >= self.timeout && !is_given_up {
+            let stops = self.stops.as_ref().is_some_and(|stops| stops.load(Ordering::Acquire));
+            if (stops || begun.elapsed() >= self.timeout) && !is_given_up {
                 is_given_up = true;
                 self.tier.abort(id);
             } else if !any {

@@ -277,7 +277,9 @@ impl World {
             match effect {
                 ServiceEffect::Kv(token, request) => self.kv.send(self.life as u32, token, request),
                 ServiceEffect::Send(connection, number, answer) => self.sent(connection, number, answer),
-                ServiceEffect::Close(_) => panic!("the service ends a connection"),
+                ServiceEffect::Sync => self.serve(ServiceEvent::Durable(Revision(u64::MAX))),
+                // One that a session has left.
+                ServiceEffect::Close(_) => {}
                 ServiceEffect::Tier(token, request) => {
                     let answer = self.label(request);
                     self.serve(ServiceEvent::Tier(token, answer));

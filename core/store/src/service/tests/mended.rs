@@ -514,20 +514,23 @@ fn nothing_is_given_out_while_clients_of_before_a_power_cut_may_write() {
         later.ask(again, hello(SessionWish::Resume(session.expect("a session"), later.tokens[&session.expect("one")])));
     assert_eq!(failed(&answer), Some(StoreError::SessionGone));
     let other = later.client();
-    let (file, _) = later.file(other, "b", 1);
     let (begun, mut refusals) = (later.service.began, 0);
-    let granted = loop {
-        match later.ask(other, Request::Grant { handle: file, count: 1 }) {
+    let entry = EntryPath { container: InodeId::ROOT, name: name("b") };
+    let (slot, sequence, new, content) = (0, 1, new_inode(), Vec::new());
+    let open = Request::OpenNew { slot, sequence, entry, new, content, exclusive: false };
+    let file = loop {
+        match later.ask(other, open.clone()) {
             Answer::Failed { error: StoreError::Unavailable, detail } => {
                 assert!(detail.contains("s from now"), "{detail}");
                 refusals += 1;
             }
-            Answer::Granted { mut blocks } => break blocks.remove(0),
+            Answer::Opened { handle, .. } => break handle,
             other => panic!("{other:?}"),
         }
         later.pass(Nanos::from_millis(100));
         later.ask(other, Request::Renew { epoch: Epoch(0) });
     };
+    let granted = later.granted(other, file, 1).remove(0);
     let safe = settings(7).timing.watcher_end(begun).saturating_add(settings(7).fence_wait);
     assert!(refusals > 10 && later.now >= safe, "{refusals} refusals, given out at {} of {safe}", later.now);
     assert_eq!(granted.copies[0], lost, "the block that the client of before believed its own");
@@ -536,4 +539,78 @@ fn nothing_is_given_out_while_clients_of_before_a_power_cut_may_write() {
     let client = later.client();
     let (file, _) = later.file(client, "c", 1);
     assert!(matches!(later.ask(client, Request::Grant { handle: file, count: 1 }), Answer::Granted { .. }));
+}
+
+/// A session ends at every moment of an opening that is under way beside its end: nothing of it stays open.
+#[test]
+fn a_session_that_ends_opens_nothing_more() {
+    for write in [false, true] {
+        for after in 0..12 {
+            let mut world = World::with_drive(1, KvFaults::default());
+            let one = world.client();
+            let (handle, at) = world.file(one, "a", 1);
+            assert_eq!(world.ask(one, Request::Close { handle }), Answer::Done {});
+            world.give(ServiceEvent::Message(one, RequestNumber(9001), Request::Bye {}));
+            world.give(ServiceEvent::Message(one, RequestNumber(9002), Request::Open { at, write }));
+            for _ in 0..after {
+                if let Some((_, token, answer)) = world.kv.advance() {
+                    world.give(ServiceEvent::Kv(token, answer));
+                }
+            }
+            world.give(ServiceEvent::Message(one, RequestNumber(9003), Request::Open { at, write }));
+            world.settle();
+            (0..80).for_each(|_| world.pass(Nanos::from_millis(100)));
+            assert_eq!(world.service.handles.len(), 0, "after {after} answers, write: {write}");
+        }
+    }
+}
+
+#[test]
+fn a_session_that_was_resumed_is_not_that_of_its_connection_before() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let (before, session) = world.connect(SessionWish::New);
+    let (handle, at) = world.file(before, "a", 1);
+    let granted = world.granted(before, handle, 1);
+    let wish = world.resume(session);
+    let (after, resumed) = world.connect(wish);
+    assert_eq!((resumed, &world.closed[..]), (session, &[before][..]));
+    let extents = granted[0].copies.clone();
+    for late in
+        [Request::Open { at, write: false }, Request::Return { extents }, Request::Unsettle { handle, block: 0 }]
+    {
+        assert_eq!(failed(&world.ask(before, late)), Some(StoreError::NoSession));
+    }
+    let published = [(0, record(&granted[0], BLOCK))];
+    assert!(
+        matches!(world.publish(after, handle, 2, BLOCK, &published), Answer::Changed { .. }),
+        "it is granted still"
+    );
+}
+
+/// Clients of before a power cut may be at a file of which the metadata do not know any more that they write it.
+#[test]
+fn files_are_not_opened_for_writing_before_clients_of_before_a_power_cut_have_stopped() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let client = world.client();
+    let (_, at) = world.file(client, "a", 1);
+    world.life += 1;
+    world.service = Service::new(ServiceSettings { may_have_lost: true, ..settings(world.life) });
+    world.begin();
+    let other = world.client();
+    let (write, read) = (Request::Open { at, write: true }, Request::Open { at, write: false });
+    assert!(matches!(world.ask(other, read), Answer::Opened { .. }));
+    match world.ask(other, write.clone()) {
+        Answer::Failed { error: StoreError::Unavailable, detail } => assert!(detail.contains("s from now"), "{detail}"),
+        answer => panic!("{answer:?}"),
+    }
+    while !world.service.gives_out() {
+        world.pass(Nanos::from_millis(100));
+        world.ask(other, Request::Renew { epoch: Epoch(0) });
+    }
+    // Its writer of before cannot go on, and is fenced by and by.
+    for _ in 0..80 {
+        world.pass(Nanos::from_millis(100));
+        world.ask(other, Request::Renew { epoch: Epoch(0) });
+    }
+    assert!(matches!(world.ask(other, write), Answer::Opened { .. }));
 }

@@ -238,3 +238,29 @@ fn an_index_that_says_nothing_stops_nothing() {
     wait(&mut world, other, 12);
     assert!(!chunk(&mut world, at).blocks[1].is_unsettled);
 }
+
+/// A power cut takes what the medium does not have. Without its mark a block that was written over has checksums of other bytes.
+#[test]
+fn a_block_is_marked_as_unsettled_when_the_medium_has_the_mark() {
+    let marks = |mutant: Option<crate::mutant::Mutant>| {
+        let mut world = World::with_drive(1, KvFaults::default());
+        world.medium_stalls = true;
+        world.restart_with(mutant);
+        let client = world.client();
+        let (handle, _) = world.file(client, "a", 1);
+        let granted = world.granted(client, handle, 1);
+        let published = [(0, record(&granted[0], BLOCK))];
+        assert!(matches!(world.publish(client, handle, 2, BLOCK, &published), Answer::Changed { .. }));
+        let number = RequestNumber(9001);
+        world.give(ServiceEvent::Message(client, number, Request::Unsettle { handle, block: 0 }));
+        for _ in 0..20 {
+            world.pass(Nanos::from_millis(20));
+            world.give(ServiceEvent::Durable(Revision(3)));
+        }
+        let early = world.answers.remove(&(client, number));
+        world.give(ServiceEvent::Durable(Revision(u64::MAX)));
+        early.is_some() || world.answers.remove(&(client, number)) != Some(Answer::Done {})
+    };
+    assert!(!marks(None));
+    assert!(marks(Some(crate::mutant::Mutant::UnsettleBeforeDurable)), "the mistake is seen");
+}
