@@ -17,6 +17,7 @@
 
 pub mod accuracy;
 mod client;
+pub mod failures;
 mod host;
 pub mod import;
 mod job;

@@ -92,6 +92,7 @@ impl Subject {
             Subject::QosAccuracy => accuracy::figure(live),
             Subject::PlanCampaign => plan_campaign(plan_campaign::PLANS, &mut |part| live.progress(part)),
             Subject::SpoolTable2 => spool::table2(live),
+            Subject::SpoolFig4 => Ok(spool::fig4(live)),
             Subject::SpoolFig5 => spool::fig5(live),
             Subject::SpoolFig13 => spool::fig13(live),
             Subject::SpoolFig14 => spool::fig14(live),

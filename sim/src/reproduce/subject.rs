@@ -48,6 +48,8 @@ pub enum Subject {
     PlanCampaign,
     /// Ten cases of fio on drive, volume and journal.
     SpoolTable2,
+    /// Failures drawn and diagnosed.
+    SpoolFig4,
     /// The steps of a start.
     SpoolFig5,
     /// Throughput while the server is restarted and killed.
@@ -83,7 +85,7 @@ pub enum ClockKind {
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Subject; 31] = [
+    pub const ALL: [Subject; 32] = [
         Subject::FemuFig2a,
         Subject::FemuFig2b,
         Subject::FemuFig3,
@@ -105,6 +107,7 @@ impl Subject {
         Subject::QosAccuracy,
         Subject::PlanCampaign,
         Subject::SpoolTable2,
+        Subject::SpoolFig4,
         Subject::SpoolFig5,
         Subject::SpoolFig13,
         Subject::SpoolFig14,
@@ -141,6 +144,7 @@ impl Subject {
             Subject::QosAccuracy => "qos-accuracy",
             Subject::PlanCampaign => "plan-campaign",
             Subject::SpoolTable2 => "spool-table2",
+            Subject::SpoolFig4 => "spool-fig4",
             Subject::SpoolFig5 => "spool-fig5",
             Subject::SpoolFig13 => "spool-fig13",
             Subject::SpoolFig14 => "spool-fig14",
@@ -182,6 +186,7 @@ impl Subject {
             }
             Subject::PlanCampaign => "the planner against random plans and a search in simulation",
             Subject::SpoolTable2 => "ten fio cases on raw drive, volume, volume without journal, three volumes",
+            Subject::SpoolFig4 => "failures drawn with a cloud's shares, diagnosed: what is replaced, what is lost",
             Subject::SpoolFig5 => "the steps of a start",
             Subject::SpoolFig13 => "throughput and correctness while the server is restarted, stopped and killed",
             Subject::SpoolFig14 => "the time of a restart, and what a client sees of it",

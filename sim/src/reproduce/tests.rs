@@ -561,7 +561,9 @@ fn spool_figures_hold_what_is_measured_to_what_is_printed() {
 #[test]
 fn the_same_every_time() {
     // These take longest, by the same code.
-    let long = |s: &Subject| matches!(s, Subject::Datasheets | Subject::QosAccuracy | Subject::PlanCampaign);
+    let long = |s: &Subject| {
+        matches!(s, Subject::Datasheets | Subject::QosAccuracy | Subject::PlanCampaign | Subject::SpoolFig4)
+    };
     for subject in Subject::ALL.into_iter().filter(|s| s.clock() != ClockKind::Real && !long(s)) {
         assert_eq!(subject.figure(&mut Fake), subject.figure(&mut Broken), "{subject}");
     }
@@ -698,6 +700,11 @@ fn charts_are_tables(figure: &Figure) {
             alike(name, &height(0, "volume"), &all);
         }
         Subject::SpoolFig16 => alike(name, &height(0, "3 volumes"), &rows("", "three volumes together over one")),
+        Subject::SpoolFig4 => {
+            let isolated: f64 = height(0, "drives isolated").iter().sum();
+            assert!(figure.ok() && isolated > 300.0, "{figure:#?}");
+            alike(name, &height(0, "drawn, %"), &rows("", ": drawn"));
+        }
         Subject::SpoolFig17 => alike(name, &height(0, "drive in memory"), &rows("", "drive in memory, journal costs")),
         Subject::SpoolFig19 => {
             let longest = height(0, "Weir").into_iter().fold(0.0, f64::max);

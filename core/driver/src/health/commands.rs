@@ -52,7 +52,6 @@ impl Health {
     pub(super) fn on_unreadable(&mut self, now: Nanos, failure: Failure, out: &mut Vec<HealthAction>) {
         let deliver = HealthAction::Deliver { ticket: failure.ticket, status: failure.status };
         if self.suspects.is_marked(failure.extent) {
-            self.forget_if_idle();
             return out.push(deliver);
         }
         if self.suspects.is_bad(failure.extent) {
@@ -69,11 +68,10 @@ impl Health {
 
     pub(super) fn on_write_fault(&mut self, now: Nanos, failure: Failure, out: &mut Vec<HealthAction>) {
         if self.was_reset_since(failure.since) {
-            out.push(HealthAction::Deliver { ticket: failure.ticket, status: failure.status });
-            self.suspects.add_write_fault(failure.extent);
-            return self.confirm_write_faults(now, out);
+            return self.on_write_fault_after_reset(now, failure, out);
         }
-        if self.limits.read_only {
+        let is_known = self.limits.read_only || failure.retries > 0 && self.suspects.is_bad(failure.extent);
+        if is_known {
             out.push(HealthAction::Deliver { ticket: failure.ticket, status: failure.status });
             return self.conclude(now, out);
         }
@@ -81,13 +79,26 @@ impl Health {
             return self.retry(now, failure, out);
         }
         out.push(HealthAction::Hold(failure.ticket));
+        // Whether the block can be read tells a failing medium from a failing write.
+        self.suspects.add(failure.extent);
         self.ask(now, Question::Smart, out);
+    }
+
+    /// A reset has not helped; what passes by itself has a window's time for it.
+    pub(super) fn on_write_fault_after_reset(&mut self, now: Nanos, failure: Failure, out: &mut Vec<HealthAction>) {
+        let rested = self.reset.is_none_or(|(_, at)| now.saturating_sub(at) >= self.policy.window);
+        if !rested {
+            return self.retry(now, failure, out);
+        }
+        out.push(HealthAction::Deliver { ticket: failure.ticket, status: failure.status });
+        self.suspects.add_write_fault(failure.extent);
+        self.confirm_write_faults(now, out);
     }
 
     pub(super) fn confirm_write_faults(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         let faults = self.suspects.write_faults();
         let warned = self.smart.is_some_and(SmartReading::has_media_warning);
-        if warned || faults >= self.policy.isolate_blocks && self.suspects.is_corroborated() {
+        if warned || faults >= self.policy.isolate_blocks && self.suspects.are_counted() {
             return self.isolate(now, out);
         }
         self.conclude(now, out);

@@ -18,7 +18,7 @@
 //!
 //! **What isolates a drive** ([`Health::confirm`]): blocks that cannot be read, which no host has marked, again after a reset;
 //! of these [`isolate_blocks`](Policy::isolate_blocks), or one together with a critical warning of the drive. Where the SMART
-//! log does not count the errors, a subsystem reset comes before that. Write faults count when they come again after a reset.
+//! log does not count the errors, they must be unreadable after every reset there is. Write faults count when they come again after a reset.
 //! What a tenant can cause is no evidence: [`StatusClass::Host`], and blocks in [`Evidence::MarkedByHost`].
 //!
 //! **Commands.** A failed command is delivered, held or retried, by one action for each. A media error is delivered once the block was
@@ -47,7 +47,7 @@ pub use state::{Awaited, Question, State};
 pub use suspects::{MARKS, SUSPECTS};
 
 use alloc::vec::Vec;
-use suspects::Suspects;
+use suspects::{Suspects, Verification};
 use weir_spec::nvme::register::Csts;
 use weir_units::Nanos;
 
@@ -78,6 +78,8 @@ pub struct Health {
     late: Option<Ticket>,
     /// Attempts at what is waited for.
     attempts: u32,
+    /// What is waited for was asked, and is not answered yet.
+    is_asked: bool,
     /// The path does not come back by itself.
     is_path_lost: bool,
     limits: Limits,
@@ -132,6 +134,7 @@ impl Health {
             reset: None,
             late: None,
             attempts: 0,
+            is_asked: false,
             is_path_lost: false,
             limits: Limits::default(),
             report: None,
@@ -228,9 +231,10 @@ impl Health {
             Evidence::Time | Evidence::MarkedByHost(_) | Evidence::WrittenByHost(_) | Evidence::AsFastAsModelled => {
                 return;
             }
-            Evidence::Failed(failure) => {
-                !matches!(StatusClass::of(failure.status), StatusClass::Host | StatusClass::Aborted)
-            }
+            Evidence::Failed(failure) => match StatusClass::of(failure.status) {
+                StatusClass::UnreadableMedia if self.suspects.is_marked(failure.extent) => return,
+                class => !matches!(class, StatusClass::Host | StatusClass::Aborted),
+            },
             Evidence::Smart(_) | Evidence::Csts(_) | Evidence::Path(PathState::Usable) => false,
             _ => self.state != State::Isolated,
         };
@@ -281,10 +285,11 @@ impl Health {
         if reading.is_read_only() && self.suspects.unconfirmed() == 0 {
             return self.serve(now, out);
         }
-        let few = self.suspects.unconfirmed() > 0 && self.suspects.unverified() < self.policy.suspect_blocks;
-        let is_credible = self.suspects.is_corroborated() || self.has_been_verified(now);
+        let counted = self.suspects.count_since(now.saturating_sub(self.policy.memory));
+        let few = self.suspects.unconfirmed() > 0 && counted < self.policy.isolate_blocks;
+        let is_credible = self.suspects.are_counted() || self.has_been_verified(now);
         if few && is_credible && !reading.has_media_warning() {
-            self.suspects.accept();
+            self.suspects.accept(now);
             self.blame(now, Verdict::BadBlocks);
             return self.serve(now, out);
         }
@@ -325,15 +330,21 @@ impl Health {
                 self.reset(now, ResetLevel::Controller, out);
             }
             State::Identifying | State::Verifying => self.reset_further(now, out),
-            State::Waiting(awaited @ (Awaited::Namespace | Awaited::Path)) => self.wait(now, awaited),
-            State::OtherDrive => self.deadline = now.saturating_add(self.policy.longest_delay),
+            State::Waiting(Awaited::Namespace | Awaited::Path) | State::OtherDrive => {
+                self.reset(now, ResetLevel::Controller, out);
+            }
             _ => {}
         }
     }
 
     fn on_read_again(&mut self, now: Nanos, lba: u64, readable: bool, out: &mut Vec<HealthAction>) {
-        if self.state == State::Verifying && self.suspects.verified(lba, readable) {
-            self.confirm(now, out);
+        if self.state != State::Verifying {
+            return;
+        }
+        match self.suspects.verify(lba, readable) {
+            Verification::ReadAgain(extent) => out.push(HealthAction::ReadAgain(extent)),
+            Verification::Pending => {}
+            Verification::Complete => self.confirm(now, out),
         }
     }
 
@@ -342,15 +353,16 @@ impl Health {
         let again = self.suspects.unreadable_again();
         let warned = self.smart.is_some_and(SmartReading::has_media_warning);
         let enough = again >= self.policy.isolate_blocks || again > 0 && warned;
-        let deep = self.reset.is_some_and(|(level, _)| level >= ResetLevel::Subsystem);
-        if enough && !warned && !self.suspects.is_corroborated() && !deep {
-            return self.reset(now, ResetLevel::Subsystem, out);
+        if again > 0 && !self.suspects.are_counted() {
+            if let Some(deeper) = self.reset.and_then(|(level, _)| level.next()) {
+                return self.reset(now, deeper, out);
+            }
         }
         if enough {
             return self.isolate(now, out);
         }
         self.blame(now, if again > 0 { Verdict::BadBlocks } else { Verdict::Controller });
-        self.suspects.settle();
+        self.suspects.settle(now);
         self.serve(now, out);
     }
 
@@ -374,6 +386,7 @@ impl Health {
             NamespaceAnswer::Present(identity) if identity != self.identity => self.find_other(now, out),
             NamespaceAnswer::Present(_) => self.find_same(now, out),
             NamespaceAnswer::NotReady | NamespaceAnswer::Absent if self.state == State::OtherDrive => {
+                self.is_asked = false;
                 self.deadline = now.saturating_add(self.policy.longest_delay);
             }
             NamespaceAnswer::NotReady | NamespaceAnswer::Absent => {
@@ -384,6 +397,7 @@ impl Health {
     }
 
     fn find_other(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
+        self.is_asked = false;
         self.deadline = now.saturating_add(self.policy.longest_delay);
         if self.state == State::OtherDrive {
             return;
@@ -488,6 +502,9 @@ impl Health {
                 self.reset_further(now, out);
             }
             State::Waiting(Awaited::Controller) => self.reset(now, ResetLevel::Controller, out),
+            State::Waiting(Awaited::Namespace | Awaited::Path) | State::OtherDrive if self.is_asked => {
+                self.on_unanswered(now, out);
+            }
             State::Waiting(Awaited::Namespace) | State::OtherDrive => self.ask_again(now, Question::Namespace, out),
             State::Waiting(Awaited::Path) => self.ask_again(now, Question::Path, out),
             State::Serving | State::Isolated | State::Waiting(_) => self.deadline = Nanos::NEVER,
@@ -495,6 +512,7 @@ impl Health {
     }
 
     fn ask_again(&mut self, now: Nanos, question: Question, out: &mut Vec<HealthAction>) {
+        self.is_asked = true;
         self.deadline = now.saturating_add(self.policy.answer_limit);
         out.push(HealthAction::Ask(question));
     }
@@ -502,6 +520,7 @@ impl Health {
     // From state to state.
 
     fn set(&mut self, next: State) {
+        self.is_asked = false;
         debug_assert!(self.state.may_become(next), "{:?} may not follow {:?}", next, self.state);
         self.state = next;
     }
@@ -546,6 +565,7 @@ impl Health {
 
     /// Waits, and looks again after a pause that grows.
     fn wait(&mut self, now: Nanos, awaited: Awaited) {
+        self.is_asked = false;
         if self.state != State::Waiting(awaited) {
             self.set(State::Waiting(awaited));
         }
@@ -575,12 +595,5 @@ impl Health {
         let Some(mut report) = self.report.take() else { return };
         report.ended = Some(now);
         out.push(HealthAction::Report(report));
-    }
-
-    /// Nothing has happened after all.
-    fn forget_if_idle(&mut self) {
-        if self.report.as_ref().is_some_and(|report| report.taken.is_empty()) {
-            self.report = None;
-        }
     }
 }

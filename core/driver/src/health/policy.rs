@@ -19,10 +19,10 @@ pub struct Policy {
     pub hold: Nanos,
     /// The same, of a drive that was removed.
     pub removal: Removal,
-    /// Different unreadable blocks that begin a diagnosis; fewer are bad blocks.
-    pub suspect_blocks: u32,
-    /// Blocks that must be unreadable again after a reset before a drive is isolated whose SMART log says nothing.
+    /// Different unreadable blocks for which a drive is reset, and isolated if they are unreadable again. Fewer are bad blocks.
     pub isolate_blocks: u32,
+    /// How long a bad block counts that is not written.
+    pub memory: Nanos,
     /// Failures of the controller's within [`window`](Self::window) that begin a reset.
     pub controller_failures: u32,
     /// Retries of one command before the controller is reset for it.
@@ -59,8 +59,8 @@ impl Default for Policy {
         Policy {
             hold: Nanos::from_secs(30),
             removal: Removal::Error,
-            suspect_blocks: 8,
             isolate_blocks: 8,
+            memory: Nanos::from_secs(86_400),
             controller_failures: 8,
             retries: 3,
             window: Nanos::from_secs(1),

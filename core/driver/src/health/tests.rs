@@ -58,6 +58,16 @@ impl Bench {
         self.see(Evidence::ResetEnded { level, worked: true })
     }
 
+    /// A block is read as often as it takes to believe that it is unreadable.
+    fn stays_unreadable(&mut self, lba: u64) -> Vec<HealthAction> {
+        loop {
+            let actions = self.see(Evidence::ReadAgain { lba, readable: false });
+            if !has(&actions, |a| matches!(a, HealthAction::ReadAgain(_))) {
+                return actions;
+            }
+        }
+    }
+
     fn present(&mut self, identity: NamespaceIdentity) -> Vec<HealthAction> {
         self.see(Evidence::Namespace(NamespaceAnswer::Present(identity)))
     }
@@ -146,7 +156,7 @@ fn a_warning_and_a_block_unreadable_again_isolate() {
     assert!(asks(&bench.reset(ResetLevel::Controller), Question::Namespace));
     let actions = bench.present(IDENTITY);
     assert_eq!(actions, [HealthAction::ReadAgain(Extent { lba: 0, blocks: 8 })]);
-    let actions = bench.see(Evidence::ReadAgain { lba: 0, readable: false });
+    let actions = bench.stays_unreadable(0);
     assert_eq!(verdict(&actions), Some(Verdict::Media));
     assert!(has(&actions, |a| *a == HealthAction::Gate(Gate::Failing(FailReason::Media))));
     let actions = bench.fail(Status::INTERNAL_ERROR, 5, 0);
@@ -167,7 +177,7 @@ fn a_warning_alone_does_not_isolate() {
 }
 
 #[test]
-fn many_unreadable_blocks_without_the_drives_word_need_a_deeper_reset() {
+fn many_unreadable_blocks_without_the_drives_word_need_every_reset() {
     for heals in [false, true] {
         let mut bench = Bench::new();
         let blocks = u64::from(Policy::default().isolate_blocks);
@@ -176,13 +186,18 @@ fn many_unreadable_blocks_without_the_drives_word_need_a_deeper_reset() {
         bench.reset(ResetLevel::Controller);
         assert_eq!(bench.present(IDENTITY).len() as u64, blocks);
         let read_all = |bench: &mut Bench, readable| {
-            let read = |lba| bench.see(Evidence::ReadAgain { lba: lba * 8, readable });
+            let read = |lba| match readable {
+                true => bench.see(Evidence::ReadAgain { lba: lba * 8, readable }),
+                false => bench.stays_unreadable(lba * 8),
+            };
             (0..blocks).map(read).last().unwrap_or_default()
         };
-        let actions = read_all(&mut bench, false);
-        assert!(resets(&actions, ResetLevel::Subsystem), "{actions:?}");
-        bench.reset(ResetLevel::Subsystem);
-        bench.present(IDENTITY);
+        for level in [ResetLevel::Subsystem, ResetLevel::Function] {
+            let actions = read_all(&mut bench, false);
+            assert!(resets(&actions, level), "{actions:?}");
+            bench.reset(level);
+            bench.present(IDENTITY);
+        }
         let actions = read_all(&mut bench, heals);
         assert_eq!(verdict(&actions), Some(if heals { Verdict::Controller } else { Verdict::Media }));
     }
@@ -194,9 +209,14 @@ fn bad_blocks_after_a_confirmed_one_need_no_reset_each() {
     bring_to_verify(&mut bench, 1, SmartReading::default());
     bench.reset(ResetLevel::Controller);
     bench.present(IDENTITY);
-    let actions = bench.see(Evidence::ReadAgain { lba: 0, readable: false });
+    for level in [ResetLevel::Subsystem, ResetLevel::Function] {
+        assert!(resets(&bench.stays_unreadable(0), level));
+        bench.reset(level);
+        bench.present(IDENTITY);
+    }
+    let actions = bench.stays_unreadable(0);
     assert_eq!(verdict(&actions), Some(Verdict::BadBlocks));
-    for lba in 1..u64::from(Policy::default().suspect_blocks) {
+    for lba in 1..u64::from(Policy::default().isolate_blocks) - 1 {
         bench.unreadable(lba * 8);
         assert!(opens(&bench.see(Evidence::Smart(SmartReading::default()))), "{lba}");
     }
@@ -321,9 +341,22 @@ fn write_faults_without_media_damage_are_retried_and_never_isolate() {
     assert!(resets(&bench.see(Evidence::Smart(SmartReading::default())), ResetLevel::Controller));
     bench.reset(ResetLevel::Controller);
     bench.present(IDENTITY);
-    bench.now = Nanos::from_secs(100);
+    assert_eq!(bench.see(Evidence::ReadAgain { lba: 8, readable: true })[1], HealthAction::Gate(Gate::Open));
+    let mut failure = Failure {
+        ticket: Ticket(1),
+        access: Access::Write,
+        extent: Extent { lba: 0, blocks: 8 },
+        status: Status::WRITE_FAULT,
+        retry_delay: None,
+        retries: 4,
+        since: Nanos(0),
+    };
+    let actions = bench.see(Evidence::Failed(failure));
+    assert!(has(&actions, |a| matches!(a, HealthAction::Retry { .. })), "it may pass yet: {actions:?}");
+    bench.now = bench.now.saturating_add(Policy::default().window);
     for lba in 0..100 {
-        let actions = bench.fail(Status::WRITE_FAULT, lba * 8, 4);
+        failure.extent.lba = lba * 8;
+        let actions = bench.see(Evidence::Failed(failure));
         assert!(has(&actions, |a| matches!(a, HealthAction::Deliver { .. })), "{actions:?}");
     }
     assert_eq!(bench.health.gate(), Gate::Open);
@@ -389,7 +422,7 @@ fn an_isolated_drive_stays_so_until_it_is_replaced() {
     bring_to_verify(&mut bench, 1, WORN);
     bench.reset(ResetLevel::Controller);
     bench.present(IDENTITY);
-    bench.see(Evidence::ReadAgain { lba: 0, readable: false });
+    bench.stays_unreadable(0);
     bench.see(Evidence::Removed);
     bench.see(Evidence::Arrived);
     bench.reset(ResetLevel::Controller);
@@ -406,7 +439,7 @@ fn an_isolated_drive_stays_so_until_it_is_replaced() {
 fn all_evidence() -> Vec<Evidence> {
     let failure = |status: Status, retries: u32| {
         let extent = Extent { lba: 8, blocks: 8 };
-        let access = if retries.is_multiple_of(2) { Access::Read } else { Access::Write };
+        let access = if retries % 2 == 0 { Access::Read } else { Access::Write };
         Evidence::Failed(Failure {
             ticket: Ticket(1),
             access,
@@ -487,7 +520,7 @@ fn ways() -> Vec<(State, Vec<Evidence>)> {
     let present = |identity| Evidence::Namespace(NamespaceAnswer::Present(identity));
     let verifying = vec![unreadable(1), Evidence::Smart(WORN), worked(ResetLevel::Controller), present(IDENTITY)];
     let mut isolated = verifying.clone();
-    isolated.push(Evidence::ReadAgain { lba: 8, readable: false });
+    isolated.extend([Evidence::ReadAgain { lba: 8, readable: false }; 4]);
     let mut all = vec![
         (State::Serving, vec![]),
         (State::Asking(Question::Smart), vec![unreadable(1)]),

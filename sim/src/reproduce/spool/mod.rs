@@ -1,16 +1,19 @@
 //! The figures of papers/001, "Spool: Reliable Virtualized NVMe Storage Pool in Public Cloud Infrastructure".
 //!
 //! ```text
+//!   failures     figure 4: failures drawn and diagnosed                                                       virtual time
 //!   performance  table 2 and figures 15 to 17: raw drive, volume, journal, several volumes                  real time
 //!   restart      figures 5, 14 and 19: what a start consists of, what clients see of a restart, on many nodes  real time
 //!   timeline     figure 13: a load that verifies, while its server is restarted, stopped and killed          real time
 //! ```
-//! Everything is measured on real processes, through [`Nodes`].
+//! What is measured in real time is measured on real processes, through [`Nodes`].
 
+mod failures;
 mod performance;
 mod restart;
 mod timeline;
 
+pub(super) use failures::fig4;
 pub(super) use performance::{fig15, fig16, fig17, table2};
 pub(super) use restart::{fig5, fig14, fig19};
 pub(super) use timeline::figure as fig13;
