@@ -12,7 +12,8 @@
 //!                              └─ sys::transport::vhost_user  vhost_user (front end)      a ring in shared memory
 //! ```
 //!
-//! Where a drive has no arbitration that tells its clients apart, [`host_arbiter`] stands before their queue pairs.
+//! Where a drive has no arbitration that tells its clients apart, [`host_arbiter`] stands before their queue pairs. [`link_recovery`] decides what
+//! is done when the other side goes.
 //!
 //! May depend on `weir-spec`, `weir-units`, `weir-arbiter` and `weir-session` (its `Memory` port, and PDUs that arrive) only: no clock, no thread, no
 //! socket.
@@ -26,6 +27,7 @@ extern crate std;
 
 pub mod health;
 pub mod host_arbiter;
+pub mod link_recovery;
 pub mod nvme;
 pub mod nvme_tcp;
 pub mod vfio_user;
@@ -35,6 +37,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use weir_spec::nvme::Status;
+use weir_units::Nanos;
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +76,18 @@ pub struct Done {
     pub status: Status,
 }
 
+/// What a drive says of its namespace by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceNotice {
+    /// Its attributes have changed: its size, perhaps which one it is (base 2.0, Figure 147, Namespace Attribute Changed).
+    AttributesChanged,
+    /// Its ANA state has changed, and lets commands through or does not (base 2.0, 8.1).
+    AccessChanged {
+        /// Optimized or non-optimized.
+        is_accessible: bool,
+    },
+}
+
 /// Requests to one namespace over one queue, with a buffer for each that may be in flight. Never blocks.
 pub trait QueuePair {
     /// Requests that may be in flight.
@@ -103,6 +118,14 @@ pub trait QueuePair {
     fn attend(&mut self) -> Result<(), TransportError> {
         Ok(())
     }
+    /// When the drive has last answered something beside requests, a keep alive for example; 0 where nothing is known.
+    fn heard(&self) -> Nanos {
+        Nanos(0)
+    }
+    /// What the drive has said of its namespace since the last call; polls and [`attend`](Self::attend) hear it.
+    fn take_notice(&mut self) -> Option<NamespaceNotice> {
+        None
+    }
 }
 
 impl<Q: QueuePair + ?Sized> QueuePair for alloc::boxed::Box<Q> {
@@ -131,6 +154,12 @@ impl<Q: QueuePair + ?Sized> QueuePair for alloc::boxed::Box<Q> {
     }
     fn attend(&mut self) -> Result<(), TransportError> {
         (**self).attend()
+    }
+    fn heard(&self) -> Nanos {
+        (**self).heard()
+    }
+    fn take_notice(&mut self) -> Option<NamespaceNotice> {
+        (**self).take_notice()
     }
 }
 

@@ -32,6 +32,10 @@ pub struct ControllerIdentity {
     pub blocks: u64,
     /// Bytes of a block, as a power of two.
     pub block_shift: u32,
+    /// The namespace's NGUID; zeroes where it has none.
+    pub nguid: [u8; 16],
+    /// The namespace's EUI-64; zeroes where it has none.
+    pub eui64: [u8; 8],
 }
 
 /// A controller that is up.
@@ -312,6 +316,7 @@ impl BringUp {
             return Err(TransportError::Refused(format!("there is no namespace {nsid}")));
         }
         self.identity.blocks = ns.nsze.get();
+        (self.identity.nguid, self.identity.eui64) = (ns.nguid, ns.eui64);
         self.identity.block_shift = ns.block_shift().ok_or_else(|| protocol("a block size that no drive has"))?;
         Ok(())
     }

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::mem::offset_of;
 use weir_spec::nvme::controller_class::wishes;
 use weir_spec::nvme::fabrics::{self, CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN};
+use weir_spec::nvme::feature::async_config;
 use weir_spec::nvme::identify::{IDENTIFY_LEN, IdentifyController, IdentifyNamespace, cns};
 use weir_spec::nvme::log::{DiscoveryEntry, DiscoveryHeader};
 use weir_spec::nvme::register::{self, Cap, Cc, Csts, ams};
@@ -46,6 +47,10 @@ pub struct ConnectOptions {
     pub ams: u32,
     /// CC.AMS instead, where the controller offers it.
     pub preferred_ams: Option<u32>,
+    /// How long the controller may take for an answer while it is brought up.
+    pub answer_timeout: Nanos,
+    /// The namespace is used for long: its UUID is asked for, and the host wants to hear of changes (asynchronous events).
+    pub follows_namespace: bool,
     /// Asks for one I/O queue more than `queues`, so that a queue can be made anew in another class before the old one ends.
     pub spare: bool,
 }
@@ -67,6 +72,8 @@ impl ConnectOptions {
             kato: Nanos::from_secs(15),
             ams: ams::RR,
             preferred_ams: None,
+            answer_timeout: Nanos::from_secs(10),
+            follows_namespace: false,
             spare: false,
         }
     }
@@ -136,6 +143,10 @@ pub struct ConnectedController {
     pub capacity: u64,
     /// Which one it is, all over the world; zeroes where it does not say.
     pub nguid: [u8; 16],
+    /// The same as EUI-64.
+    pub eui64: [u8; 8],
+    /// The same as UUID, where it was asked for.
+    pub uuid: [u8; 16],
     /// In which class its queues are, where the controller says so.
     pub class: Option<Granted>,
 }
@@ -180,6 +191,8 @@ enum Phase {
     Queues,
     Namespaces,
     IdentifyNamespace,
+    Descriptors,
+    Notices,
     Done,
 }
 
@@ -248,6 +261,10 @@ impl BringUp {
             Phase::Queues => bare(command::set_queues(self.options.wanted())),
             Phase::Namespaces => read(command::identify(cns::ACTIVE_NAMESPACES, 0), IDENTIFY_LEN as u32),
             Phase::IdentifyNamespace => read(command::identify(cns::NAMESPACE, self.ready.nsid), IDENTIFY_LEN as u32),
+            Phase::Descriptors => {
+                read(command::identify(cns::NAMESPACE_DESCRIPTORS, self.ready.nsid), IDENTIFY_LEN as u32)
+            }
+            Phase::Notices => bare(command::set_notices(async_config::ANA | async_config::NAMESPACE)),
             Phase::Done => Ask::Nothing,
         }
     }
@@ -257,7 +274,7 @@ impl BringUp {
     /// # Errors
     /// The controller refused, in its own words, or is none that this driver can use.
     pub fn answer(&mut self, cqe: &Cqe, data: &[u8]) -> Result<(), TransportError> {
-        if !cqe.status().is_success() {
+        if !cqe.status().is_success() && !self.is_optional() {
             if self.phase == Phase::Connect {
                 self.unknown = is_unknown(cqe);
                 return Err(connect_refusal(&self.options.subnqn, "Connect", cqe));
@@ -296,9 +313,19 @@ impl BringUp {
                 Phase::IdentifyNamespace
             }
             Phase::IdentifyNamespace => self.namespace(data)?,
-            Phase::Done => Phase::Done,
+            Phase::Descriptors => {
+                let uuid = cqe.status().is_success().then(|| uuid_of(data)).flatten();
+                self.ready.uuid = uuid.unwrap_or_default();
+                Phase::Notices
+            }
+            Phase::Notices | Phase::Done => Phase::Done,
         };
         Ok(())
+    }
+
+    /// A step that older controllers lack.
+    fn is_optional(&self) -> bool {
+        matches!(self.phase, Phase::Descriptors | Phase::Notices)
     }
 
     fn offers(&self, mechanism: u32) -> bool {
@@ -356,8 +383,9 @@ impl BringUp {
         let (Some(shift), Some(capacity)) = (shift, capacity) else {
             return Err(self.refused(&format!("namespace {} does not exist", self.ready.nsid)));
         };
-        (self.ready.block_size, self.ready.capacity, self.ready.nguid) = (1 << shift, capacity, id.nguid);
-        Ok(Phase::Done)
+        (self.ready.block_size, self.ready.capacity) = (1 << shift, capacity);
+        (self.ready.nguid, self.ready.eui64) = (id.nguid, id.eui64);
+        Ok(if self.options.follows_namespace { Phase::Descriptors } else { Phase::Done })
     }
 
     fn refused(&self, why: &str) -> TransportError {
@@ -371,7 +399,8 @@ impl BringUp {
             Phase::Enable => "enabling the controller",
             Phase::IdentifyController => "Identify Controller",
             Phase::Queues => "setting the number of queues",
-            Phase::Namespaces | Phase::IdentifyNamespace => "Identify Namespace",
+            Phase::Namespaces | Phase::IdentifyNamespace | Phase::Descriptors => "Identify Namespace",
+            Phase::Notices => "Set Features, Asynchronous Event Configuration",
             Phase::Done => "the command",
         };
         refusal(&self.options.subnqn, what, cqe)
@@ -381,6 +410,23 @@ impl BringUp {
     pub fn is_unknown(&self) -> bool {
         self.unknown
     }
+}
+
+/// The UUID of a namespace identification descriptor list (base 2.0, Figure 277): type, length, two reserved bytes, identifier.
+fn uuid_of(mut list: &[u8]) -> Option<[u8; 16]> {
+    const UUID: u8 = 3;
+    while let [kind, len, _, _, rest @ ..] = list {
+        let (kind, len) = (*kind, usize::from(*len));
+        if kind == 0 || len == 0 {
+            return None;
+        }
+        let identifier = rest.get(..len)?;
+        if kind == UUID {
+            return identifier.try_into().ok();
+        }
+        list = &rest[len..];
+    }
+    None
 }
 
 /// The controller said no to a step.
@@ -487,7 +533,24 @@ impl Discovery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use zerocopy::FromZeros;
+
+    #[test]
+    fn a_uuid_is_found_among_descriptors() {
+        let mut list = vec![1, 8, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 16, 0, 0];
+        list.extend([2; 16]);
+        assert_eq!(uuid_of(&list), None);
+        let without = list.clone();
+        list.extend([3, 16, 0, 0]);
+        list.extend([3; 16]);
+        assert_eq!(uuid_of(&list), Some([3; 16]));
+        assert_eq!(uuid_of(&list[..list.len() - 1]), None, "cut short");
+        for odd in [&[0; 4096][..], &[3, 0, 0, 0], &[3, 8, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1], &[3], &[]] {
+            assert_eq!(uuid_of(odd), None);
+        }
+        assert_eq!(uuid_of(&[without, vec![0; 16]].concat()), None);
+    }
 
     #[test]
     fn a_queue_has_what_it_asks_for_up_to_its_tenants_class() {

@@ -75,17 +75,38 @@ pub fn set_queues(pairs: u16) -> Sqe {
     }
 }
 
+/// Set Features, Asynchronous Event Configuration (base 2.0, 5.27.1.8): which notices the host wants,
+/// [`async_config`](weir_spec::nvme::feature::async_config).
+pub fn set_notices(wanted: u32) -> Sqe {
+    Sqe {
+        opcode: AdminOpcode::SET_FEATURES.0,
+        cdw10: U32::new(u32::from(fid::ASYNC_EVENTS)),
+        cdw11: U32::new(wanted),
+        ..Sqe::default()
+    }
+}
+
+/// Asynchronous Event Request (base 2.0, 5.2).
+pub fn async_event_request() -> Sqe {
+    Sqe { opcode: AdminOpcode::ASYNC_EVENT_REQUEST.0, ..Sqe::default() }
+}
+
 /// Keep Alive (base 2.0, 5.18).
 pub fn keep_alive() -> Sqe {
     Sqe { opcode: AdminOpcode::KEEP_ALIVE.0, ..Sqe::default() }
 }
 
-/// Get Log Page of `len` bytes, a multiple of 4, from `offset` (base 2.0, 5.16).
+/// [`log_page`] of the discovery log.
 pub fn discovery_log(offset: u64, len: u32) -> Sqe {
+    log_page(lid::DISCOVERY, offset, len)
+}
+
+/// Get Log Page of `len` bytes, a multiple of 4, from `offset` (base 2.0, 5.16). It clears the event that has announced the page.
+pub fn log_page(lid: u8, offset: u64, len: u32) -> Sqe {
     let dwords = (len / 4).saturating_sub(1);
     Sqe {
         opcode: AdminOpcode::GET_LOG_PAGE.0,
-        cdw10: U32::new((dwords & 0xffff) << 16 | u32::from(lid::DISCOVERY)),
+        cdw10: U32::new((dwords & 0xffff) << 16 | u32::from(lid)),
         cdw11: U32::new(dwords >> 16),
         cdw12: U32::new(offset as u32),
         cdw13: U32::new((offset >> 32) as u32),

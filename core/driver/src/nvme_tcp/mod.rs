@@ -13,12 +13,15 @@
 //! [`HostConnection`] neither owns the callers' buffers nor copies what they write: it hands out segments, which name a place in
 //! its own headers or in a buffer of the [`Buffers`] port. [`command`] builds the submission queue entries.
 //!
-//! Left out: TLS, authentication, ANA; who connects again does so with another [`HostConnection`]. Limits: one R2T outstanding a command (MAXR2T 0).
+//!   notices::NamespaceWatch ─► Asynchronous Event Request, ANA log page    what the controller says of the namespace by itself
+//!
+//! Left out: TLS, authentication; who connects again does so with another [`HostConnection`]. Limits: one R2T outstanding a command (MAXR2T 0).
 
 pub mod association_probe;
 mod bring_up;
 pub mod command;
 mod connection;
+mod notices;
 mod receive;
 
 pub use association_probe::Association;
@@ -26,3 +29,4 @@ pub use bring_up::{Ask, BringUp, ConnectOptions, ConnectedController, Discovery,
 pub use connection::{
     Buffers, ConnectionFailure, DataTransfer, FinishedCommand, HostConnection, HostSettings, SendSegment,
 };
+pub use notices::NamespaceWatch;
