@@ -32,9 +32,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_driver::nvme_tcp::{
     Ask, BringUp, Buffers, ConnectOptions, ConnectedController, DataTransfer, Discovery, FinishedCommand,
-    HostConnection, HostSettings, SendSegment, command, connect_refusal,
+    HostConnection, HostSettings, NamespaceWatch, SendSegment, command, connect_refusal,
 };
-use weir_driver::{Done, Io, IoKind, QueuePair, TransportError};
+use weir_driver::{Done, Io, IoKind, NamespaceNotice, QueuePair, TransportError};
 use weir_spec::nvme::Cqe;
 use weir_spec::nvme::fabrics::{ConnectData, DISCOVERY_NQN};
 use weir_spec::nvme::identify::IDENTIFY_LEN;
@@ -49,8 +49,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the first attempt may take of that; the next ones have twice as long each. A SYN that was lost the kernel sends again only after
 /// 1 s.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(250);
-/// How long a controller may take to answer a command of the bring-up.
-const BRING_UP_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// What is received at once.
 const RECEIVE: usize = 256 << 10;
 /// What is received behind data that goes straight to its slot: the next headers.
@@ -61,8 +59,9 @@ const PIECES: usize = 128;
 const LOOK: u32 = 1024;
 /// Entries of the admin queue.
 const ADMIN_DEPTH: u16 = 32;
-/// Command identifier of the keep-alive; the bring-up uses 0.
+/// Command identifiers of the keep-alive, and of what follows the namespace; the bring-up uses 0.
 const KEEP_ALIVE: u16 = 1;
+const WATCH: u16 = 2;
 
 /// The buffers of a queue pair, one a slot, and the ranges of its trims.
 #[derive(Debug)]
@@ -104,18 +103,21 @@ struct Link {
     connection: HostConnection<Crc32c>,
     buffer: Vec<u8>,
     peer: String,
+    /// How long an answer may take that is waited for.
+    answer_timeout: Nanos,
 }
 
 impl Link {
     /// Connects and initializes.
-    fn open(host: &str, port: u16, settings: HostSettings) -> Result<Self, TransportError> {
+    fn open(host: &str, port: u16, settings: HostSettings, answer_timeout: Nanos) -> Result<Self, TransportError> {
         let peer = format!("{host}:{port}");
-        let stream = dial(host, port, &peer)?;
+        let stream = dial((host, port), &peer, Duration::from_nanos(answer_timeout.get()).min(CONNECT_TIMEOUT))?;
         let failed = |e: std::io::Error| TransportError::Unreachable(format!("{peer}: {e}"));
         stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true)).map_err(failed)?;
-        let mut link = Self { stream, connection: HostConnection::new(settings), buffer: vec![0; RECEIVE], peer };
+        let connection = HostConnection::new(settings);
+        let mut link = Self { stream, connection, buffer: vec![0; RECEIVE], peer, answer_timeout };
         let mut none = Slots::new(1, 1);
-        let deadline = now().saturating_add(BRING_UP_TIMEOUT);
+        let deadline = now().saturating_add(answer_timeout);
         let mut completions = Vec::new();
         while !link.connection.is_running() {
             link.flush(&none)?;
@@ -223,7 +225,7 @@ impl Link {
     fn wait(&self, deadline: Nanos) -> Result<(), TransportError> {
         let left = deadline.saturating_sub(now());
         if left.get() == 0 {
-            let seconds = BRING_UP_TIMEOUT.as_secs_f64();
+            let seconds = self.answer_timeout.as_secs_f64();
             return Err(TransportError::Timeout(format!("{}: no answer within {seconds} s", self.peer)));
         }
         let interest = if self.connection.has_output() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
@@ -242,7 +244,7 @@ impl Link {
         transfer: DataTransfer,
     ) -> Result<Cqe, TransportError> {
         self.connection.submit(0, sqe, transfer, slots)?;
-        let deadline = now().saturating_add(BRING_UP_TIMEOUT);
+        let deadline = now().saturating_add(self.answer_timeout);
         let mut completions = Vec::new();
         loop {
             self.flush(slots)?;
@@ -256,13 +258,13 @@ impl Link {
     }
 }
 
-/// The first address of the host that accepts.
-fn dial(host: &str, port: u16, peer: &str) -> Result<TcpStream, TransportError> {
+/// The first address of the host that accepts; each may take so long.
+fn dial((host, port): (&str, u16), peer: &str, timeout: Duration) -> Result<TcpStream, TransportError> {
     let unreachable = |e: String| TransportError::Unreachable(format!("{peer}: {e}"));
     let addresses = (host, port).to_socket_addrs().map_err(|e| unreachable(format!("no such host: {e}")))?;
     let mut last = unreachable("no such host".into());
     for address in addresses {
-        match connect(&address) {
+        match connect(&address, timeout) {
             Ok(stream) => return Ok(stream),
             Err(e) => last = unreachable(format!("{e}; is an NVMe/TCP target listening there?")),
         }
@@ -271,10 +273,11 @@ fn dial(host: &str, port: u16, peer: &str) -> Result<TcpStream, TransportError> 
 }
 
 /// Connects, with another socket where one hears nothing.
-fn connect(address: &SocketAddr) -> std::io::Result<TcpStream> {
+fn connect(address: &SocketAddr, timeout: Duration) -> std::io::Result<TcpStream> {
     let (begun, mut attempt) = (Instant::now(), FIRST_ATTEMPT);
     loop {
-        let left = CONNECT_TIMEOUT.saturating_sub(begun.elapsed());
+        // A timeout of zero is an error of the call.
+        let left = timeout.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
         match TcpStream::connect_timeout(address, attempt.min(left)) {
             Err(e) if e.kind() == ErrorKind::TimedOut && left > attempt => attempt *= 2,
             result => return result,
@@ -329,6 +332,10 @@ struct Admin {
     interval: Nanos,
     due: Nanos,
     pending: bool,
+    /// When the controller has answered last.
+    heard: Nanos,
+    /// What it says of the namespace, where somebody wants to hear.
+    watch: Option<NamespaceWatch>,
     broken: Option<TransportError>,
     /// I/O queues that were granted and that nobody uses, the one that has rested longest first.
     spares: VecDeque<u16>,
@@ -345,12 +352,14 @@ impl Admin {
         };
         let interval = if options.kato == Nanos(0) { Nanos::NEVER } else { Nanos(options.kato.get() / 2) };
         Ok(Self {
-            link: Link::open(host, port, settings)?,
+            link: Link::open(host, port, settings, options.answer_timeout)?,
             slots: Slots::new(ADMIN_DEPTH.into(), IDENTIFY_LEN as u32),
             completions: Vec::new(),
             interval,
             due: now().saturating_add(interval),
             pending: false,
+            heard: now(),
+            watch: None,
             broken: None,
             spares: VecDeque::new(),
         })
@@ -405,7 +414,14 @@ impl Admin {
     fn try_keep_alive(&mut self, time: Nanos) -> Result<(), TransportError> {
         while self.link.receive(&mut self.slots, &mut self.completions)? {}
         for c in self.completions.drain(..) {
+            self.heard = time;
             self.pending &= c.cid != KEEP_ALIVE;
+            if let (WATCH, Some(watch)) = (c.cid, &mut self.watch) {
+                watch.answered(&c.cqe, self.slots.bytes(WATCH));
+            }
+        }
+        if let Some((sqe, transfer)) = self.watch.as_mut().and_then(NamespaceWatch::next_command) {
+            self.link.connection.submit(WATCH, sqe, transfer, &mut self.slots)?;
         }
         if time >= self.due {
             if self.pending {
@@ -445,7 +461,7 @@ impl Dial {
             depth: entries - 1,
             in_capsule: ADMIN_IN_CAPSULE,
         };
-        let mut link = Link::open(&self.host, self.port, settings)?;
+        let mut link = Link::open(&self.host, self.port, settings, o.answer_timeout)?;
         let data = o.connect_data(self.ready.cntlid);
         let mut connect = Slots::new(1, size_of::<ConnectData>() as u32);
         connect.buffer(0).copy_from_slice(data.as_bytes());
@@ -457,6 +473,15 @@ impl Dial {
         link.connection.set_in_capsule(self.ready.in_capsule);
         Ok(link)
     }
+}
+
+/// How far an attempt to connect has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// There is a connection.
+    Connected,
+    /// There is a controller that is enabled.
+    Enabled,
 }
 
 /// A controller that was connected to and enabled. Its association lives as long as it or one of its queue pairs.
@@ -473,11 +498,27 @@ impl RemoteController {
     /// # Errors
     /// Nobody answers there, or the subsystem refuses; the text says which and what it said.
     pub fn connect(host: &str, port: u16, options: ConnectOptions) -> Result<Self, TransportError> {
+        Self::connect_by_stages(host, port, options, &mut |_| {})
+    }
+
+    /// The same; `reached` hears how far it has come.
+    ///
+    /// # Errors
+    /// As [`RemoteController::connect`].
+    pub fn connect_by_stages(
+        host: &str,
+        port: u16,
+        options: ConnectOptions,
+        reached: &mut dyn FnMut(Stage),
+    ) -> Result<Self, TransportError> {
         let mut admin = Admin::open(host, port, &options)?;
+        reached(Stage::Connected);
         let ready = admin.bring_up(&options).map_err(|e| e.explain(host, port, &options))?;
         if options.spare {
             admin.spares = (options.queues.max(1) + 1..=ready.queues).collect();
         }
+        reached(Stage::Enabled);
+        admin.watch = options.follows_namespace.then(|| NamespaceWatch::new(ready.nsid));
         let admin = Arc::new(Mutex::new(admin));
         let live = AssociationUse::new(host, port, &options, ready.cntlid);
         Ok(Self { admin, dial: Arc::new(Dial { host: host.into(), port, options, ready, live }), next_qid: 1 })
@@ -685,6 +726,14 @@ impl QueuePair for NvmeTcpQueue {
 
     fn attend(&mut self) -> Result<(), TransportError> {
         self.keep_alive().or_else(|e| self.renew(e))
+    }
+
+    fn heard(&self) -> Nanos {
+        self.admin.lock().unwrap_or_else(PoisonError::into_inner).heard
+    }
+
+    fn take_notice(&mut self) -> Option<NamespaceNotice> {
+        self.admin.lock().unwrap_or_else(PoisonError::into_inner).watch.as_mut()?.take()
     }
 }
 

@@ -383,7 +383,7 @@ fn a_syn_that_is_lost_is_followed_by_another_sockets() {
     let listener = TcpListener::from(listener);
     // Its queue is full.
     let _first = TcpStream::connect(address).unwrap();
-    let dialing = thread::spawn(move || super::connect(&address));
+    let dialing = thread::spawn(move || super::connect(&address, super::CONNECT_TIMEOUT));
     let mut ports = Vec::new();
     while ports.len() < 2 {
         assert!(!dialing.is_finished(), "no other socket was tried");

@@ -465,6 +465,10 @@ impl QueuePair for VfioUserQueue {
         self.idle += 1;
         if self.idle == LOOK { self.look() } else { Ok(()) }
     }
+
+    fn attend(&mut self) -> Result<(), TransportError> {
+        self.look()
+    }
 }
 
 #[cfg(test)]

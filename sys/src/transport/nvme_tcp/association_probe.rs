@@ -83,7 +83,7 @@ pub fn association(
         depth: 1,
         in_capsule: ADMIN_IN_CAPSULE,
     };
-    let mut link = Link::open(host, port, settings)?;
+    let mut link = Link::open(host, port, settings, options.answer_timeout)?;
     let data = options.connect_data(cntlid);
     let mut slots = Slots::new(1, size_of::<ConnectData>() as u32);
     slots.buffer(0).copy_from_slice(data.as_bytes());
