@@ -9,8 +9,8 @@ use crate::service_levels;
 use crate::timing;
 use std::time::{Duration, Instant};
 use weir_api::{
-    AnaPatch, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, SharesPatch, State,
-    Status, TenantAdd, TenantPatch, TenantStatus,
+    AnaPatch, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, LinkStatus, PowerCutStatus, SharesPatch,
+    State, Status, TenantAdd, TenantPatch, TenantStatus,
 };
 use weir_config::{Arbitration, ClassFrom, Doorbells, Mechanism};
 use weir_units::{Bytes, Nanos, parse};
@@ -321,10 +321,18 @@ fn devices_table(devices: &[DeviceStatus]) -> Table {
 /// The drives, and below them what has broken any, and which do not keep their times.
 fn devices_text(devices: &[DeviceStatus]) -> String {
     let faults = devices.iter().filter_map(|d| Some(format!("FAULT {}: {}\n", d.name, d.fault.as_ref()?)));
-    let faults = faults.chain(devices.iter().filter_map(timing::complaint));
+    let links = devices.iter().filter_map(|d| Some(format!("LINK {}: {}\n", d.name, link_text(d.link.as_ref()?)?)));
+    let faults = faults.chain(links).chain(devices.iter().filter_map(timing::complaint));
     let flash = devices.iter().filter_map(|d| Some((d.name.as_str(), d.flash.as_ref()?)));
     let flash = flash.map(|(name, flash)| indented(name, &flash_text(flash)));
     faults.chain(flash).fold(devices_table(devices).render(), |text, line| text + &line)
+}
+
+/// An outage of the drive behind a drive.
+fn link_text(link: &LinkStatus) -> Option<String> {
+    let out = link.out_s?;
+    let commands = if link.failing { "commands fail".to_owned() } else { format!("{} commands wait", link.held) };
+    Some(format!("{}, out for {out:.1} s, {} attempts; {commands}", link.state, link.attempts))
 }
 
 /// Every line after that name.

@@ -117,6 +117,7 @@ fn status() -> Status {
             queues: 4,
             io,
             fault: None,
+            link: None,
             timing: None,
             flash: None,
             clients: Vec::new(),

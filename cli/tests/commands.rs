@@ -46,6 +46,7 @@ impl Fake {
             queues: 0,
             io: Counters::default(),
             fault: None,
+            link: None,
             timing: None,
             clients: Vec::new(),
         }

@@ -33,6 +33,7 @@ use crate::kernel_io::{KernelIo, Progress};
 use crate::lateness::LATE;
 use crate::metadata_store::Beside;
 use crate::power_cut_undo::Undo;
+use crate::remote::RemoteStatus;
 use backend::Backend;
 use inside::flash_of;
 use open::open_backend;
@@ -261,6 +262,14 @@ impl Device {
             Backend::Store(_) | Backend::Volume(_) => None,
             Backend::KernelIo(direct) => direct.fault().map(ToString::to_string),
             Backend::Remote(remote) => remote.fault().map(ToString::to_string),
+        }
+    }
+
+    /// How the way to its media is, where that is another drive.
+    pub fn link(&self, now: Nanos) -> Option<RemoteStatus> {
+        match &self.backend {
+            Backend::Remote(remote) => Some(remote.status(now)),
+            Backend::Store(_) | Backend::KernelIo(_) | Backend::Volume(_) => None,
         }
     }
 

@@ -1,125 +1,181 @@
 //! A drive's media on another NVMe namespace or virtio disk, through the host driver. Polled: a shard with requests on
-//! their way does not sleep.
+//! their way does not sleep, until their target has said nothing for a while.
 //!
 //! ```text
-//!   sends ──► the association is lost ──► waits: Attempts ──► connected again ──► Fence ──► sends, what was in flight first
-//!     ▲                                     └─► after the timeout commands fail, and attempts go on      │
-//!     └──────────────────────────────────────────────────────────────────────────────────────────────────┘
+//!   Device ── start ──► Transfer ──► QueuePair of the target
+//!      ▲                  │ ▲ waits, in the order of submission           LinkRecovery: what is done when the target goes
+//!      └── poll: ended ◄──┘ └───────────────────────────────────────────── Connector: attempts    Fence: the old association's end
 //! ```
-//! Only associations over NVMe/TCP are made again; a drive behind a socket that is lost fails for good.
+//! [`LinkRecovery`] decides, this carries it out. A drive that says nothing of who it is (virtio) is not connected to again: an empty one could
+//! have taken its place.
 
-mod reconnect;
+mod connector;
+mod gone;
+mod origin;
 
 use crate::fence::{Fence, Link, Record};
 use crate::target::{Identity, Opened};
 use crate::transfer::Transfer;
-use reconnect::Attempts;
-pub use reconnect::Source;
+use connector::{Connector, Step};
+use gone::Gone;
+pub use origin::{Origin, Source};
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use weir_controller::{Host, Io, SlotId, Subsystem};
-use weir_driver::{Done, Io as Request, IoKind, QueuePair, TransportError};
+use weir_driver::link_recovery::{
+    Admission, DriveIdentity, LinkEffect, LinkEvent, LinkNotice, LinkPolicy, LinkRecovery, LinkState, LinkStatus,
+};
+use weir_driver::{Done, Io as Request, IoKind, NamespaceNotice, QueuePair, TransportError};
 use weir_spec::nvme::Status;
+use weir_sys::transport::nvme_tcp::Stage;
 use weir_units::Nanos;
 
-/// How often the far side's keep alive is looked after while no request is polled for.
+/// How often the far side's keep alive is looked after at least.
 const ATTEND_EVERY: Nanos = Nanos::from_secs(1);
-/// How often a fence is looked at, and an attempt to connect.
-const FENCE_EVERY: Nanos = Nanos::from_micros(500);
-const ATTEMPT_EVERY: Nanos = Nanos::from_millis(5);
+/// The same while it is silent with requests in flight: a server may have closed its socket.
+const ATTEND_SILENT: Nanos = Nanos::from_millis(100);
+/// How often a fence is looked at, an attempt to connect, and whether the namespace can be accessed.
+const FENCE_EVERY: Nanos = Nanos::from_millis(1);
+const LOOK_EVERY: Nanos = Nanos::from_millis(5);
+/// From then on a silent target is looked at by the clock: its shard may sleep. Part of the silence that a look may be late, and the least
+/// and most of that.
+const SILENT_AFTER: Nanos = Nanos::from_millis(2);
+const LATE_PART: u64 = 16;
+const LATE: (Nanos, Nanos) = (Nanos::from_micros(50), Nanos::from_millis(5));
 
 /// See the [module](self).
 pub struct Remote {
     pair: Box<dyn QueuePair + Send>,
     free: Vec<u32>,
     active: Vec<Option<Transfer>>,
+    /// By [`Transfer::order`].
     waiting: VecDeque<Transfer>,
     done: Vec<Done>,
-    /// Why the far side is gone for good; everything fails from then on.
-    broken: Option<TransportError>,
-    lost: Option<Lost>,
-    /// When the far side is looked after next.
+    link: LinkRecovery,
+    effects: Vec<LinkEffect>,
+    /// Why the association is lost; not yet handed to the machine.
+    loss: Option<TransportError>,
+    connector: Option<Connector>,
+    /// What an attempt has opened, until it is known to be the drive.
+    opened: Option<Opened>,
+    /// A queue pair to be closed, which may wait.
+    old: Option<Box<dyn QueuePair + Send>>,
+    /// A read that finds out whether the drive answers: wanted, and its slot.
+    wants_probe: bool,
+    probe: Option<u32>,
+    /// Requests so far.
+    begun: u64,
+    /// When the target has completed a request last, or was given one after a pause (`None`: since the last poll).
+    heard_at: Option<Nanos>,
+    is_silent: bool,
+    /// When it is looked at next although nothing comes: by state, and for its keep alive.
+    look_at: Nanos,
     attend_at: Nanos,
+    /// SMART tells of the outage.
+    is_noted: bool,
     /// Nothing is sent before it is over.
     fence: Option<Fence>,
     record: Option<Record>,
     origin: Origin,
 }
 
-/// Where the far side is.
-pub struct Origin {
-    /// How it is connected to again, if it is.
-    pub source: Option<Source>,
-    /// Its association, over NVMe/TCP.
-    pub association: Option<Identity>,
-    /// The connections of that.
-    pub connections: Vec<OwnedFd>,
-    /// The namespace's NGUID.
-    pub nguid: [u8; 16],
+/// What users see of the way to the target.
+#[derive(Clone, Debug)]
+pub struct RemoteStatus {
+    /// Of the link.
+    pub link: LinkStatus,
+    /// Commands that wait for it.
+    pub held: usize,
 }
 
-/// The association was lost.
-struct Lost {
-    why: TransportError,
-    /// Since then, once it is known.
-    since: Option<Nanos>,
-    /// Commands do not wait any longer.
-    fails: bool,
-    attempts: Attempts,
+/// Says that the namespace cannot be accessed, and will be (base 2.0, 8.1.3; Figure 100, Namespace Not Ready).
+fn is_later(status: Status) -> bool {
+    let ana = [Status::ANA_INACCESSIBLE, Status::ANA_TRANSITION, Status::ANA_PERSISTENT_LOSS];
+    ana.iter().any(|code| status.same_code(*code)) || status.same_code(Status::NAMESPACE_NOT_READY) && !status.is_dnr()
 }
 
 impl Remote {
     /// Over an open queue pair, once the fence is over. The record ends with the drive, if nothing is in flight then.
     pub fn new(pair: Box<dyn QueuePair + Send>, origin: Origin, fence: Option<Fence>, record: Option<Record>) -> Self {
         let depth = pair.depth();
+        let (capacity, block_size) = (pair.capacity(), pair.block_size());
+        let of = DriveIdentity { capacity, block_size, ..DriveIdentity::default() };
+        let policy = LinkPolicy {
+            target: origin.source.target.clone(),
+            fast_io_fail_tmo: origin.source.fast_io_fail_tmo,
+            reconnects: origin.identity.is_some(),
+        };
         Self {
             pair,
             free: (0..depth).rev().collect(),
             active: vec![None; depth as usize],
             waiting: VecDeque::new(),
             done: Vec::with_capacity(depth as usize),
-            broken: None,
-            lost: None,
+            link: LinkRecovery::new(policy, origin.identity.unwrap_or(of), fence.is_some()),
+            effects: Vec::new(),
+            loss: None,
+            connector: None,
+            opened: None,
+            old: None,
+            wants_probe: false,
+            probe: None,
+            begun: 0,
+            heard_at: None,
+            is_silent: false,
+            look_at: Nanos(0),
             attend_at: Nanos(0),
+            is_noted: false,
             fence,
             record,
             origin,
         }
     }
 
-    /// Requests on their way or waiting for a slot of the far side's queue.
+    /// Requests on their way or waiting.
     pub fn in_flight(&self) -> usize {
-        self.active.len() - self.free.len() + self.waiting.len()
+        self.at_target() + self.waiting.len()
+    }
+
+    fn at_target(&self) -> usize {
+        self.active.len() - self.free.len()
     }
 
     /// Whether the far side may answer at any moment.
     pub fn must_poll(&self) -> bool {
-        self.free.len() < self.active.len() || !self.waiting.is_empty() && !self.is_held_back()
+        let sends = self.may_send() && !self.waiting.is_empty() && !self.free.is_empty();
+        self.loss.is_some() || sends || self.at_target() > 0 && !self.is_silent && self.link.is_connected()
     }
 
-    /// Whether nothing can be sent.
-    fn is_held_back(&self) -> bool {
-        self.lost.is_some() || self.fence.is_some()
+    fn may_send(&self) -> bool {
+        self.loss.is_none() && self.link.admission() == Admission::Send
     }
 
     /// Why the far side is gone, if it is.
     pub fn fault(&self) -> Option<&TransportError> {
-        self.broken.as_ref().or(self.lost.as_ref().map(|lost| &lost.why))
+        self.link.cause()
+    }
+
+    /// How the way to the far side is.
+    pub fn status(&self, now: Nanos) -> RemoteStatus {
+        RemoteStatus { link: self.link.status(now), held: self.waiting.len() }
     }
 
     /// Begins an I/O; answers at once where it cannot be begun.
     pub fn start<H: Host>(&mut self, io: Io, machine: &Subsystem, host: &mut H) -> Option<Status> {
-        if self.broken.is_some() || self.lost.as_ref().is_some_and(|lost| lost.fails) {
+        if self.link.admission() == Admission::Fail {
             return Some(Status::INTERNAL_PATH_ERROR);
         }
-        self.begin(Transfer::new(io, false), machine, host)
+        self.begun += 1;
+        let mut transfer = Transfer::new(io, false);
+        transfer.order = self.begun;
+        self.begin(transfer, machine, host)
     }
 
     fn begin<H: Host>(&mut self, mut transfer: Transfer, machine: &Subsystem, host: &mut H) -> Option<Status> {
-        let slot = if self.is_held_back() { None } else { self.free.pop() };
+        let slot = if self.may_send() { self.free.pop() } else { None };
         let Some(slot) = slot else {
-            self.waiting.push_back(transfer);
+            self.hold(transfer);
             return None;
         };
         let limit = self.pair.max_io();
@@ -128,6 +184,11 @@ impl Remote {
             self.free.push(slot);
             return Some(status);
         }
+        if self.at_target() == 1 {
+            self.heard_at = None;
+        }
+        // It leaves with the next poll.
+        self.is_silent = false;
         let kind = transfer.kind();
         let len = if kind == IoKind::Flush { 0 } else { transfer.chunk };
         match self.pair.submit(Request { kind, offset: transfer.offset(), len, slot }) {
@@ -142,63 +203,22 @@ impl Remote {
             Err(e) => {
                 // It is lost with the others, and waits or fails with them.
                 self.active[slot as usize] = Some(transfer);
-                self.lose(e);
+                self.loss.get_or_insert(e);
                 None
             }
         }
     }
 
-    /// When it wants to be polled although nothing is in flight.
+    /// It waits in its place.
+    fn hold(&mut self, mut transfer: Transfer) {
+        transfer.restart_chunk();
+        let at = self.waiting.partition_point(|other| other.order < transfer.order);
+        self.waiting.insert(at, transfer);
+    }
+
+    /// When it wants to be polled although nothing comes.
     pub fn due(&self) -> Nanos {
-        if !self.must_poll() && self.broken.is_none() { self.attend_at } else { Nanos::NEVER }
-    }
-
-    /// The far side ends an association that is silent for too long.
-    #[cold]
-    fn attend(&mut self, now: Nanos) {
-        self.attend_at = now.saturating_add(ATTEND_EVERY);
-        if let Err(e) = self.pair.attend() {
-            self.lose(e);
-        }
-    }
-
-    #[cold]
-    fn lose(&mut self, why: TransportError) {
-        if self.lost.is_some() || self.broken.is_some() {
-            return;
-        }
-        // What one connection of the association has not told yet must not be carried out much later.
-        for connection in self.origin.connections.drain(..) {
-            let _ = TcpStream::from(connection).shutdown(Shutdown::Both);
-        }
-        let source = self.origin.source.as_ref().filter(|source| source.timeout > Nanos(0));
-        match source.map(Attempts::start).transpose() {
-            Ok(Some(attempts)) => {
-                tracing::error!(error = %why, "the drive behind this one is gone; its commands wait, and it is connected to again");
-                self.lost = Some(Lost { why, since: None, fails: false, attempts });
-                self.attend_at = Nanos(0);
-            }
-            Ok(None) => self.fail_for_good(why),
-            Err(e) => self.fail_for_good(e),
-        }
-    }
-
-    #[cold]
-    fn fail_for_good(&mut self, why: TransportError) {
-        tracing::error!(error = %why, "the drive behind this one is gone; its commands fail");
-        self.broken.get_or_insert(why);
-    }
-
-    /// Whether nothing may be sent yet.
-    #[inline]
-    fn is_fenced(&mut self, now: Nanos) -> bool {
-        if self.fence.as_mut().is_some_and(|fence| fence.is_over(now)) {
-            self.fence = None;
-            if let (Some(record), Some(own)) = (&mut self.record, self.origin.association) {
-                record.set(own.cntlid, [].iter());
-            }
-        }
-        self.fence.is_some()
+        if self.must_poll() { Nanos::NEVER } else { self.look_at.min(self.attend_at) }
     }
 
     /// Sends and reaps; true if anything came back. I/O that has ended is appended.
@@ -209,27 +229,41 @@ impl Remote {
         host: &mut H,
         ended: &mut Vec<(SlotId, Status)>,
     ) -> bool {
-        if self.lost.is_some() {
-            return self.poll_lost(now, machine, ended);
+        if self.loss.is_some() || !self.link.is_serving() || now >= self.attend_at {
+            self.look_after(now);
         }
-        let is_polled = self.in_flight() > 0 && self.fence.is_none();
-        if !is_polled && now >= self.attend_at && self.broken.is_none() {
-            self.attend(now);
+        let mut busy = self.at_target() > 0 && self.link.is_connected() && self.reap(now, machine, host, ended);
+        busy |= self.send_waiting(machine, host, ended);
+        if !self.link.is_serving() || self.is_noted {
+            busy |= self.tell_hosts(machine, ended);
         }
-        if self.broken.is_none() && self.is_fenced(now) {
-            self.attend_at = self.attend_at.min(now.saturating_add(FENCE_EVERY));
-            return false;
-        }
-        if self.in_flight() == 0 {
-            return false;
-        }
+        busy
+    }
+
+    fn reap<H: Host>(
+        &mut self,
+        now: Nanos,
+        machine: &Subsystem,
+        host: &mut H,
+        ended: &mut Vec<(SlotId, Status)>,
+    ) -> bool {
         let mut done = std::mem::take(&mut self.done);
         if let Err(e) = self.pair.poll(&mut done) {
-            self.lose(e);
+            self.loss.get_or_insert(e);
         }
-        let mut busy = !done.is_empty();
+        let busy = !done.is_empty() || self.loss.is_some();
+        self.listen(now, busy);
+        let (mut later, mut is_answered) = (None, false);
         for d in done.drain(..) {
-            let Some(mut transfer) = self.active[d.slot as usize].take() else { continue };
+            let is_later = is_later(d.status);
+            later = if is_later { Some(d.status) } else { later };
+            is_answered |= !is_later;
+            let Some(mut transfer) = self.take(d.slot) else { continue };
+            if is_later {
+                self.free.push(d.slot);
+                self.hold(transfer);
+                continue;
+            }
             let live = machine.is_live(transfer.io.slot);
             let status = transfer.finish(d.status, self.pair.buffer(d.slot), live, host);
             self.free.push(d.slot);
@@ -237,93 +271,303 @@ impl Remote {
             ended.extend(status.map(|status| (transfer.io.slot, status)));
         }
         self.done = done;
-        while self.broken.is_none() && !self.is_held_back() && !self.free.is_empty() {
-            let Some(transfer) = self.waiting.pop_front() else { break };
-            let status = self.begin(transfer, machine, host);
-            ended.extend(status.map(|status| (transfer.io.slot, status)));
-        }
-        if self.broken.is_some() {
-            busy |= self.fail_all(machine, ended);
+        if let Some(status) = later {
+            self.close(now, format!("the namespace answers {status}"));
+        } else if is_answered && !self.link.is_serving() {
+            self.apply(now, LinkEvent::Answered);
         }
         busy
     }
 
-    /// Looks after the attempts to connect again; true if commands have failed.
-    #[cold]
-    fn poll_lost(&mut self, now: Nanos, machine: &mut Subsystem, ended: &mut Vec<(SlotId, Status)>) -> bool {
-        self.attend_at = now.saturating_add(ATTEMPT_EVERY);
-        self.take_back();
-        let Some(lost) = &mut self.lost else { return false };
-        if let Some(opened) = lost.attempts.opened() {
-            if let Err(e) = self.resume(opened, now) {
-                self.lost = None;
-                self.fail_for_good(e);
-                return self.fail_all(machine, ended);
-            }
-            return false;
+    /// What was in a slot; the probe's is free from then on.
+    fn take(&mut self, slot: u32) -> Option<Transfer> {
+        if self.probe == Some(slot) {
+            self.probe = None;
+            self.free.push(slot);
         }
-        let since = *lost.since.get_or_insert(now);
-        let timeout = self.origin.source.as_ref().map_or(Nanos(0), |source| source.timeout);
-        lost.fails = now.saturating_sub(since) >= timeout;
-        lost.fails && self.in_flight() > 0 && self.fail_all(machine, ended)
+        self.active[slot as usize].take()
     }
 
-    /// What was in flight is sent once more.
-    fn take_back(&mut self) {
-        if self.free.len() == self.active.len() {
+    /// Whether the target is silent, and when it is looked at then.
+    #[inline]
+    fn listen(&mut self, now: Nanos, busy: bool) {
+        if busy {
+            (self.heard_at, self.is_silent) = (Some(now), false);
             return;
         }
-        for mut transfer in self.active.iter_mut().rev().filter_map(Option::take) {
-            transfer.restart_chunk();
-            self.waiting.push_front(transfer);
+        let silence = now.saturating_sub(*self.heard_at.get_or_insert(now));
+        self.is_silent = silence >= SILENT_AFTER;
+        if self.is_silent {
+            self.look_at = now.saturating_add(Nanos(silence.get() / LATE_PART).clamp(LATE.0, LATE.1));
+            self.attend_at = self.attend_at.min(now.saturating_add(ATTEND_SILENT));
         }
-        self.free = (0..self.active.len() as u32).rev().collect();
     }
 
-    /// Goes on over another association, once those of before have ended.
-    fn resume(&mut self, opened: Opened, now: Nanos) -> Result<(), TransportError> {
-        let (Some(source), Some(new)) = (&self.origin.source, opened.association) else { return Ok(()) };
-        let is_same = |pair: &dyn QueuePair| {
-            (pair.capacity(), pair.block_size()) == (self.pair.capacity(), self.pair.block_size())
-        };
-        if !is_same(&*opened.pair) || opened.nguid != self.origin.nguid {
-            return Err(TransportError::Refused(format!(
-                "{}: another drive is there now: what was written is not on it",
-                source.target
-            )));
+    fn send_waiting<H: Host>(&mut self, machine: &Subsystem, host: &mut H, ended: &mut Vec<(SlotId, Status)>) -> bool {
+        let mut busy = false;
+        while self.may_send() && !self.free.is_empty() {
+            let Some(transfer) = self.waiting.pop_front() else { break };
+            let status = self.begin(transfer, machine, host);
+            ended.extend(status.map(|status| (transfer.io.slot, status)));
+            busy = true;
         }
+        if self.wants_probe {
+            self.send_probe();
+        }
+        busy
+    }
+
+    /// A read that nobody waits for.
+    #[cold]
+    fn send_probe(&mut self) {
+        self.wants_probe = false;
+        if self.at_target() > 0 || self.loss.is_some() {
+            return;
+        }
+        let Some(slot) = self.free.pop() else { return };
+        let len = self.pair.block_size();
+        (self.probe, self.heard_at) = (Some(slot), None);
+        if let Err(e) = self.pair.submit(Request { kind: IoKind::Read, offset: 0, len, slot }) {
+            self.loss.get_or_insert(e);
+        }
+    }
+
+    /// What waits fails where it may not wait, and SMART says that it does.
+    #[cold]
+    fn tell_hosts(&mut self, machine: &mut Subsystem, ended: &mut Vec<(SlotId, Status)>) -> bool {
+        let fails = self.link.admission() == Admission::Fail;
+        if fails && !self.is_noted {
+            machine.note_media_fault(false);
+        } else if self.is_noted && self.link.is_serving() {
+            machine.note_media_restored();
+        }
+        self.is_noted = fails || self.is_noted && !self.link.is_serving();
+        if !fails || self.waiting.is_empty() {
+            return false;
+        }
+        ended.extend(self.waiting.drain(..).map(|transfer| (transfer.io.slot, Status::INTERNAL_PATH_ERROR)));
+        true
+    }
+
+    /// What is not to be done for each request.
+    #[cold]
+    fn look_after(&mut self, now: Nanos) {
+        if let Some(cause) = self.loss.take() {
+            self.lose(now, cause);
+        }
+        while let Some(step) = self.connector.as_ref().and_then(Connector::step) {
+            self.follow(now, step);
+        }
+        if self.link.state() == LinkState::Fencing && self.fence.as_mut().is_none_or(|fence| fence.is_over(now)) {
+            self.end_fence();
+            self.apply(now, LinkEvent::Ended);
+        }
+        if self.link.is_connected() && now >= self.attend_at {
+            self.attend(now);
+        }
+        self.apply(now, LinkEvent::Tick);
+        self.look_at = self.next_look(now);
+        if !self.link.is_connected() {
+            self.attend_at = Nanos::NEVER;
+        }
+    }
+
+    fn next_look(&self, now: Nanos) -> Nanos {
+        let pause = match self.link.state() {
+            LinkState::Serving | LinkState::Replaying | LinkState::Waiting => return self.link.due(),
+            LinkState::Fencing => FENCE_EVERY,
+            LinkState::Connecting | LinkState::Enabling | LinkState::Identifying | LinkState::Inaccessible => {
+                LOOK_EVERY
+            }
+        };
+        self.link.due().min(now.saturating_add(pause))
+    }
+
+    fn lose(&mut self, now: Nanos, cause: TransportError) {
+        let heard = self.pair.heard().max(self.heard_at.unwrap_or(Nanos(0)));
+        // One that has said nothing yet was heard when it was connected to.
+        let heard = if heard == Nanos(0) { now } else { heard };
+        self.apply(now, LinkEvent::Lost { cause, heard });
+    }
+
+    fn close(&mut self, now: Nanos, cause: String) {
+        let cause = TransportError::Refused(format!("{}: {cause}", self.origin.source.target));
+        self.apply(now, LinkEvent::NotReady(cause));
+    }
+
+    fn follow(&mut self, now: Nanos, step: Step) {
+        match step {
+            Step::Reached(Stage::Connected) => self.apply(now, LinkEvent::Connected),
+            Step::Reached(Stage::Enabled) => self.apply(now, LinkEvent::Enabled),
+            Step::Failed(e) => self.apply(now, LinkEvent::AttemptFailed(e)),
+            Step::Opened(opened) => {
+                let identity = opened.identity.unwrap_or_default();
+                self.opened = Some(opened);
+                self.apply(now, LinkEvent::Identified(identity));
+            }
+        }
+    }
+
+    fn end_fence(&mut self) {
+        self.fence = None;
+        if let (Some(record), Some(own)) = (&mut self.record, self.origin.association) {
+            record.set(own.cntlid, [].iter());
+        }
+    }
+
+    /// The far side ends an association that is silent for too long; and it may have something to say.
+    fn attend(&mut self, now: Nanos) {
+        let tmo = self.origin.association.map_or(Nanos::NEVER, |association| association.kato);
+        self.attend_at = match self.link.state() {
+            LinkState::Inaccessible => now.saturating_add(LOOK_EVERY),
+            _ => now.saturating_add(ATTEND_EVERY.min(Nanos(tmo.get() / 8))),
+        };
+        if let Err(e) = self.pair.attend() {
+            return self.lose(now, e);
+        }
+        match self.pair.take_notice() {
+            Some(NamespaceNotice::AttributesChanged) => {
+                let text = format!("{}: its namespace has changed, and is looked at again", self.origin.source.target);
+                self.lose(now, TransportError::Closed(text));
+            }
+            Some(NamespaceNotice::AccessChanged { is_accessible: true }) => self.apply(now, LinkEvent::Accessible),
+            Some(NamespaceNotice::AccessChanged { is_accessible: false }) => {
+                self.close(now, "its ANA state lets no command through".into());
+            }
+            None => {}
+        }
+    }
+
+    #[cold]
+    fn apply(&mut self, now: Nanos, event: LinkEvent) {
+        let mut next = Some(event);
+        while let Some(event) = next.take() {
+            let mut effects = std::mem::take(&mut self.effects);
+            self.link.apply(now, event, &mut effects);
+            for effect in effects.drain(..) {
+                let event = self.carry_out(now, effect);
+                next = next.or(event);
+            }
+            self.effects = effects;
+        }
+    }
+
+    /// What follows from it, if that is known at once.
+    fn carry_out(&mut self, now: Nanos, effect: LinkEffect) -> Option<LinkEvent> {
+        match effect {
+            LinkEffect::Release => self.release(),
+            LinkEffect::Connect(answer_timeout) => return self.connect(answer_timeout),
+            LinkEffect::Fence => return self.resume(now),
+            LinkEffect::Replay => {
+                self.attend_at = now;
+                self.wants_probe = self.waiting.is_empty();
+            }
+            // Whatever waits fails in the poll that goes on.
+            LinkEffect::Fail => {}
+            LinkEffect::Tell(notice) => self.tell(now, notice),
+        }
+        None
+    }
+
+    /// The queue pair is given up; what was in flight waits.
+    fn release(&mut self) {
+        if let Some(opened) = self.opened.take() {
+            self.old = Some(opened.pair);
+            return;
+        }
+        // What one connection of the association has not told yet must not be carried out much later.
+        for connection in self.origin.connections.drain(..) {
+            let _ = TcpStream::from(connection).shutdown(Shutdown::Both);
+        }
+        let lost: Vec<Transfer> = self.active.drain(..).flatten().collect();
+        lost.into_iter().for_each(|transfer| self.hold(transfer));
+        self.free.clear();
+        (self.probe, self.wants_probe, self.is_silent) = (None, false, false);
+        self.old = Some(std::mem::replace(&mut self.pair, Box::new(Gone)));
+    }
+
+    fn connect(&mut self, answer_timeout: Nanos) -> Option<LinkEvent> {
+        if self.connector.is_none() {
+            match Connector::start(&self.origin.source.target, self.origin.source.how) {
+                Ok(connector) => self.connector = Some(connector),
+                Err(e) => return Some(LinkEvent::AttemptFailed(e)),
+            }
+        }
+        let old = self.old.take();
+        if let Some(connector) = &self.connector {
+            connector.attempt(answer_timeout, old);
+        }
+        None
+    }
+
+    /// What was opened is the drive's from now on; nothing is sent before the associations of before have ended.
+    fn resume(&mut self, now: Nanos) -> Option<LinkEvent> {
+        let opened = self.opened.take()?;
+        let depth = opened.pair.depth();
+        (self.free, self.active) = ((0..depth).rev().collect(), vec![None; depth as usize]);
+        (self.pair, self.heard_at, self.attend_at) = (opened.pair, None, now);
+        let lost = std::mem::replace(&mut self.origin.association, opened.association);
+        self.origin.connections = opened.connections;
+        let Some(new) = opened.association else { return Some(LinkEvent::Ended) };
+        match self.fence_off(lost, new, now) {
+            Ok(fence) => self.fence = Some(fence),
+            Err(e) => {
+                let cause = TransportError::Closed(format!("{}: {e}", self.origin.source.target));
+                return Some(LinkEvent::Lost { cause, heard: now });
+            }
+        }
+        None
+    }
+
+    fn fence_off(&mut self, lost: Option<Identity>, new: Identity, now: Nanos) -> std::io::Result<Fence> {
         let before = self.fence.take();
-        let lost = self.origin.association.into_iter();
-        let earlier: Vec<Identity> = lost.chain(before.iter().flat_map(|f| f.earlier()).copied()).collect();
+        let earlier: Vec<Identity> = lost.into_iter().chain(before.iter().flat_map(Fence::earlier).copied()).collect();
         if let Some(record) = &mut self.record {
             record.set(new.cntlid, earlier.iter());
         }
-        let closed = |e: std::io::Error| TransportError::Closed(format!("{}: {e}", source.target));
-        let own = opened.connections.iter().map(OwnedFd::try_clone).collect::<Result<_, _>>().map_err(closed)?;
-        let link = Link { drive: &source.drive, nqn: &source.nqn, target: &source.target, association: new };
-        self.fence = Some(Fence::again(link, earlier, own, &source.keep, now).map_err(closed)?);
-        tracing::info!("{}: connected again", source.target);
-        let depth = opened.pair.depth();
-        (self.free, self.active) = ((0..depth).rev().collect(), vec![None; depth as usize]);
-        (self.pair, self.lost) = (opened.pair, None);
-        (self.origin.association, self.origin.connections) = (Some(new), opened.connections);
-        Ok(())
+        let own = self.origin.connections.iter().map(OwnedFd::try_clone).collect::<Result<_, _>>()?;
+        let Source { drive, nqn, target, keep, .. } = &self.origin.source;
+        Fence::again(Link { drive, nqn, target, association: new }, earlier, own, keep, now)
     }
 
-    fn fail_all(&mut self, machine: &mut Subsystem, ended: &mut Vec<(SlotId, Status)>) -> bool {
-        machine.note_media_fault(false);
-        let lost: Vec<Transfer> =
-            self.active.iter_mut().filter_map(Option::take).chain(self.waiting.drain(..)).collect();
-        self.free = (0..self.active.len() as u32).rev().collect();
-        ended.extend(lost.iter().map(|transfer| (transfer.io.slot, Status::INTERNAL_PATH_ERROR)));
-        !lost.is_empty()
+    fn tell(&self, now: Nanos, notice: LinkNotice) {
+        let Source { drive, target, fast_io_fail_tmo, .. } = &self.origin.source;
+        let status = self.link.status(now);
+        let why = status.last_cause.unwrap_or_default();
+        match notice {
+            LinkNotice::Lost if self.origin.identity.is_none() => {
+                tracing::error!(drive, "the drive behind this one is gone, and is not connected to again: {why}");
+            }
+            LinkNotice::Lost => tracing::warn!(
+                drive,
+                "the drive behind this one is gone: {why}; it is connected to again, and commands wait for up to {fast_io_fail_tmo}"
+            ),
+            LinkNotice::Inaccessible => tracing::warn!(
+                drive,
+                "the drive behind this one cannot be accessed: {why}; commands wait for up to {fast_io_fail_tmo}"
+            ),
+            LinkNotice::Failing => tracing::error!(
+                drive,
+                "the drive behind this one is not back: {why}; commands fail until it is, and attempts go on"
+            ),
+            LinkNotice::AnotherDrive => tracing::error!(
+                drive,
+                "{why}; what was written is not on it, so commands fail until the drive of before is at {target} again"
+            ),
+            LinkNotice::Restored => {
+                tracing::info!(drive, "the drive behind this one is back after {} attempts", status.attempts);
+            }
+        }
     }
 }
 
 impl Drop for Remote {
     fn drop(&mut self) {
         // What was in flight when the far side went may still be there.
-        let is_clear = self.in_flight() == 0 && self.broken.is_none() && !self.is_held_back();
+        let is_clear = self.in_flight() == 0 && self.loss.is_none() && self.link.is_serving();
         self.record.iter().filter(|_| is_clear).for_each(Record::end);
     }
 }
+
+#[cfg(test)]
+mod tests;

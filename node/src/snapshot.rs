@@ -2,6 +2,7 @@
 
 use crate::door::vhost_user::Recoveries;
 use crate::lateness::{Lateness, Summary};
+use crate::remote::RemoteStatus;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +83,8 @@ pub struct DeviceSnapshot {
     pub block_size: u32,
     /// What has broken its media first, and what that means.
     pub fault: Option<String>,
+    /// How the way to its media is, where that is another drive.
+    pub link: Option<RemoteStatus>,
     /// How well it keeps its modelled times; `None` before it has completed a command that has one.
     pub timing: Option<Summary>,
     /// What its flash did, where it has any.

@@ -2,9 +2,11 @@
 
 use std::os::fd::OwnedFd;
 use weir_config::{Target, TargetError};
+use weir_driver::link_recovery::DriveIdentity;
 use weir_driver::nvme_tcp::Association;
 use weir_driver::{QueuePair, TransportError, nvme_tcp, vhost_user};
 use weir_sys::transport;
+use weir_sys::transport::nvme_tcp::{RemoteController, Stage};
 use weir_units::Nanos;
 
 /// Who a node is to the drives that it uses as media.
@@ -22,8 +24,19 @@ pub struct Opened {
     pub connections: Vec<OwnedFd>,
     /// That association.
     pub association: Option<Identity>,
-    /// The namespace's NGUID; zeroes where it has none.
-    pub nguid: [u8; 16],
+    /// Which drive it is, as far as it says so; `None`: it does not at all.
+    pub identity: Option<DriveIdentity>,
+}
+
+/// How a target is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// Requests at once.
+    pub depth: u32,
+    /// Keep alive timeout of an association over NVMe/TCP.
+    pub keep_alive_tmo: Nanos,
+    /// How long its controller may take for an answer.
+    pub answer_timeout: Nanos,
 }
 
 /// An association with an NVMe/TCP target.
@@ -37,36 +50,53 @@ pub struct Identity {
     pub kato: Nanos,
 }
 
-/// Opens a target of another process with one queue pair, for a drive that lives on it.
+/// Opens a target of another process with one queue pair, for a drive that lives on it; `reached` hears how far it has come.
 ///
 /// # Errors
 /// The text says what could not be reached and why.
-pub fn open(target: &str, depth: u32) -> Result<Opened, TransportError> {
+pub fn open(target: &str, how: OpenOptions, reached: &mut dyn FnMut(Stage)) -> Result<Opened, TransportError> {
     let usage = |e: String| TransportError::Usage(e);
     match target.parse::<Target>().map_err(|e| usage(e.to_string()))? {
         Target::Local { .. } => Err(usage(format!(
             "{target}: a drive of this process cannot be another one's media; name its kind instead"
         ))),
         Target::NvmeTcp { host, port, nqn, nsid } => {
-            let depth = depth.clamp(1, DEPTH) as u16;
-            let options = nvme_tcp::ConnectOptions { nsid, queues: 1, depth, ..options(&nqn) };
-            let pair = only(target, transport::nvme_tcp::open(&host, port, &options, MAX_IO)?)?;
+            let options = nvme_tcp::ConnectOptions {
+                nsid,
+                depth: how.depth.clamp(1, DEPTH) as u16,
+                kato: how.keep_alive_tmo,
+                answer_timeout: how.answer_timeout,
+                follows_namespace: true,
+                ..options(&nqn)
+            };
+            let kato = options.kato;
+            let mut controller = RemoteController::connect_by_stages(&host, port, options, reached)?;
+            let pair = controller.queue_pair(MAX_IO)?;
             let connections = pair.connections().map_err(|e| TransportError::Closed(format!("{target}: {e}")))?;
             let (cntlid, number) = pair.association();
-            let association = Some(Identity { cntlid, number, kato: options.kato });
-            let nguid = pair.ready().nguid;
-            Ok(Opened { pair: Box::new(pair), connections, association, nguid })
+            let association = Some(Identity { cntlid, number, kato });
+            let ready = pair.ready();
+            let (nguid, eui64, uuid) = (ready.nguid, ready.eui64, ready.uuid);
+            let (capacity, block_size) = (ready.capacity, ready.block_size);
+            let identity = Some(DriveIdentity { nguid, eui64, uuid, capacity, block_size });
+            Ok(Opened { pair: Box::new(pair), connections, association, identity })
         }
         Target::VfioUser { path, nsid, ams } => {
-            let depth = depth.clamp(1, DEPTH);
+            let depth = how.depth.clamp(1, DEPTH);
             let options =
                 transport::vfio_user::VfioUserOptions { nsid, ams, depth, max_io: MAX_IO, ..Default::default() };
             // Its server has one client at a time, and the next one's controller is not ready before the media has finished what it has.
-            only(target, transport::vfio_user::connect(&path, &options)?).map(local)
+            let pair = only(target, transport::vfio_user::connect(&path, &options)?)?;
+            reached(Stage::Connected);
+            reached(Stage::Enabled);
+            let (nguid, eui64) = (pair.identity().nguid, pair.identity().eui64);
+            let (capacity, block_size) = (pair.capacity(), pair.block_size());
+            let identity = Some(DriveIdentity { nguid, eui64, uuid: [0; 16], capacity, block_size });
+            Ok(Opened { identity, ..local(pair) })
         }
         Target::VhostUser { path } => {
             let options = vhost_user::FrontEndOptions::default();
-            only(target, transport::vhost_user::connect(&path, options, depth.clamp(1, DEPTH), MAX_IO)?).map(local)
+            only(target, transport::vhost_user::connect(&path, options, how.depth.clamp(1, DEPTH), MAX_IO)?).map(local)
         }
     }
 }
@@ -96,5 +126,5 @@ fn only<Q>(target: &str, pairs: Vec<Q>) -> Result<Q, TransportError> {
 
 /// A queue pair whose server sees the end of its client's process, and fences the next one itself.
 fn local(pair: impl QueuePair + Send + 'static) -> Opened {
-    Opened { pair: Box::new(pair), connections: Vec::new(), association: None, nguid: [0; 16] }
+    Opened { pair: Box::new(pair), connections: Vec::new(), association: None, identity: None }
 }

@@ -22,6 +22,8 @@ pub struct Transfer {
     /// A flush has to follow, because the backend cannot write through what `io` does.
     pub flush_after: bool,
     flushing: bool,
+    /// Where it stands among all that were begun, for a backend that begins them again.
+    pub order: u64,
     /// Of a copy: the chunk is in the buffer, and is to be written.
     filled: bool,
 }
@@ -34,7 +36,7 @@ impl Transfer {
             Op::WriteZeroes { .. } => false,
             _ => true,
         };
-        Self { io, at: 0, chunk: 0, flush_after: io.fua && !through, flushing: false, filled: false }
+        Self { io, at: 0, chunk: 0, flush_after: io.fua && !through, flushing: false, order: 0, filled: false }
     }
 
     /// What the backend has to do for this chunk.

@@ -384,6 +384,11 @@ impl Subsystem {
         }
     }
 
+    /// The media serves again after [`note_media_fault`](Self::note_media_fault): SMART no longer warns of that.
+    pub fn note_media_restored(&mut self) {
+        self.health.warning &= !critical_warning::RELIABILITY;
+    }
+
     /// SMART's available spare is no more than this from now on, in percent: whatever the flash itself has.
     pub fn set_spare(&mut self, percent: u8) {
         self.health.spare_limit = percent.min(100);

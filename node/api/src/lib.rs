@@ -38,8 +38,8 @@ pub use server::{Bound, Running};
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
 pub use types::{
     Ana, AnaPatch, ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportAdd, ExportStatus,
-    PowerCutStatus, RecoveredStatus, ShardStatus, SharesPatch, StartStep, State, Status, StepsStatus, TenantAdd,
-    TenantPatch, TenantStatus,
+    LinkStatus, PowerCutStatus, RecoveredStatus, ShardStatus, SharesPatch, StartStep, State, Status, StepsStatus,
+    TenantAdd, TenantPatch, TenantStatus,
 };
 pub use weir_node::Refusal;
 pub use weir_node::upgrade::{UpgradeStart, UpgradeState, UpgradeStatus};

@@ -48,6 +48,7 @@ pub(super) fn text(status: &Status) -> String {
     let devices: Vec<_> = status.devices.iter().map(|d| (d.name.as_str(), &d.io)).collect();
     let tenants: Vec<_> = status.tenants.iter().map(|t| (t.name.as_str(), &t.io)).collect();
     gauges(&mut out, status);
+    links(&mut out, status);
     timing(&mut out, status);
     flash(&mut out, status);
     promises(&mut out, status);
@@ -67,7 +68,8 @@ fn gauges(out: &mut String, status: &Status) {
     for device in &status.devices {
         family.sample(&[("device", &device.name)], device.slots_busy);
     }
-    let mut family = Family::new(out, "weir_device_faulty", "gauge", "1 where a drive's media has failed for good.");
+    let mut family =
+        Family::new(out, "weir_device_faulty", "gauge", "1 where a drive's media has failed, or is out of reach.");
     for device in &status.devices {
         family.sample(&[("device", &device.name)], u8::from(device.fault.is_some()));
     }
@@ -80,6 +82,35 @@ fn gauges(out: &mut String, status: &Status) {
         let address = export.addresses.join(" ");
         let labels = [("device", export.device.as_str()), ("door", &export.door), ("address", &address)];
         family.sample(&labels, export.clients);
+    }
+}
+
+/// Of the drives that lie on other drives.
+fn links(out: &mut String, status: &Status) {
+    let drives: Vec<_> = status.devices.iter().filter_map(|d| Some((d.name.as_str(), d.link.as_ref()?))).collect();
+    let mut family = Family::new(out, "weir_device_link_up", "gauge", "1 while the drive behind a drive serves.");
+    for (name, link) in &drives {
+        family.sample(&[("device", name)], u8::from(link.out_s.is_none()));
+    }
+    let help = "For how long the drive behind a drive has not served; 0 while it does.";
+    let mut family = Family::new(out, "weir_device_link_outage_seconds", "gauge", help);
+    for (name, link) in &drives {
+        family.sample(&[("device", name)], link.out_s.unwrap_or(0.0));
+    }
+    let mut family =
+        Family::new(out, "weir_device_link_outages_total", "counter", "Times that the drive behind a drive has gone.");
+    for (name, link) in &drives {
+        family.sample(&[("device", name)], link.outages);
+    }
+    let help = "Attempts to reach the drive behind a drive, of this outage or the one before.";
+    let mut family = Family::new(out, "weir_device_link_attempts", "gauge", help);
+    for (name, link) in &drives {
+        family.sample(&[("device", name)], link.attempts);
+    }
+    let mut family =
+        Family::new(out, "weir_device_link_held_commands", "gauge", "Commands that wait for the drive behind a drive.");
+    for (name, link) in &drives {
+        family.sample(&[("device", name)], link.held);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::pooled::{PoolDrive, PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport
 use crate::promise::{AttainmentStatus, CeilingStatus, Changes, FloorStatus, SlaStatus};
 use crate::timing::{CompletionError, DeviceStats};
 use crate::types::{
-    ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ExportAdd, ExportStatus, PowerCutStatus,
+    ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ExportAdd, ExportStatus, LinkStatus, PowerCutStatus,
     ShardStatus, StartStep, State, Status, TenantAdd, TenantPatch, TenantStatus,
 };
 use weir_config::{Address, ClassFrom};
@@ -14,10 +14,10 @@ use weir_controller::{ControllerInfo, Work};
 use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
 use weir_node::{
     AnaChange, DeviceChange, DeviceSnapshot, DoorSnapshot, ExportSnapshot, NewExport, NewTenant, NewVolume,
-    NodeControl, NodeSnapshot, PoolMember, PoolSnapshot, Promises, Refusal, ShardSnapshot, TenantChange,
+    NodeControl, NodeSnapshot, PoolMember, PoolSnapshot, Promises, Refusal, RemoteStatus, ShardSnapshot, TenantChange,
     TenantSnapshot, VolumeChange, VolumeSnapshot,
 };
-use weir_units::{Bytes, Class};
+use weir_units::{Bytes, Class, Nanos};
 
 impl Control for NodeControl {
     fn status(&self) -> Result<Status, Refusal> {
@@ -245,10 +245,24 @@ impl From<DeviceSnapshot> for DeviceStatus {
             queues: found.controllers.iter().map(|c| c.queues.len() as u32).sum(),
             io: (&found.stats.work).into(),
             fault: found.fault.clone(),
+            link: found.link.clone().map(link),
             timing: found.timing.map(Into::into),
             flash: found.flash.clone().map(FlashStatus::from),
             clients: found.controllers.iter().map(|c| client(&found, c)).collect(),
         }
+    }
+}
+
+fn link(found: RemoteStatus) -> LinkStatus {
+    let RemoteStatus { link, held } = found;
+    LinkStatus {
+        state: link.state.word().into(),
+        failing: link.is_failing,
+        out_s: link.out_for.map(Nanos::as_secs_f64),
+        attempts: link.attempts,
+        outages: link.outages,
+        held: held as u64,
+        last_cause: link.last_cause,
     }
 }
 

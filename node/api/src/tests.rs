@@ -88,6 +88,7 @@ impl Fake {
             queues: 4,
             io: Counters::default(),
             fault: None,
+            link: None,
             timing: Some(self.timing()),
             flash: Some(flash()),
             clients: Vec::new(),

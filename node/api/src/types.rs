@@ -178,6 +178,9 @@ pub struct DeviceStatus {
     /// What has broken its media first, and what that means; absent while all is well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// How the way to its media is; absent where that is no other drive (`media = "nvme:…"`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkStatus>,
     /// How well it keeps its modelled times; absent before it has completed a command that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timing: Option<Timing>,
@@ -187,6 +190,30 @@ pub struct DeviceStatus {
     /// Who is connected.
     #[serde(default)]
     pub clients: Vec<ClientStatus>,
+}
+
+/// The way to the drive that another one's media is on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Link")]
+pub struct LinkStatus {
+    /// `serving`; during an outage `connecting`, `enabling`, `identifying`, `fencing`, `replaying`, `waiting` for the next attempt, or
+    /// `inaccessible`: connected, and the namespace is not ready or its ANA state lets no command through.
+    #[schemars(extend("enum" = ["serving", "connecting", "enabling", "identifying", "fencing", "replaying", "waiting", "inaccessible"]))]
+    pub state: String,
+    /// Commands fail, because the outage has gone on for longer than `fast_io_fail_tmo`, or another drive is there.
+    pub failing: bool,
+    /// For how long the outage has gone on; absent while there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out_s: Option<f64>,
+    /// Attempts of this outage, or of the one before.
+    pub attempts: u32,
+    /// Outages since the drive was opened, this one among them.
+    pub outages: u64,
+    /// Commands that wait for it.
+    pub held: u64,
+    /// What has caused the last outage, or has kept the last attempt from success; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_cause: Option<String>,
 }
 
 /// A controller of a drive and who uses it.

@@ -17,8 +17,11 @@ use weir_units::{Bytes, Nanos};
 /// Longest fixed service time: hosts give up on a command after 30 s.
 const MAX_LATENCY: Nanos = Nanos::from_secs(10);
 /// How long commands wait for a target that has gone: as long as it takes to restart a machine, and at most.
-const RECONNECT: Nanos = Nanos::from_secs(60);
-const MAX_RECONNECT: Nanos = Nanos::from_secs(86_400);
+const FAST_IO_FAIL: Nanos = Nanos::from_secs(60);
+const MAX_FAST_IO_FAIL: Nanos = Nanos::from_secs(86_400);
+/// After so long a silent target is taken to have gone: the default, the least and the most.
+const KEEP_ALIVE: Nanos = Nanos::from_secs(15);
+const KEEP_ALIVE_LIMITS: (Nanos, Nanos) = (Nanos::from_secs(1), Nanos::from_secs(3600));
 const CAPACITY: std::ops::RangeInclusive<u64> = 64 * Bytes::KIB..=1 << 56;
 const DEFAULT_CAPACITY: Bytes = Bytes(Bytes::GIB);
 
@@ -29,8 +32,10 @@ pub struct DeviceConfig {
     pub name: String,
     /// Where the bytes are.
     pub media: MediaConfig,
-    /// How long commands of a drive on an NVMe/TCP target wait while that is gone; 0: they fail at once, and it stays gone.
-    pub reconnect: Nanos,
+    /// How long commands of a drive on an NVMe/TCP or vfio-user target wait while that is gone; 0: they fail at once.
+    pub fast_io_fail_tmo: Nanos,
+    /// Keep alive timeout at an NVMe/TCP target.
+    pub keep_alive_tmo: Nanos,
     /// A read of null media gives zeroes wherever it goes to, where it leaves memory of a guest as it is else.
     pub read_zeroes: bool,
     /// `None`: as large as the medium is (a file, a block device, another drive).
@@ -179,7 +184,8 @@ pub(super) fn from_query(sink: &Sink, kind: &str, entries: &[Entry]) -> Option<D
     let read = rest(&section, "bench", "local", (media, Path::new("")), kind == "flash");
     // A query holds no tables, and a load generator writes anywhere.
     section.unoffer("max_controllers");
-    section.unoffer("reconnect");
+    section.unoffer("fast_io_fail_tmo");
+    section.unoffer("keep_alive_tmo");
     section.unoffer("cmb");
     section.unoffer("zoned");
     section.unoffer("fdp");
@@ -204,9 +210,11 @@ fn rest(
     let flash = flash::read(section, is_flash, given, base);
     let own = flash.as_ref().map_or(Slots::DEFAULT, |f| f.profile.slots());
     let slots = section.get("slots", integer(COMMANDS)).map(|n| n as u16);
+    let (fast_io_fail_tmo, keep_alive_tmo) = link_timeouts(section, &media);
     let device = DeviceConfig {
         name: name.to_string(),
-        reconnect: reconnect(section, &media),
+        fast_io_fail_tmo,
+        keep_alive_tmo,
         read_zeroes: read_zeroes(section, &media),
         capacity: capacity(&media, given, flash.as_ref()),
         max_capacity: section.get("max_capacity", whole_blocks(block_size)),
@@ -250,13 +258,39 @@ fn rest(
     DeviceRead { device, line, path, nqn: placed_nqn, serial: placed_serial, shared_slots }
 }
 
-fn reconnect(section: &Section<'_>, media: &MediaConfig) -> Nanos {
-    let is_connected = matches!(media, MediaConfig::Nvme(target) if target.starts_with("nvme-tcp:"));
-    if !is_connected && section.has("reconnect") {
-        let what = format!("only a drive with media = \"nvme:nvme-tcp://…\" is connected to, and this is {media}");
-        section.fault("reconnect", what);
+/// `fast_io_fail_tmo` and `keep_alive_tmo`, by the names that Linux's hosts have for them.
+fn link_timeouts(section: &Section<'_>, media: &MediaConfig) -> (Nanos, Nanos) {
+    let is_at = |kinds: &[&str]| matches!(media, MediaConfig::Nvme(target) if kinds.iter().any(|kind| target.starts_with(kind)));
+    let only = |key, is_there: bool, whose: &str| {
+        if !is_there && section.has(key) {
+            section.fault(key, format!("only a drive with media = {whose} is connected to, and this is {media}"));
+        }
+    };
+    let is_tcp = is_at(&["nvme-tcp:"]);
+    only("fast_io_fail_tmo", is_at(&["nvme-tcp:", "vfio-user:"]), "\"nvme:nvme-tcp://…\" or \"nvme:vfio-user:…\"");
+    only("keep_alive_tmo", is_tcp, "\"nvme:nvme-tcp://…\"");
+    // What a program before this one hands over names it so.
+    let default = section.or("reconnect", FAST_IO_FAIL, time(MAX_FAST_IO_FAIL));
+    section.unoffer("reconnect");
+    let fails = section.or("fast_io_fail_tmo", default, time(MAX_FAST_IO_FAIL));
+    let alive = section.or("keep_alive_tmo", KEEP_ALIVE, keep_alive);
+    if is_tcp && section.has("fast_io_fail_tmo") && fails > Nanos(0) && fails < alive {
+        let what = format!(
+            "{fails} is less than keep_alive_tmo, {alive}, after which a silent target is seen to have gone; make it at least \
+             {alive}, or 0 to have commands fail at once, or keep_alive_tmo smaller"
+        );
+        section.fault("fast_io_fail_tmo", what);
     }
-    section.or("reconnect", RECONNECT, time(MAX_RECONNECT))
+    (fails, alive)
+}
+
+fn keep_alive(value: &Value) -> Read<Nanos> {
+    let (least, most) = KEEP_ALIVE_LIMITS;
+    let found = time(most)(value)?;
+    match found < least {
+        true => Err(format!("{found} is out of range; {least} to {most} is allowed").into()),
+        false => Ok(found),
+    }
 }
 
 fn read_zeroes(section: &Section<'_>, media: &MediaConfig) -> bool {

@@ -117,8 +117,13 @@ fn write_device(out: &mut String, device: &DeviceConfig) -> std::fmt::Result {
     if device.media == MediaConfig::Null {
         writeln!(out, "read_zeroes = {}", device.read_zeroes)?;
     }
-    if matches!(&device.media, MediaConfig::Nvme(target) if target.starts_with("nvme-tcp:")) {
-        writeln!(out, "reconnect = {}", string(device.reconnect))?;
+    if let MediaConfig::Nvme(target) = &device.media {
+        if !target.starts_with("vhost-user:") {
+            writeln!(out, "fast_io_fail_tmo = {}", string(device.fast_io_fail_tmo))?;
+        }
+        if target.starts_with("nvme-tcp:") {
+            writeln!(out, "keep_alive_tmo = {}", string(device.keep_alive_tmo))?;
+        }
     }
     if let Some(capacity) = device.capacity {
         writeln!(out, "capacity = {}", string(capacity))?;

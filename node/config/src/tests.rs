@@ -627,8 +627,20 @@ fn wrong_units_and_ranges() {
             "weir.toml:8: volume.v.max_controllers: 65520 is out of range; 1 to 65519 is allowed",
         ),
         (
-            "[[device]]\nreconnect = \"5s\"",
-            "weir.toml:2: device.ssd0.reconnect: only a drive with media = \"nvme:nvme-tcp://…\" is connected to, and this is ram",
+            "[[device]]\nfast_io_fail_tmo = \"5s\"",
+            "weir.toml:2: device.ssd0.fast_io_fail_tmo: only a drive with media = \"nvme:nvme-tcp://…\" or \"nvme:vfio-user:…\" is connected to, and this is ram",
+        ),
+        (
+            "[[device]]\nmedia = \"nvme:vfio-user:/a.sock\"\nkeep_alive_tmo = \"5s\"",
+            "weir.toml:3: device.ssd0.keep_alive_tmo: only a drive with media = \"nvme:nvme-tcp://…\" is connected to, and this is nvme:vfio-user:/a.sock",
+        ),
+        (
+            "[[device]]\nmedia = \"nvme:nvme-tcp://h:1/nqn.x\"\nfast_io_fail_tmo = \"5s\"",
+            "weir.toml:3: device.ssd0.fast_io_fail_tmo: 5s is less than keep_alive_tmo, 15s, after which a silent target is seen to have gone; make it at least 15s, or 0 to have commands fail at once, or keep_alive_tmo smaller",
+        ),
+        (
+            "[[device]]\nmedia = \"nvme:nvme-tcp://h:1/nqn.x\"\nkeep_alive_tmo = \"100ms\"",
+            "weir.toml:3: device.ssd0.keep_alive_tmo: 100ms is out of range; 1s to 3600s is allowed",
         ),
         ("[[device]]\ncmb = \"3MiB\"", "weir.toml:2: device.ssd0.cmb: 3MiB is no power of two, as 4MiB is"),
         ("[[device]]\ncmb = \"2GiB\"", "weir.toml:2: device.ssd0.cmb: 2GiB is out of range; 4KiB to 1GiB is allowed"),
@@ -764,6 +776,10 @@ fn addresses_and_media() {
     assert_eq!(media("media = \"block:/dev/sdx\""), MediaConfig::Block("/dev/sdx".into()));
     let remote = "nvme-tcp://10.0.0.2:4420/nqn.x?ns=1";
     assert_eq!(media(&format!("media = \"nvme:{remote}\"")), MediaConfig::Nvme(remote.into()));
+    // As programs before `fast_io_fail_tmo` hand it over.
+    let old =
+        good(&format!("[[device]]\nmedia = \"nvme:{remote}\"\nreconnect = \"200ms\"")).devices[0].fast_io_fail_tmo;
+    assert_eq!(old, Nanos::from_millis(200));
     let socket = media("media = \"nvme:vfio-user:a.sock?ns=2\"");
     assert!(
         matches!(&socket, MediaConfig::Nvme(t) if t.starts_with("vfio-user:/") && t.ends_with("/a.sock?ns=2")),
@@ -1012,7 +1028,8 @@ prop_compose! {
         let always = matches!(media, MediaConfig::Ram | MediaConfig::Null).then_some(1 << 20);
         DeviceConfig {
             name: format!("dev{index}"),
-            reconnect: Nanos(if matches!(media, MediaConfig::Nvme(_)) { latency } else { 60_000_000_000 }),
+            fast_io_fail_tmo: Nanos(if matches!(media, MediaConfig::Nvme(_)) { 15_000_000_000 + latency } else { 60_000_000_000 }),
+            keep_alive_tmo: Nanos(if matches!(media, MediaConfig::Nvme(_)) { 1_000_000_000 + latency } else { 15_000_000_000 }),
             read_zeroes: media == MediaConfig::Null && slots % 2 == 0,
             media,
             capacity: capacity.or(always).map(|n| Bytes(n * u64::from(block_size))),

@@ -148,6 +148,7 @@ impl NodeControl {
                 capacity: Bytes(device.capacity()),
                 block_size: device.block_size(),
                 fault: device.fault(),
+                link: device.link(now),
             }
         };
         self.shards[place.shard as usize].call(look).ok_or_else(gone)

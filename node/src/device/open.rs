@@ -6,13 +6,17 @@ use super::handover;
 use crate::fence::{Fence, Link};
 use crate::kernel_io::KernelIo;
 use crate::remote::{Origin, Remote, Source};
-use crate::target;
+use crate::target::{self, OpenOptions};
 use std::os::fd::OwnedFd;
 use weir_config::{DeviceConfig, MediaConfig};
 use weir_driver::TransportError;
 use weir_sys::keeper_channel::Keep;
 use weir_sys::media::{Media, MediaKind, Spec};
 use weir_sys::reactor;
+use weir_units::Nanos;
+
+/// How long a target may take for an answer while the drive is opened.
+const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(10);
 
 /// The media that the configuration names, and their size.
 pub(super) fn open_backend(config: &DeviceConfig, keep: &Keep) -> Result<(Backend, u64), OpenError> {
@@ -34,9 +38,13 @@ pub(super) fn open_backend(config: &DeviceConfig, keep: &Keep) -> Result<(Backen
 }
 
 fn open_remote(config: &DeviceConfig, target: &str, keep: &Keep) -> Result<(Backend, u64), OpenError> {
-    let depth = u32::from(config.slots);
-    let target::Opened { pair, connections, association, nguid } =
-        target::open(target, depth).map_err(OpenError::Target)?;
+    let how = OpenOptions {
+        depth: u32::from(config.slots),
+        keep_alive_tmo: config.keep_alive_tmo,
+        answer_timeout: ANSWER_TIMEOUT,
+    };
+    let target::Opened { pair, connections, association, identity } =
+        target::open(target, how, &mut |_| {}).map_err(OpenError::Target)?;
     let (found, block) = (pair.capacity(), pair.block_size());
     if config.block_size % block != 0 {
         let what = format!("{target}: its blocks have {block} bytes; give the drive block_size = {block}");
@@ -55,15 +63,15 @@ fn open_remote(config: &DeviceConfig, target: &str, keep: &Keep) -> Result<(Back
         }
         None => (None, None),
     };
-    let source = association.map(|_| Source {
+    let source = Source {
         drive: drive.clone(),
         nqn: nqn.clone(),
         target: target.into(),
-        depth,
+        how,
         keep: keep.clone(),
-        timeout: config.reconnect,
-    });
-    let origin = Origin { source, association, connections, nguid };
+        fast_io_fail_tmo: config.fast_io_fail_tmo,
+    };
+    let origin = Origin { source, association, connections, identity };
     Ok((
         Backend::Remote(Box::new(Remote::new(pair, origin, fence, record))),
         size / u64::from(config.block_size) * u64::from(config.block_size),
