@@ -19,6 +19,8 @@ pub struct Proxy {
     /// Those before this one are slow.
     slow: Arc<AtomicU64>,
     open: Arc<AtomicBool>,
+    /// Nothing is handed on, and no end is told.
+    frozen: Arc<AtomicBool>,
     /// Both ends of each.
     ends: Arc<Mutex<Vec<TcpStream>>>,
 }
@@ -30,7 +32,15 @@ impl Proxy {
         let port = listener.local_addr().context(|| "a proxy's port".into())?.port();
         let (count, slow) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (open, ends) = (Arc::new(AtomicBool::new(true)), Arc::new(Mutex::new(Vec::new())));
-        let proxy = Self { port, count: count.clone(), slow: slow.clone(), open: open.clone(), ends: ends.clone() };
+        let frozen = Arc::new(AtomicBool::new(false));
+        let proxy = Self {
+            port,
+            count: count.clone(),
+            slow: slow.clone(),
+            open: open.clone(),
+            frozen: frozen.clone(),
+            ends: ends.clone(),
+        };
         thread::spawn(move || {
             for host in listener.incoming().flatten() {
                 let number = count.fetch_add(1, Ordering::SeqCst);
@@ -43,8 +53,9 @@ impl Proxy {
                 ends.lock().unwrap_or_else(PoisonError::into_inner).extend(both.into_iter().flatten());
                 let slow = slow.clone();
                 let is_slow = move || number < slow.load(Ordering::SeqCst);
-                thread::spawn(move || pump(host, target, move || if is_slow() { delay } else { Duration::ZERO }));
-                thread::spawn(move || pump(answers, back, || Duration::ZERO));
+                let (one, other) = (frozen.clone(), frozen.clone());
+                thread::spawn(move || pump(host, target, &one, move || if is_slow() { delay } else { Duration::ZERO }));
+                thread::spawn(move || pump(answers, back, &other, || Duration::ZERO));
             }
         });
         Ok(proxy)
@@ -59,6 +70,11 @@ impl Proxy {
         }
     }
 
+    /// Nothing goes either way, ends of connections included; or what has come meanwhile goes on its way.
+    pub fn freeze(&self, is_frozen: bool) {
+        self.frozen.store(is_frozen, Ordering::SeqCst);
+    }
+
     /// Connections to come are handed on.
     pub fn let_in(&self) {
         self.open.store(true, Ordering::SeqCst);
@@ -71,11 +87,14 @@ impl Proxy {
 }
 
 /// Hands on what comes until the end, which is handed on as well, however it came.
-fn pump(mut from: TcpStream, mut to: TcpStream, delay: impl Fn() -> Duration) {
+fn pump(mut from: TcpStream, mut to: TcpStream, frozen: &AtomicBool, delay: impl Fn() -> Duration) {
     let mut bytes = vec![0; 1 << 16];
     loop {
         let count = from.read(&mut bytes).unwrap_or(0);
         thread::sleep(delay());
+        while frozen.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(2));
+        }
         if count == 0 || to.write_all(&bytes[..count]).is_err() {
             break;
         }

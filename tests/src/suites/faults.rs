@@ -39,7 +39,7 @@ fn critical_warning(admin: &mut Host, cid: u16) -> Result<u8, String> {
 }
 
 /// The status of a write (opcode 1) of one block, or a read (2).
-fn block(queue: &mut Host, opcode: u8, cid: u16) -> Result<u16, String> {
+pub(super) fn block(queue: &mut Host, opcode: u8, cid: u16) -> Result<u16, String> {
     let bytes = [0x5a; 512];
     let data = if opcode == 1 { Data::InCapsule(&bytes) } else { Data::Transport(512) };
     queue.send(&io(opcode, cid, 8, 1, data))?;
@@ -94,7 +94,7 @@ fn medium_that_fails(env: &Env) -> Outcome {
 fn drive_behind_that_goes(env: &Env) -> Outcome {
     let mut behind = Node::start(env, &Setup::default())?;
     let setup = Setup { media: format!("nvme:{}", behind.tcp_target()), ..Setup::default() };
-    with_node(env, &setup.device("reconnect = \"500ms\""), |node| {
+    with_node(env, &setup.device("fast_io_fail_tmo = 0"), |node| {
         let host = host_nqn("gold");
         let (mut admin, cntlid) = Host::admin(node.address(), &host, 0)?;
         let mut queue = Host::io_queue(node.address(), &host, cntlid, 1)?;

@@ -24,7 +24,7 @@ fn image(node: &Node) -> String {
 }
 
 /// Runs the commands of `qemu-io`; one that fails or reads something else fails the test.
-fn qemu_io(env: &Env, node: &Node, commands: &[String]) -> Result<String, String> {
+pub(super) fn qemu_io(env: &Env, node: &Node, commands: &[String]) -> Result<String, String> {
     let program = host_program(env, "qemu-io")?;
     let mut args = vec!["--image-opts".to_owned(), image(node)];
     args.extend(commands.iter().flat_map(|c| ["-c".to_owned(), c.clone()]));

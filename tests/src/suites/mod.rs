@@ -45,6 +45,7 @@ mod power;
 mod printed_lines;
 mod realtime;
 mod remote;
+mod remote_restarts;
 mod reproduce;
 mod restart;
 mod rogue;
@@ -90,6 +91,7 @@ pub fn all() -> Vec<Test> {
         crash_aimed::tests(),
         crash_vfio::tests(),
         remote::tests(),
+        remote_restarts::tests(),
         every_message::tests(),
         restart::tests(),
         lifecycle::tests(),

@@ -185,7 +185,7 @@ fn outlives(env: &Env) -> Outcome {
 fn stays_away(env: &Env) -> Outcome {
     with_node(env, &Setup::default(), |target| {
         let proxy = Proxy::start(target.address(), LATE)?;
-        with_node(env, &behind(proxy.port, "").device("reconnect = \"200ms\""), |node| {
+        with_node(env, &behind(proxy.port, "").device("keep_alive_tmo = \"1s\"\nfast_io_fail_tmo = \"1s\""), |node| {
             let (mut drive, mut queue) = connect(node)?;
             let page = drive.allocate(4096);
             block(&mut drive, &mut queue, 0x01, page)?;
