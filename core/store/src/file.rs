@@ -48,7 +48,9 @@ mod event;
 mod flush;
 mod io;
 mod local;
+mod marks;
 mod piece;
+mod reconnect;
 mod split;
 mod written;
 
@@ -61,5 +63,6 @@ pub use event::{
     DriveFailure, DriveTicket, FileBuffer, FileEffect, FileError, FileEvent, FileMemory, FileOpId, NewBlock,
 };
 pub use io::{FileIo, FileSetup};
+pub use marks::OwnMarks;
 pub use split::{BlockPiece, PartAction, SectorPart, SectorSize, pieces, read_parts, write_parts};
 pub use written::WrittenRanges;

@@ -101,6 +101,8 @@ pub(crate) enum Mutant {
     ReuseUnderRecovery,
     /// Service: a block counts as marked as unsettled although a power cut may take the mark.
     UnsettleBeforeDurable,
+    /// File: a flush of a drive that was connected to again counts for what was written before.
+    FlushVouchesForAll,
     /// File: the first of several commits of a flush has the size of all of them.
     SizeBeforeBlocks,
 }

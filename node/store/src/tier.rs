@@ -15,6 +15,9 @@
 //! that the association of before has ended: a write that it still has could undo a newer one. After [`TierOptions::timeout`] they fail, and
 //! so do those that come until the connection is there.
 //!
+//! What a drive had acknowledged over the connection before, and was not told to flush, is gone if it has lost its power in between: who has to know
+//! that compares [`Tier::connection`], where [`Tier::has_volatile_cache`] says that it matters.
+//!
 //! **A command that is given up**: a read goes on into memory that nobody looks at; a write takes the association with it. Until the
 //! target has ended that, or its keep alive timeout and a margin have passed, [`Tier::may_still_write`] says so.
 
@@ -128,6 +131,8 @@ pub trait Tier: Send + fmt::Debug {
     fn socket(&self) -> Option<(BorrowedFd<'_>, bool)>;
     /// Which connection it has: another one has another number.
     fn connection(&self) -> u64;
+    /// Whether what was written and not flushed is gone with its power.
+    fn has_volatile_cache(&self) -> bool;
     /// When it is to be polled at the latest although nothing comes.
     fn due(&self) -> Nanos;
     /// Whether the target may still carry out a write that was given up.

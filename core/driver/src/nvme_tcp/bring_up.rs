@@ -149,6 +149,8 @@ pub struct ConnectedController {
     pub uuid: [u8; 16],
     /// In which class its queues are, where the controller says so.
     pub class: Option<Granted>,
+    /// VWC: what was written and not flushed is gone with the controller's power.
+    pub volatile_write_cache: bool,
 }
 
 /// In which class a controller's queues are.
@@ -370,6 +372,7 @@ impl BringUp {
             n => 1u32.checked_shl(n + page).filter(|b| *b != 0).unwrap_or(1 << 31),
         };
         self.ready.class = Granted::of(id);
+        self.ready.volatile_write_cache = id.vwc & 1 != 0;
         self.ready.in_capsule = id.ioccsz.get().saturating_mul(16).saturating_sub(64);
         Ok(if self.options.subnqn == DISCOVERY_NQN { Phase::Done } else { Phase::Queues })
     }

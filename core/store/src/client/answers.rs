@@ -142,6 +142,7 @@ impl ClientMachine {
                     self.hold(HolderEvent::Renewed(id, epoch), out);
                 }
             }
+            (Purpose::Return, _) => self.returned(&sent.request, result.as_ref().err(), out),
             (Purpose::Namespaces, _) => {
                 self.asks_for_namespaces = false;
                 // The drives that were asked about are known, or are not.
@@ -153,6 +154,7 @@ impl ClientMachine {
             (Purpose::Step, Some(file)) => self.step_answered(file, result, out),
             (Purpose::Reopen, Some(file)) => self.reopened(file, result, out),
             (Purpose::Nothing, _) | (_, None) => {}
+            (Purpose::Publish(memory), Some(file)) => self.publish_answered(file, memory, &sent.request, result),
             (purpose, Some(file)) => self.file_answered(file, purpose, result, out),
         }
     }
@@ -206,10 +208,44 @@ impl ClientMachine {
             Purpose::Grant(memory, wanted) => return self.blocks_came(id, memory, wanted, result, out),
             Purpose::Unsettle(memory, block) => (memory, FileEvent::Unsettled(block, self.done(id, result))),
             Purpose::MarkOut(memory, block) => (memory, FileEvent::MarkedOut(block, self.done(id, result))),
-            Purpose::Publish(memory) => (memory, FileEvent::Published(self.done(id, result))),
             _ => return,
         };
         self.inbox.push_back((id, memory, event));
+    }
+
+    /// A publish is over. Of one that was refused the blocks are the session's still, also where the file is closed.
+    fn publish_answered(
+        &mut self,
+        id: OpenFileId,
+        memory: MemoryId,
+        request: &Request,
+        result: Result<Answer, ClientFailure>,
+    ) {
+        let file = self.files.get(&id).filter(|file| file.memory == memory);
+        // One that is not opened again may have been carried out by the service of before.
+        let is_lost = file.is_some_and(|file| matches!(file.handle, Handle::Lost(_)));
+        let is_refused = !is_lost && matches!(result, Err(ClientFailure { fault: ClientFault::Store(..), .. }));
+        if let (None, true, Request::Publish { blocks, .. }) = (file, is_refused, request) {
+            return self.unneeded.extend(blocks.iter().flat_map(|(_, block)| block.copies.iter().copied()));
+        }
+        let event = match (self.done(id, result), is_refused) {
+            (Err(error), true) => FileEvent::NotPublished(error),
+            (result, _) => FileEvent::Published(result),
+        };
+        self.inbox.push_back((id, memory, event));
+    }
+
+    /// Blocks went back, or were refused as a whole where one of them was published after all: then each goes by itself.
+    fn returned<M: ClientMemory>(&mut self, request: &Request, failure: Option<&ClientFailure>, out: &mut Out<'_, M>) {
+        let is_refused = failure.is_some_and(|f| matches!(f.fault, ClientFault::Store(StoreError::NotGranted, _)));
+        let Request::Return { extents } = request else { return };
+        if !is_refused || extents.len() < 2 || self.over.is_some() {
+            return;
+        }
+        for extent in extents {
+            let request = Request::Return { extents: alloc::vec![*extent] };
+            self.requests.send(Unanswered::new(request, Purpose::Return, None), out.effects);
+        }
     }
 
     /// A failure as a file's machine knows it.

@@ -197,6 +197,13 @@ impl ClientMachine {
         self.inbox.push_back((command.file, command.memory, FileEvent::Done(command.ticket, result)));
     }
 
+    pub(super) fn drive_reconnected(&mut self, id: DriveId) {
+        if let Some((namespace, _)) = self.drives.by_id(id) {
+            let event = FileEvent::Reconnected(*namespace);
+            self.tell_all(&event);
+        }
+    }
+
     pub(super) fn drive_not_opened<M: ClientMemory>(&mut self, id: DriveId, why: String, out: &mut Out<'_, M>) {
         let Some(namespace) = self.drives.by_id(id).map(|(namespace, _)| *namespace) else { return };
         let info = self.drives.open.remove(&namespace).map(|drive| drive.info);
@@ -329,7 +336,7 @@ impl ClientMachine {
         self.unneeded = kept;
         for extents in free.chunks(RETURN_MOST) {
             let request = Request::Return { extents: extents.to_vec() };
-            self.requests.send(Unanswered::new(request, Purpose::Nothing, None), out.effects);
+            self.requests.send(Unanswered::new(request, Purpose::Return, None), out.effects);
         }
         if !free.is_empty() {
             self.room_came();

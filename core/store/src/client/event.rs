@@ -93,6 +93,8 @@ pub enum ClientEvent {
     TooLong(RequestNumber),
     /// A command is over, and its completion has been taken: its memory is not the drive's any more.
     Done(CommandId, Result<(), DriveFailure>),
+    /// A drive with a volatile write cache was connected to again: said before the end of any command that it has carried out since.
+    Reconnected(DriveId),
     /// A drive cannot be opened: why, in words. It has no commands, and takes none.
     NotOpened(DriveId, String),
     /// Why a drive does not answer, if it does not.

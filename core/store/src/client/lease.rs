@@ -132,7 +132,7 @@ impl ClientMachine {
         }
     }
 
-    fn tell_all(&mut self, event: &FileEvent) {
+    pub(super) fn tell_all(&mut self, event: &FileEvent) {
         let files: Vec<OpenFileId> = self.files.keys().copied().collect();
         files.into_iter().for_each(|id| self.run(id, event.clone()));
     }

@@ -229,6 +229,7 @@ impl ClientMachine {
             ClientEvent::Answer(number, answer) => self.answer(number, answer, out),
             ClientEvent::TooLong(number) => self.too_long(number, out),
             ClientEvent::Done(command, result) => self.drive_done(command, result, out),
+            ClientEvent::Reconnected(drive) => self.drive_reconnected(drive),
             ClientEvent::NotOpened(drive, why) => self.drive_not_opened(drive, why, out),
             ClientEvent::Trouble(drive, why) => self.drives.set_trouble(drive, why),
             ClientEvent::Doubt(drive, is_in_doubt) => self.drive_doubt(drive, is_in_doubt, out),

@@ -37,6 +37,8 @@ pub(super) enum Purpose {
     /// A file that was open for writing is closed, and nobody waits for that.
     Close(InodePath),
     Namespaces,
+    /// Blocks go back.
+    Return,
     /// Nobody waits for it.
     Nothing,
 }

@@ -7,7 +7,7 @@ use super::machine::{ClientMachine, Out, OwnOperation, Stage};
 use super::open_file::{FileContent, Goal, Handle, InlineBytes, Sequence, Step};
 use super::requests::{Purpose, Unanswered};
 use crate::error::StoreError;
-use crate::file::{FileEvent, FileOpId};
+use crate::file::{FileEvent, FileIo, FileOpId};
 use crate::mutant::Mutant;
 use crate::protocol::{Answer, Request};
 use crate::records::MapChunk;
@@ -255,7 +255,8 @@ impl ClientMachine {
     /// The file has that size, by a commit. What was known of its blocks is known no more.
     fn resized<M: ClientMemory>(&mut self, id: OpenFileId, size: u64, out: &mut Out<'_, M>) {
         let Some(file) = self.files.get(&id) else { return };
-        let machine = self.machine(file.at, file.block, size);
+        let marks = file.io().map(FileIo::own_marks);
+        let machine = self.machine(file.at, file.block, size).with_own_marks(marks.unwrap_or_default());
         let memory = MemoryId(self.next());
         let Some(file) = self.files.get_mut(&id) else { return };
         let before = core::mem::replace(&mut file.memory, memory);

@@ -1,11 +1,13 @@
 //! What a file asks the metadata service for, and the answers: chunks of its map, blocks, marks.
 
-use super::blocks::is_whole_grains;
+use super::blocks::{MapLookup, is_whole_grains};
 use super::event::{FileEffect, FileError, FileMemory, NewBlock};
 use super::io::FileIo;
+use super::local::LocalBlock;
+use super::marks::OwnMarks;
 use crate::Extent;
 use crate::mutant::Mutant;
-use crate::records::{COPIES_MAX, MapChunk};
+use crate::records::{BlockRecord, COPIES_MAX, MapChunk};
 use crate::space::Epoch;
 use alloc::collections::BTreeSet;
 use alloc::collections::btree_map::Entry;
@@ -147,5 +149,42 @@ impl FileIo {
             is_asked_for || self.local.get(number).is_some_and(|local| local.is_new)
         };
         (offset / block..end.div_ceil(block)).filter(|number| !is_there(number)).count() as u64
+    }
+}
+
+impl FileIo {
+    /// What the machine has to know that goes on with this file.
+    pub fn own_marks(&self) -> OwnMarks {
+        self.marked.clone().and_perhaps(self.unsettling.iter().copied())
+    }
+
+    /// The marks of the machine that this file had before.
+    #[must_use]
+    pub fn with_own_marks(mut self, marks: OwnMarks) -> Self {
+        self.marked = marks;
+        self
+    }
+
+    /// Takes blocks that were marked and not written among those that are published. `false` while the map is waited for.
+    pub(super) fn take_unwritten_marks(&mut self, size: u64, effects: &mut Vec<FileEffect>) -> bool {
+        let whole = u64::from(self.setup.block);
+        let is_unwritten = |block: &u64| !self.local.contains_key(block) && !self.unsettling.contains(block);
+        let unwritten: Vec<u64> = self.marked.all().filter(is_unwritten).collect();
+        let mut is_known = true;
+        for block in unwritten {
+            match self.map.find(block) {
+                MapLookup::Unknown(chunk) => {
+                    is_known = false;
+                    self.fetch(chunk, effects);
+                }
+                MapLookup::Block(record) if block.saturating_mul(whole) < size => {
+                    let record = BlockRecord { is_unsettled: false, ..record.clone() };
+                    let epoch = self.map.epoch_of(block).unwrap_or_default();
+                    self.local.insert(block, LocalBlock::published(record, epoch));
+                }
+                MapLookup::Block(_) | MapLookup::Hole | MapLookup::TooFar => self.marked.remove(block),
+            }
+        }
+        is_known
     }
 }

@@ -70,12 +70,16 @@ pub enum FileEvent {
     MarkedOut(u64, Result<(), FileError>),
     /// The commit of a [`FileEffect::Publish`] was answered.
     Published(Result<(), FileError>),
+    /// It was refused: what of its blocks was granted to the session is so still.
+    NotPublished(FileError),
     /// A command to a drive is over, and its completion has been taken.
     Done(DriveTicket, Result<(), DriveFailure>),
     /// The session's lease was renewed: until when it holds.
     Lease(Nanos),
     /// The session is over before its lease is: nothing is sent any more, and nothing counts that a drive does.
     LeaseOver,
+    /// A drive that has a volatile write cache was connected to again: said before the end of any command that it has carried out since.
+    Reconnected(NamespaceId),
     /// What is known of where that block is may be out of date: a read of it has failed.
     Refetch(u64),
     /// Maps that are older than this epoch are to be let go of ([`HolderEffect::Forget`](crate::members::HolderEffect::Forget)). When that is

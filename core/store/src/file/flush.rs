@@ -90,6 +90,11 @@ impl Flush {
         self.inflight > 0
     }
 
+    /// Writes that came before it are under way.
+    pub fn is_waiting(&self) -> bool {
+        self.phase == FlushPhase::Waiting
+    }
+
     /// A commit is under way.
     pub fn is_publishing(&self) -> bool {
         self.phase == FlushPhase::Publish
@@ -131,10 +136,9 @@ impl FileIo {
     }
 
     pub(super) fn go_on_flushing(&mut self, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
-        while let Some(flush) = self.flushes.front() {
-            if flush.inflight > 0 {
-                return;
-            }
+        while self.flushes.front().is_some_and(|flush| flush.inflight == 0) {
+            self.drop_lost();
+            let Some(flush) = self.flushes.front() else { return };
             if let Some(error) = self.poison.or_else(|| self.ops.get(&flush.op).and_then(|op| op.error)) {
                 self.end_flush(Err(error), memory, effects);
                 continue;
@@ -158,6 +162,9 @@ impl FileIo {
                     return false;
                 }
                 let (cut, size) = (flush.cut, self.size());
+                if !self.take_unwritten_marks(size, effects) {
+                    return false;
+                }
                 let blocks = self.blocks_to_publish(size, cut);
                 if blocks.is_empty() && size == self.setup.size {
                     self.end_flush(Ok(()), memory, effects);
@@ -217,6 +224,7 @@ impl FileIo {
                 local.is_exposed = true;
             }
         }
+        self.exposing = records.iter().map(|(block, _)| *block).collect();
         if let Some(flush) = self.flushes.front_mut() {
             flush.sent = (records.len(), size);
         }
@@ -340,6 +348,9 @@ impl FileIo {
             flush.failed |= 1 << copy;
         }
         let op = flush.op;
+        if let (true, Some(FlushStep::Zero(block, ..))) = (is_done, flush.steps.front().copied()) {
+            self.acknowledged(block);
+        }
         if lease_is_over {
             self.set_error(op, FileError::LeaseOver);
         }
@@ -355,7 +366,9 @@ impl FileIo {
                     local.end_write(from, to);
                 }
             }
-            FlushStep::Sum(..) if failed & 1 << copy != 0 => return self.go_on_flushing(memory, effects),
+            FlushStep::Sum(block, _) if failed & 1 << copy != 0 || self.is_lost_copy(block, copy) => {
+                return self.go_on_flushing(memory, effects);
+            }
             FlushStep::Sum(block, unit) => self.sum(block, unit, memory),
             FlushStep::Drive(namespace) if failed != 0 => {
                 let blocks = self.flushes.front().map(|flush| flush.blocks.clone()).unwrap_or_default();
@@ -372,7 +385,7 @@ impl FileIo {
     }
 
     /// Copies that lack something are not published; a block that has no other cannot be: `false`.
-    fn drop_copies(&mut self, block: u64, keep: impl Fn(usize, &Extent) -> bool) -> bool {
+    pub(super) fn drop_copies(&mut self, block: u64, keep: impl Fn(usize, &Extent) -> bool) -> bool {
         let Some(local) = self.local.get_mut(&block) else { return false };
         if !local.record.copies.iter().enumerate().any(|(index, extent)| keep(index, extent)) {
             self.poison.get_or_insert(FileError::Unwritable(block));
@@ -394,6 +407,21 @@ impl FileIo {
         }
     }
 
+    fn is_lost_copy(&self, block: u64, copy: usize) -> bool {
+        let namespace =
+            self.local.get(&block).and_then(|local| local.record.copies.get(copy)).map(|copy| copy.namespace);
+        namespace.is_some_and(|namespace| self.is_lost(block, namespace))
+    }
+
+    /// A publish was refused: nobody else knows of its blocks. They may be given back, though not all of a publish that is made in several steps.
+    pub(super) fn not_exposed(&mut self) {
+        for block in core::mem::take(&mut self.exposing) {
+            if let Some(local) = self.local.get_mut(&block) {
+                local.is_exposed = false;
+            }
+        }
+    }
+
     pub(super) fn published(
         &mut self,
         result: Result<(), FileError>,
@@ -412,7 +440,7 @@ impl FileIo {
             None => return,
         };
         for (block, len) in blocks {
-            self.marked.remove(&block);
+            self.marked.remove(block);
             let Some(local) = self.local.remove(&block) else { continue };
             self.new_blocks -= usize::from(local.is_new);
             let rest = local.record.copies.iter().filter(|_| local.is_new).filter_map(|copy| behind(copy, len));

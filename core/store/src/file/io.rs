@@ -7,6 +7,7 @@ use super::event::{
 };
 use super::flush::{Flush, PUBLISH_KEYS};
 use super::local::{LocalBlock, length};
+use super::marks::OwnMarks;
 use super::piece::{Piece, PieceStage};
 use super::split::{SectorSize, pieces};
 use crate::mutant::{Mutant, Planted};
@@ -86,7 +87,9 @@ pub struct FileIo {
     pub(super) grants: BTreeMap<u64, NewBlock>,
     pub(super) unsettling: BTreeSet<u64>,
     /// Blocks that this writer has marked as unsettled.
-    pub(super) marked: BTreeSet<u64>,
+    pub(super) marked: OwnMarks,
+    /// Blocks of the publish that was sent last.
+    pub(super) exposing: Vec<u64>,
     /// The end of what was written and acknowledged.
     pub(super) end: u64,
     /// Chunks of the map that are older are not used.
@@ -126,7 +129,8 @@ impl FileIo {
             granting: BTreeSet::new(),
             grants: BTreeMap::new(),
             unsettling: BTreeSet::new(),
-            marked: BTreeSet::new(),
+            marked: OwnMarks::default(),
+            exposing: Vec::new(),
             floor: Epoch::default(),
             unused: Vec::new(),
             new_blocks: 0,
@@ -181,6 +185,10 @@ impl FileIo {
             FileEvent::Unsettled(block, result) => self.unsettled(block, result, memory, effects),
             FileEvent::MarkedOut(block, result) => self.marked_out(block, result, memory, effects),
             FileEvent::Published(result) => self.published(result, memory, effects),
+            FileEvent::NotPublished(error) => {
+                self.not_exposed();
+                self.published(Err(error), memory, effects);
+            }
             FileEvent::Done(ticket, result) => self.done(now, ticket, result, memory, effects),
             FileEvent::Lease(until) => {
                 if !self.is_lease_over {
@@ -188,6 +196,7 @@ impl FileIo {
                 }
             }
             FileEvent::LeaseOver => (self.is_lease_over, self.setup.lease) = (true, Nanos(0)),
+            FileEvent::Reconnected(namespace) => self.reconnected(namespace),
             FileEvent::Refetch(block) => self.refetch(now, block, effects),
             FileEvent::Forget(epoch) => self.forget(now, epoch, effects),
             FileEvent::Tick => self.look_up_changed(now, effects),
@@ -275,7 +284,7 @@ impl FileIo {
         if let Some(error) = self.poison.filter(|_| is_write) {
             return self.fail(number, error, memory, effects);
         }
-        if self.local.get(&block).is_some_and(|local| local.is_stale) {
+        if self.local.get(&block).is_some_and(|local| local.is_stale || local.is_gone()) {
             return self.fail(number, self.poison.unwrap_or(FileError::Replaced(block)), memory, effects);
         }
         // A published block that was cut has no room behind its end, also if it is being written over.
@@ -294,7 +303,7 @@ impl FileIo {
                     return self.fail(number, FileError::Unsettled(block), memory, effects);
                 }
                 MapLookup::Block(record) if is_write && end <= length(record) => {
-                    let is_marked = self.marked.contains(&block);
+                    let is_marked = self.marked.is_made(block);
                     if !is_marked && self.unsettling.insert(block) {
                         effects.push(FileEffect::Unsettle(block));
                     }
@@ -335,7 +344,7 @@ impl FileIo {
 
     /// Whether the mark of a block that is unsettled is this writer's: nothing was written over it by others.
     fn is_own_mark(&self, block: u64) -> bool {
-        self.marked.contains(&block) || self.unsettling.contains(&block)
+        self.marked.may_be(block) || self.unsettling.contains(&block)
     }
 
     /// A granted block takes the place of a shorter one, or of nothing. `false` if it has to be asked for.
@@ -348,13 +357,18 @@ impl FileIo {
         };
         let source = match (self.local.get(&block), self.map.find(block)) {
             // Its checksums are not those of what has been written over.
-            (Some(local), _) => Some(BlockRecord { is_unsettled: true, ..local.record.clone() }),
+            (Some(local), _) => {
+                let copies = local.whole_copies();
+                Some(BlockRecord { is_unsettled: true, copies, ..local.record.clone() })
+            }
             (None, MapLookup::Block(record)) => Some(record.clone()),
             (None, _) => None,
         };
         let record = BlockRecord { generation: new.generation, copies: new.copies, ..BlockRecord::default() };
         let epoch = self.local.get(&block).map(|local| local.epoch).or_else(|| self.map.epoch_of(block));
-        self.local.insert(block, LocalBlock::granted(record, source, epoch.unwrap_or_default()));
+        let source_has_unflushed = self.local.get(&block).is_some_and(|local| local.has_unflushed);
+        let new = LocalBlock::granted(record, source, epoch.unwrap_or_default());
+        self.local.insert(block, LocalBlock { source_has_unflushed, ..new });
         self.new_blocks += 1;
         true
     }
@@ -378,10 +392,17 @@ impl FileIo {
             Some(DriveTarget::Piece(number, copy)) => {
                 let Some(piece) = self.pieces.get_mut(&number) else { return };
                 piece.inflight -= 1;
-                if result.is_err() {
+                let has_read = matches!(piece.stage, PieceStage::Read | PieceStage::Modify | PieceStage::CopyIn);
+                let reads = has_read && piece.record.is_none();
+                let has_written = piece.has_written() && result.is_ok();
+                let (op, block, namespace) = (piece.op, piece.piece.block, piece.namespace(copy));
+                let is_lost = reads && namespace.is_some_and(|namespace| self.is_lost(block, namespace));
+                if has_written {
+                    self.acknowledged(block);
+                }
+                if let Some(piece) = self.pieces.get_mut(&number).filter(|_| result.is_err() || is_lost) {
                     piece.failed |= 1 << copy;
                 }
-                let op = piece.op;
                 if is_over {
                     self.end_time(op, FileError::LeaseOver);
                 }

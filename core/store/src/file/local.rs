@@ -1,9 +1,9 @@
 //! A block that a writer has changed and not published yet.
 
 use super::written::WrittenRanges;
-use crate::Extent;
 use crate::records::{BlockRecord, CHECKSUM_BYTES};
 use crate::space::Epoch;
+use crate::{Extent, NamespaceId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -30,6 +30,11 @@ pub(super) struct LocalBlock {
     pub is_stale: bool,
     /// Copies of the block that it replaces.
     pub replaces: usize,
+    /// A drive has acknowledged a write of it, and no flush has followed; and of the block that it replaces.
+    pub has_unflushed: bool,
+    pub source_has_unflushed: bool,
+    /// Drives that may have lost some of those.
+    pub lost: BTreeSet<NamespaceId>,
 }
 
 impl LocalBlock {
@@ -40,7 +45,21 @@ impl LocalBlock {
         let units = if record.is_unsettled { length(&record).div_ceil(CHECKSUM_BYTES) } else { 0 };
         let (dirty, sums) = ((0..units).collect(), BTreeMap::new());
         let (is_exposed, is_stale, replaces) = (false, false, 0);
-        Self { record, written, is_new: false, source: None, dirty, sums, epoch, is_exposed, is_stale, replaces }
+        Self {
+            record,
+            written,
+            is_new: false,
+            source: None,
+            dirty,
+            sums,
+            epoch,
+            is_exposed,
+            is_stale,
+            replaces,
+            has_unflushed: false,
+            source_has_unflushed: false,
+            lost: BTreeSet::new(),
+        }
     }
 
     /// A block that was granted, instead of a shorter one or of nothing.
@@ -48,7 +67,21 @@ impl LocalBlock {
         let (written, dirty, sums) = (WrittenRanges::default(), BTreeSet::new(), BTreeMap::new());
         let (is_exposed, is_stale) = (false, false);
         let replaces = source.as_ref().map_or(0, |source| source.copies.len());
-        Self { record, written, is_new: true, source, dirty, sums, epoch, is_exposed, is_stale, replaces }
+        Self {
+            record,
+            written,
+            is_new: true,
+            source,
+            dirty,
+            sums,
+            epoch,
+            is_exposed,
+            is_stale,
+            replaces,
+            has_unflushed: false,
+            source_has_unflushed: false,
+            lost: BTreeSet::new(),
+        }
     }
 
     /// Whether it is known by a map, and more I/O may go to it. What was granted is this session's until it is published.

@@ -5,10 +5,10 @@ use super::event::{FileBuffer, FileEffect, FileError, FileMemory, FileOpId};
 use super::io::{DriveTarget, FileIo, caller};
 use super::local::length;
 use super::split::{BlockPiece, PartAction, SectorPart, read_parts, write_parts};
-use crate::Extent;
 use crate::mutant::Mutant;
 use crate::records::{BlockRecord, CHECKSUM_BYTES};
 use crate::space::Epoch;
+use crate::{Extent, NamespaceId};
 use alloc::vec::Vec;
 
 /// How far a piece is.
@@ -84,6 +84,11 @@ impl Piece {
         matches!(self.stage, PieceStage::CopyOut | PieceStage::Write | PieceStage::MarkOut)
     }
 
+    /// Where one of its copies is.
+    pub fn namespace(&self, copy: usize) -> Option<NamespaceId> {
+        self.copies.get(copy).map(|copy| copy.namespace)
+    }
+
     /// Where the bytes of a part are.
     fn buffer(&self, index: usize) -> FileBuffer {
         let part = &self.parts[index];
@@ -119,9 +124,13 @@ impl FileIo {
         memory: &mut impl FileMemory,
         effects: &mut Vec<FileEffect>,
     ) {
-        let (sector, copies) = (self.sector(&record.copies), record.copies.clone());
+        let (sector, mut copies) = (self.sector(&record.copies), record.copies.clone());
         let limit = length(record);
         let own = self.next_number();
+        let Some(piece) = self.pieces.get(&number) else { return };
+        if piece.record.is_none() {
+            copies.retain(|copy| !self.is_lost(piece.piece.block, copy.namespace));
+        }
         let Some(piece) = self.pieces.get_mut(&number) else { return };
         let new = self.local.get(&piece.piece.block).filter(|local| local.is_new && local.source.is_none());
         piece.gaps = new.map(|local| local.written.gaps(piece.piece.end())).unwrap_or_default();
@@ -189,6 +198,10 @@ impl FileIo {
             return self.send_read(number, 0, at(&copy, 0, len), FileBuffer::Own(own, 0), effects);
         }
         (piece.copies, piece.stage) = (block.record.copies.clone(), PieceStage::Modify);
+        // A copy that may lack something is written, and not read.
+        let lost = piece.copies.iter().enumerate().filter(|(_, copy)| block.lost.contains(&copy.namespace));
+        piece.failed = lost.fold(0, |failed, (index, _)| failed | 1 << index);
+        piece.copy = piece.failed.trailing_ones() as usize;
         let (copies, cut, written) = (piece.copies.clone(), piece.piece, block.written.clone());
         let parts = write_parts(&cut, self.sector(&copies), &written);
         let Some(piece) = self.pieces.get_mut(&number) else { return };
@@ -371,6 +384,11 @@ impl FileIo {
         if failed != 0 {
             let gone = local.keep_copies(|copy, _| failed & 1 << copy == 0);
             self.unused.extend(gone);
+        }
+        // Those that are left lack earlier writes.
+        if local.is_gone() {
+            self.poison.get_or_insert(FileError::Unwritable(block));
+            return self.fail(number, FileError::Unwritable(block), memory, effects);
         }
         if piece.stage == PieceStage::CopyOut {
             if let Some(source) = local.source.take() {

@@ -95,6 +95,10 @@ impl Tier for FileTier {
         0
     }
 
+    fn has_volatile_cache(&self) -> bool {
+        true
+    }
+
     fn due(&self) -> Nanos {
         if self.over.is_empty() { Nanos::NEVER } else { Nanos(0) }
     }

@@ -68,6 +68,8 @@ pub struct NvmeTcpTier {
     doubt: Nanos,
     attend_at: Nanos,
     connections: u64,
+    /// Of the last connection, or of one before.
+    has_volatile_cache: bool,
 }
 
 /// The attempts to connect, until one succeeds. Ends with its drop, after the attempt that goes on.
@@ -126,6 +128,7 @@ impl NvmeTcpTier {
             doubt: Nanos(0),
             attend_at: Nanos::NEVER,
             connections: 0,
+            has_volatile_cache: false,
         }
     }
 
@@ -174,6 +177,7 @@ impl NvmeTcpTier {
                 self.free = (0..depth).rev().collect();
                 (self.queue, self.attempt, self.lost) = (Some(queue), None, None);
                 self.connections += 1;
+                self.has_volatile_cache |= ready.volatile_write_cache;
                 (self.doubt, self.attend_at) = (Nanos(0), now);
                 self.source.set_trouble(None);
                 true
@@ -202,6 +206,8 @@ impl NvmeTcpTier {
                 self.commands.waiting.push_front(part);
             }
         }
+        // What was carried out of a command that is not over is carried out again: its end is that of all its parts.
+        self.commands.send_again();
         self.free.clear();
         self.lost = Some(now);
         self.connect(Some(queue.association()));
@@ -257,7 +263,7 @@ impl NvmeTcpTier {
                 let Some(part) = self.flight[done.slot as usize].take() else { continue };
                 self.free.push(done.slot);
                 if std::mem::take(&mut self.scratch[done.slot as usize]).is_empty() {
-                    self.commands.end(part.command, done.status.is_success());
+                    self.commands.end_part(part, done.status.is_success());
                 }
             }
             // An answer may have asked for data.
@@ -372,6 +378,10 @@ impl Tier for NvmeTcpTier {
 
     fn connection(&self) -> u64 {
         self.connections
+    }
+
+    fn has_volatile_cache(&self) -> bool {
+        self.has_volatile_cache
     }
 
     fn due(&self) -> Nanos {

@@ -22,10 +22,12 @@ impl Part {
 }
 
 /// A command under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Progress {
     left: usize,
     is_done: bool,
+    /// Parts of a write that were carried out over the connection that there is.
+    written: Vec<Part>,
 }
 
 /// Commands under way, and their parts that are not sent.
@@ -44,7 +46,7 @@ impl Commands {
             TierCommand::Write(offset, place) => (IoKind::Write, offset, Some(place)),
             TierCommand::Flush => (IoKind::Flush, 0, None),
         };
-        self.under_way.insert(command, Progress { left: 1, is_done: true });
+        self.under_way.insert(command, Progress { left: 1, is_done: true, written: Vec::new() });
         self.waiting.push_back(Part { command, kind, offset, place });
     }
 
@@ -69,6 +71,22 @@ impl Commands {
         if progress.left == 0 {
             self.over.push(TierDone { command, is_done: progress.is_done });
             self.under_way.remove(&command);
+        }
+    }
+
+    /// A part was carried out, or not.
+    pub fn end_part(&mut self, part: Part, is_done: bool) {
+        self.end(part.command, is_done);
+        if let Some(progress) = self.under_way.get_mut(&part.command).filter(|_| part.kind == IoKind::Write) {
+            progress.written.push(part);
+        }
+    }
+
+    /// The connection is lost: parts of writes that are not over are to be carried out again.
+    pub fn send_again(&mut self) {
+        for progress in self.under_way.values_mut() {
+            progress.left += progress.written.len();
+            self.waiting.extend(progress.written.drain(..));
         }
     }
 

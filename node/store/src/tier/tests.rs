@@ -107,6 +107,50 @@ fn a_target_that_does_not_say_whether_an_association_has_ended_is_asked_on() {
     assert!(target.asked() > 1, "it is connected to after {} questions", target.asked());
 }
 
+/// A connection ends between the parts of one write: its end is that of all of them over the next one.
+#[test]
+fn a_write_in_parts_is_carried_out_over_one_connection() {
+    let mut commands = super::parts::Commands::default();
+    commands.add(TierCommandId(1), TierCommand::Write(0, place(0, 12288)));
+    let parts: Vec<_> = (0..3).map(|_| commands.next(4096).unwrap()).collect();
+    commands.end_part(parts[0], true);
+    commands.end_part(parts[2], true);
+    // The connection is lost with the second part in flight.
+    commands.waiting.push_front(parts[1]);
+    commands.send_again();
+    let again: Vec<_> = std::iter::from_fn(|| commands.next(4096)).collect();
+    let mut offsets: Vec<u64> = again.iter().map(|part| part.offset).collect();
+    offsets.sort_unstable();
+    assert_eq!(offsets, [0, 4096, 8192]);
+    let mut done = Vec::new();
+    for part in again {
+        commands.take_over(&mut done);
+        assert_eq!(done, [], "it is not over before its last part");
+        commands.end_part(part, true);
+    }
+    commands.take_over(&mut done);
+    assert_eq!(done, [TierDone { command: TierCommandId(1), is_done: true }]);
+}
+
+/// What was flushed over another connection than it was written is not known to be there.
+#[test]
+fn who_waits_is_told_of_a_flush_over_another_connection() {
+    let target = ModelTarget::new(4 << 20, 4096);
+    let mut namespace = BlockingNamespace::open(&target.url(), TierOptions::default()).unwrap();
+    namespace.write(0, &[1; 4096]).unwrap();
+    namespace.flush().unwrap();
+    namespace.write(0, &[2; 4096]).unwrap();
+    target.go_away(true);
+    target.go_away(false);
+    let mut read = [0; 4096];
+    // The connection is made again.
+    namespace.read(0, &mut read).unwrap();
+    let error = namespace.flush().unwrap_err().to_string();
+    assert!(error.contains("between a write and its flush"), "{error}");
+    namespace.write(0, &[2; 4096]).unwrap();
+    namespace.flush().unwrap();
+}
+
 #[test]
 fn a_target_that_goes_fails_commands_in_time_and_may_come_back() {
     let target = ModelTarget::new(4 << 20, 4096);

@@ -17,6 +17,8 @@ pub(super) struct OpenTier {
     pub tier: Box<dyn Tier>,
     is_in_doubt: bool,
     trouble: Option<String>,
+    /// The connection that it had last.
+    connection: u64,
 }
 
 impl Engine {
@@ -30,7 +32,7 @@ impl Engine {
             ..TierOptions::default()
         };
         let tier = tier::open(&info.target, options).map_err(|e| e.to_string())?;
-        self.tiers.insert(drive, OpenTier { tier, is_in_doubt: false, trouble: None });
+        self.tiers.insert(drive, OpenTier { tier, is_in_doubt: false, trouble: None, connection: 0 });
         Ok(())
     }
 
@@ -74,6 +76,10 @@ impl Engine {
             }
             if is_polled {
                 open.tier.poll(now, &mut self.memory, &mut done);
+            }
+            let before = std::mem::replace(&mut open.connection, open.tier.connection());
+            if before > 0 && before != open.connection && open.tier.has_volatile_cache() {
+                events.push(ClientEvent::Reconnected(*id));
             }
             let (is_in_doubt, trouble) = (open.tier.may_still_write(drive_time()), open.tier.trouble());
             if is_in_doubt != open.is_in_doubt {
