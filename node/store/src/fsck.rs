@@ -50,6 +50,11 @@ mod tests {
         let path = folder.join("meta.redb");
         let check = |repairs| fsck(&path, repairs, &mut |_| {});
         assert!(check(false).expect_err("nothing is there").contains("no such file") && !path.exists());
+        let other = folder.join("other");
+        std::fs::write(&other, [7; 100_000]).expect("it is written");
+        assert!(fsck(&other, false, &mut |_| {}).is_err());
+        let left: Vec<_> = std::fs::read_dir(&folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
+        assert_eq!(left, [other], "nothing is left beside a file that is no store");
         let mut kv = EmbeddedKv::open(&path, Durability::Process).expect("it opens");
         kv.commit(&make_store(7, UnixNanos(1)));
         assert!(check(false).expect_err("it is in use").contains("somebody has the store open"));

@@ -33,7 +33,7 @@ pub(super) struct Stored {
 
 pub(super) fn state(path: &Path, durability: Durability) -> Result<State, EmbeddedError> {
     let path = &resolved(path)?;
-    let lock = lock(path)?;
+    let (lock, is_new_lock) = lock(path)?;
     let last_run = if path.exists() { LastRun::read(&lock) } else { LastRun::NEW };
     let logs = logs(path)?;
     if !path.exists() {
@@ -46,7 +46,7 @@ pub(super) fn state(path: &Path, durability: Durability) -> Result<State, Embedd
         make(path)?;
     }
     let fail = |e: Failure| EmbeddedError::new(path, e);
-    let mut stored = stored(path)?;
+    let mut stored = stored(path).inspect_err(|_| remove_lock(path, is_new_lock))?;
     let (id, mut revision) = about(&stored.database).map_err(fail)?;
     let mut fresh = Overlay::new();
     let last = logs.last().map_or(0, |(number, _)| *number);
@@ -109,20 +109,29 @@ fn resolved(path: &Path) -> Result<PathBuf, EmbeddedError> {
     Ok(folder.canonicalize().map_err(|e| EmbeddedError::new(path, e))?.join(name))
 }
 
-/// One process at a time has a store, and makes it.
-fn lock(path: &Path) -> Result<File, EmbeddedError> {
+/// One process at a time has a store, and makes it. Whether the file of the lock was not there before is told as well.
+fn lock(path: &Path) -> Result<(File, bool), EmbeddedError> {
     let path = beside(path, ".lock");
     let fail = |e: std::io::Error| EmbeddedError::new(&path, e);
+    let is_new = !path.exists();
     let mut options = File::options();
     options.create(true).truncate(false).read(true).write(true).mode(PRIVATE);
     let file = options.open(&path).map_err(fail)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok((file, is_new)),
         Err(Errno::WOULDBLOCK) => Err(EmbeddedError::new(
             &path,
             "somebody has the store open; a store has one service, or its metadata are in etcd",
         )),
         Err(e) => Err(fail(e.into())),
+    }
+}
+
+/// A lock that was made beside a file of something else is nobody's.
+fn remove_lock(path: &Path, is_new: bool) {
+    if is_new {
+        // Where it cannot be removed it is in nobody's way.
+        let _ = std::fs::remove_file(beside(path, ".lock"));
     }
 }
 
