@@ -30,6 +30,7 @@ mod about;
 mod durable;
 mod event;
 mod files;
+mod grants;
 mod handles;
 mod machine;
 mod namespaces;

@@ -2,10 +2,11 @@
 
 use super::event::ServiceEffect;
 use super::machine::{Service, blocks_of};
-use super::state::{Granting, Handle, KvOwner, OwnRead, SpaceOwner, What, Work};
+use super::state::{Granting, Handle, KvOwner, OwnRead, Pending, SpaceOwner, What, Work};
 use crate::Extent;
 use crate::class::ClassId;
 use crate::error::StoreError;
+use crate::file::NewBlock;
 use crate::id::{InodeId, RegionId, SessionId};
 use crate::inode::Inode;
 use crate::keys::{map_chunk_key, session_key};
@@ -259,7 +260,7 @@ impl Service {
             Ok(copies) => {
                 let copies: Vec<Vec<Extent>> = copies.into_iter().map(|copy| copy.extents).collect();
                 let blocks = blocks_of(&copies, granting.block, &granting.granted);
-                self.answer(id, Answer::Granted { blocks }, effects);
+                self.granted(id, blocks, effects);
             }
             Err(why) => {
                 let error = match why {
@@ -293,6 +294,7 @@ impl Service {
         self.fencing.remove(&session);
         self.recovery.look_soon();
         self.handles.of(session).into_iter().for_each(|handle| self.close(handle));
+        self.grants.forget(session);
         for connection in self.connections.values_mut().filter(|connection| connection.session == Some(session)) {
             connection.session = None;
         }
@@ -300,5 +302,49 @@ impl Service {
             pending.is_session_over = true;
         }
         self.ask_space(SpaceOwner::Nobody, SpaceRequest::Fence { session });
+    }
+}
+
+impl Service {
+    /// Whether a grant was sent before: it is answered then, or will be.
+    pub(super) fn is_granted_again(&mut self, id: u64, session: SessionId, effects: &mut Vec<ServiceEffect>) -> bool {
+        let Some((connection, number)) = self.pending.get(&id).map(|pending| (pending.connection, pending.number))
+        else {
+            return false;
+        };
+        if let Some(blocks) = self.grants.get(session, number) {
+            let mut extents = blocks.iter().flat_map(|block| &block.copies);
+            if extents.all(|extent| self.space.is_granted(session, extent)) {
+                let blocks = blocks.clone();
+                self.answer(id, Answer::Granted { blocks }, effects);
+                return true;
+            }
+        }
+        // One that is under way is answered over this connection.
+        let is_same = |pending: &Pending| {
+            (pending.session, pending.number) == (Some(session), number) && matches!(pending.what, What::Grant(_))
+        };
+        let Some(first) = self.pending.iter().find(|(_, pending)| is_same(pending)).map(|(first, _)| *first) else {
+            return false;
+        };
+        self.pending.remove(&id);
+        if let Some(pending) = self.pending.get_mut(&first) {
+            let before = core::mem::replace(&mut pending.connection, connection);
+            self.connections.get_mut(&before).map(|before| before.requests.remove(&first));
+        }
+        if let Some(connection) = self.connections.get_mut(&connection) {
+            connection.requests.remove(&id);
+            connection.requests.insert(first);
+        }
+        true
+    }
+
+    /// A request is granted these blocks.
+    pub(super) fn granted(&mut self, id: u64, blocks: Vec<NewBlock>, effects: &mut Vec<ServiceEffect>) {
+        let pending = self.pending.get(&id).map(|pending| (pending.session, pending.is_session_over, pending.number));
+        if let Some((Some(session), false, number)) = pending {
+            self.grants.remember(session, number, &blocks);
+        }
+        self.answer(id, Answer::Granted { blocks }, effects);
     }
 }

@@ -4,6 +4,7 @@ use super::durable::Durable;
 use super::event::{
     Clock, ConnectionId, ServiceEffect, ServiceEvent, ServiceSettings, TierAnswer, TierFailure, TierRequest, TierToken,
 };
+use super::grants::Grants;
 use super::handles::Handles;
 use super::recovery::Recovery;
 use super::state::{Connection, KvOwner, Namespace, Pending, SpaceOwner, Starting, TierOwner, What, Work};
@@ -53,6 +54,7 @@ pub struct Service {
     pub(super) slots: BTreeSet<(SessionId, u16)>,
     pub(super) sequence: u64,
     pub(super) handles: Handles,
+    pub(super) grants: Grants,
     /// Requests that are about to open a file for writing; and whether one of the session's files was given up since, which may be that one.
     pub(super) opening: BTreeMap<(SessionId, u64), bool>,
     /// Files without a name that somebody has open, or may have.
@@ -108,6 +110,7 @@ impl Service {
             slots: BTreeSet::new(),
             sequence: 0,
             handles: Handles::default(),
+            grants: Grants::default(),
             opening: BTreeMap::new(),
             orphans: BTreeSet::new(),
             namespaces: BTreeMap::new(),

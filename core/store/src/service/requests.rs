@@ -200,7 +200,9 @@ impl Service {
                 if count == 0 {
                     return Err(StoreError::Malformed);
                 }
-                self.grant(id, session, &handle, count.min(GRANT_MAX), effects);
+                if !self.is_granted_again(id, session, effects) {
+                    self.grant(id, session, &handle, count.min(GRANT_MAX), effects);
+                }
             }
             Request::Unsettle { handle, block } => {
                 let at = self.writer(mine, handle)?.at;

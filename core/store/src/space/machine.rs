@@ -110,6 +110,12 @@ impl Space {
         self.regions.values().map(|region| region.granted_to(session)).sum()
     }
 
+    /// Whether all bytes of an extent are granted to a session, and not published.
+    pub fn is_granted(&self, session: SessionId, extent: &Extent) -> bool {
+        let region = self.region_of(extent).and_then(|region| self.regions.get(&region));
+        region.is_some_and(|region| region.is_granted(session, extent.offset.get(), extent.length.get()))
+    }
+
     /// Requests, commits and reads under way.
     pub fn pending(&self) -> usize {
         self.changes.len()

@@ -151,6 +151,11 @@ impl RegionSpace {
         record_of(&self.records, offset, len).is_some_and(|(at, _)| self.locked.contains(&at))
     }
 
+    /// Whether these bytes are one grant of the session's, or a part of one.
+    pub fn is_granted(&self, session: SessionId, offset: u64, len: u64) -> bool {
+        record_of(&self.records, offset, len).is_some_and(|(_, record)| record.used == ExtentUse::Granted(session))
+    }
+
     /// Bytes that the session was granted, or is being.
     pub fn granted_to(&self, session: SessionId) -> u64 {
         self.granted.get(&session).copied().unwrap_or(0)

@@ -614,3 +614,52 @@ fn files_are_not_opened_for_writing_before_clients_of_before_a_power_cut_have_st
     }
     assert!(matches!(world.ask(other, write), Answer::Opened { .. }));
 }
+
+/// The answer to a grant is lost with its connection, at every moment: sent again it gets the same blocks, and the session has no more.
+#[test]
+fn a_grant_that_is_sent_again_gets_the_same_blocks() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let (first, session) = world.connect(SessionWish::New);
+    let (handle, _) = world.file(first, "a", 1);
+    let request = Request::Grant { handle, count: 2 };
+    let mut connection = first;
+    let mut all: Vec<NewBlock> = Vec::new();
+    for after in 0..30 {
+        let number = RequestNumber(9000 + after);
+        world.give(ServiceEvent::Message(connection, number, request.clone()));
+        for _ in 0..after {
+            if let Some((_, token, answer)) = world.kv.advance() {
+                world.give(ServiceEvent::Kv(token, answer));
+            }
+        }
+        world.give(ServiceEvent::Disconnected(connection));
+        world.answers.remove(&(connection, number));
+        let wish = world.resume(session);
+        connection = world.connect(wish).0;
+        let mut twice = Vec::new();
+        for _ in 0..2 {
+            world.give(ServiceEvent::Message(connection, number, request.clone()));
+            world.settle();
+            match world.answers.remove(&(connection, number)) {
+                Some(Answer::Granted { blocks }) => twice.push(blocks),
+                other => panic!("after {after} answers: {other:?}"),
+            }
+        }
+        assert_eq!(twice[0], twice[1]);
+        all.append(&mut twice[0]);
+        let granted: u64 = world.namespaces(connection).iter().map(|info| info.granted).sum();
+        assert_eq!(granted, all.len() as u64 * BLOCK, "after {after} answers");
+    }
+    let mut places: Vec<_> = all.iter().map(|block| block.copies[0].offset).collect();
+    places.sort_unstable();
+    assert!(places.windows(2).all(|pair| pair[0] != pair[1]), "each grant has blocks of its own");
+    // What was published is not granted any more: the number says nothing then.
+    let published = [(0, record(&all[0], BLOCK)), (1, record(&all[1], BLOCK))];
+    assert!(matches!(world.publish(connection, handle, 2, 2 * BLOCK, &published), Answer::Changed { .. }));
+    world.give(ServiceEvent::Message(connection, RequestNumber(9000), request));
+    world.settle();
+    match world.answers.remove(&(connection, RequestNumber(9000))) {
+        Some(Answer::Granted { blocks }) => assert!(blocks.iter().all(|block| !all.contains(block))),
+        other => panic!("{other:?}"),
+    }
+}
