@@ -37,7 +37,7 @@ const ATTEND_EVERY: Nanos = Nanos::from_secs(1);
 const ATTEND_SILENT: Nanos = Nanos::from_millis(100);
 /// How often a fence is looked at, an attempt to connect, and whether the namespace can be accessed.
 const FENCE_EVERY: Nanos = Nanos::from_millis(1);
-const LOOK_EVERY: Nanos = Nanos::from_millis(5);
+const LOOK_EVERY: Nanos = Nanos::from_millis(2);
 /// From then on a silent target is looked at by the clock: its shard may sleep. Part of the silence that a look may be late, and the least
 /// and most of that.
 const SILENT_AFTER: Nanos = Nanos::from_millis(2);

@@ -8,6 +8,7 @@ use crate::kernel_io::KernelIo;
 use crate::remote::{Origin, Remote, Source};
 use crate::target::{self, OpenOptions};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 use weir_config::{DeviceConfig, MediaConfig};
 use weir_driver::TransportError;
 use weir_sys::keeper_channel::Keep;
@@ -17,6 +18,8 @@ use weir_units::Nanos;
 
 /// How long a target may take for an answer while the drive is opened.
 const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(10);
+/// Between attempts to open one that is out of reach.
+const RETRY: Duration = Duration::from_millis(25);
 
 /// The media that the configuration names, and their size.
 pub(super) fn open_backend(config: &DeviceConfig, keep: &Keep) -> Result<(Backend, u64), OpenError> {
@@ -37,14 +40,37 @@ pub(super) fn open_backend(config: &DeviceConfig, keep: &Keep) -> Result<(Backen
     })
 }
 
+/// Opens a target, again and again for so long where it is out of reach.
+fn open_within(patience: Nanos, drive: &str, target: &str, how: OpenOptions) -> Result<target::Opened, TransportError> {
+    let (until, mut is_told) = (reactor::now().saturating_add(patience), false);
+    loop {
+        let e = match target::open(target, how, &mut |_| {}) {
+            Err(e @ (TransportError::Unreachable(_) | TransportError::Closed(_) | TransportError::Timeout(_))) => e,
+            result => return result,
+        };
+        if reactor::now() >= until {
+            return Err(e);
+        }
+        if !std::mem::replace(&mut is_told, true) {
+            tracing::warn!(
+                drive,
+                "the drive behind this one is out of reach: {e}; its node waits for up to {patience}"
+            );
+        }
+        std::thread::sleep(RETRY);
+    }
+}
+
 fn open_remote(config: &DeviceConfig, target: &str, keep: &Keep) -> Result<(Backend, u64), OpenError> {
     let how = OpenOptions {
         depth: u32::from(config.slots),
         keep_alive_tmo: config.keep_alive_tmo,
         answer_timeout: ANSWER_TIMEOUT,
     };
+    // The worker before this one would have waited for its target: the commands that it had wait here.
+    let patience = if keep.generation() > 0 { config.fast_io_fail_tmo } else { Nanos(0) };
     let target::Opened { pair, connections, association, identity } =
-        target::open(target, how, &mut |_| {}).map_err(OpenError::Target)?;
+        open_within(patience, &config.name, target, how).map_err(OpenError::Target)?;
     let (found, block) = (pair.capacity(), pair.block_size());
     if config.block_size % block != 0 {
         let what = format!("{target}: its blocks have {block} bytes; give the drive block_size = {block}");

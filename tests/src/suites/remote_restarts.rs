@@ -34,6 +34,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "resized_is_another_drive", resized),
         test(S, "errors_end_with_the_outage", errors_end),
         test(S, "a_pool_of_a_remote_and_a_local_drive", of_a_pool),
+        test(S, "node_and_target_go_together", both),
         test(S, "qemu_writes_and_reads_through_restarts", qemu),
         long(S, "killed_500_times_over_tcp", |env| restarts(env, TCP, kill, 500)),
         long(S, "killed_500_times_over_vfio_user", |env| restarts(env, VFIO, kill, 500)),
@@ -340,6 +341,22 @@ fn of_a_pool(env: &Env) -> Outcome {
         ensure(link(node)?["outages"].as_u64() >= Some(4), || "outages were not seen".into())?;
         // Nor has anything else been lost.
         bench(env, &node.socket_target(LOAD), &["--rw", "randread", "--time", "200ms"])?.clean()
+    })?;
+    behind_it.stop()
+}
+
+/// The node's own worker dies while its target is away: the next one waits for the target, and the front end sees a pause.
+fn both(env: &Env) -> Outcome {
+    let mut behind_it = Node::start(env, &target(TCP))?;
+    let setup = Setup { node: "keeper = true".into(), ..behind(&tcp(behind_it.port), "") };
+    with_node(env, &setup, |node| {
+        let running = load(env, node, "5s")?;
+        behind_it.kill()?;
+        node.kill_worker()?;
+        // Longer than a keeper goes on with workers that die at their start.
+        std::thread::sleep(Duration::from_secs(2));
+        behind_it.start_again()?;
+        running.finish()?.clean()
     })?;
     behind_it.stop()
 }
