@@ -21,6 +21,7 @@ pub mod controller;
 pub mod engine;
 pub mod grow;
 pub mod import;
+pub mod link;
 pub mod mutate;
 pub mod nvme_tcp;
 pub mod pcie;
@@ -68,6 +69,8 @@ pub const TARGETS: &[Target] = &[
     Target { seeds: nvme_tcp::pdu_seeds, ..target("nvme_tcp_pdu", nvme_tcp::nvme_tcp_pdu, 256) },
     Target { seeds: nvme_tcp::target_seeds, ..target("nvme_tcp_target", nvme_tcp::nvme_tcp_target, 1024) },
     Target { seeds: nvme_tcp::initiator_seeds, ..target("nvme_tcp_initiator", nvme_tcp::nvme_tcp_initiator, 1024) },
+    Target { seeds: link::recovery_seeds, ..target("link_recovery", link::link_recovery, 512) },
+    Target { seeds: link::watch_seeds, ..target("namespace_watch", link::namespace_watch, 1024) },
     Target { seeds: controller::seeds, ..target("controller", controller::controller, 2048) },
     Target { seeds: pcie::seeds, ..target("pcie", pcie::pcie, 320) },
     Target { seeds: config::seeds, dictionary: config::DICTIONARY, ..target("config", config::config, 4096) },
