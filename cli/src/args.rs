@@ -457,10 +457,54 @@ pub enum PoolCommand {
     #[command(after_help = "\
 Examples:
   weir pool status
-  weir pool status pool0 --json")]
+  weir pool status pool0 --json
+  weir pool status --check || page-someone")]
     Status {
         /// This pool only
         name: Option<String>,
+        /// Exit with 1 if a pool is degraded, a volume has lost something, or metadata cannot be written
+        #[arg(long)]
+        check: bool,
+    },
+    /// Have a pool serve without a drive that fails, as if it were lost
+    #[command(after_help = "\
+Example:
+  weir pool offline ssd2
+
+What volumes have on the drive fails from then on, at once; all else goes on. Give its place to another one with weir pool replace.
+A drive that is still there when the node starts again takes part again, if it has missed nothing.")]
+    Offline {
+        /// The drive
+        device: String,
+        /// The pool [default: the only one]
+        #[arg(long)]
+        pool: Option<String>,
+    },
+    /// Give the place of a lost drive to another device, or give up what a volume has lost
+    #[command(
+        after_help = "\
+Examples:
+  weir pool replace ssd2 ssd5
+  weir pool replace 1 ssd5                     by its number, or by its UUID: weir pool status has them
+  weir pool replace --empty gold-0
+
+What is on the new device is gone. What volumes had on the lost drive fails until the drive is back, or until they are given up
+with --empty: all of such a volume reads as zeroes then, it has another UUID, and its hosts are told that it is another disk.",
+        override_usage = "weir pool replace [--pool POOL] <OLD> <NEW>\n       weir pool replace --empty <VOLUME>"
+    )]
+    Replace {
+        /// The lost drive: its name, its number or its UUID
+        #[arg(required_unless_present = "empty", conflicts_with = "empty")]
+        old: Option<String>,
+        /// The device that takes its place
+        #[arg(required_unless_present = "empty", conflicts_with = "empty")]
+        new: Option<String>,
+        /// The volume that is given up
+        #[arg(long, value_name = "VOLUME", conflicts_with = "pool")]
+        empty: Option<String>,
+        /// The pool [default: the only one]
+        #[arg(long)]
+        pool: Option<String>,
     },
     /// Have a device join a pool while it serves; what is on it is gone
     #[command(after_help = "\

@@ -5,7 +5,7 @@ use crate::client::ApiClient;
 use crate::failure::CommandFailure;
 use crate::node_commands::{absolute, in_url};
 use crate::output::{self, Table};
-use weir_api::{PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use weir_api::{PoolDriveAdd, PoolDriveReplace, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
 use weir_units::Bytes;
 
 pub fn pool(client: &ApiClient, args: &args::PoolArgs, json: bool) -> Result<(), CommandFailure> {
@@ -21,7 +21,20 @@ pub fn pool(client: &ApiClient, args: &args::PoolArgs, json: bool) -> Result<(),
             let pool = in_url(meant(&pools, pool.as_deref())?);
             show(&client.delete(&format!("/v1/pools/{pool}/drives/{}", in_url(device)))?, json)
         }
-        PoolCommand::Status { name } => {
+        PoolCommand::Offline { device, pool } => {
+            let pool = in_url(meant(&pools, pool.as_deref())?);
+            show(&client.post(&format!("/v1/pools/{pool}/drives/{}/offline", in_url(device)))?, json)
+        }
+        PoolCommand::Replace { empty: Some(name), .. } => {
+            let emptied: VolumeStatus = client.post(&format!("/v1/volumes/{}/empty", in_url(name)))?;
+            if json { output::json(&emptied) } else { output::text(&volumes_table(&[emptied]).render()) }
+        }
+        PoolCommand::Replace { old, new, pool, .. } => {
+            let path = format!("/v1/pools/{}/replace", in_url(meant(&pools, pool.as_deref())?));
+            let (lost, device) = (old.clone().unwrap_or_default(), new.clone().unwrap_or_default());
+            show(&client.create(&path, &PoolDriveReplace { lost, device })?, json)
+        }
+        PoolCommand::Status { name, check } => {
             let chosen: Vec<&PoolStatus> =
                 pools.iter().filter(|p| name.as_ref().is_none_or(|n| *n == p.name)).collect();
             if let (Some(name), true) = (name, chosen.is_empty()) {
@@ -29,16 +42,53 @@ pub fn pool(client: &ApiClient, args: &args::PoolArgs, json: bool) -> Result<(),
                 let there = if names.is_empty() { "no pool at all".to_string() } else { names.join(", ") };
                 return Err(CommandFailure::new(format!("there is no pool \"{name}\"; there is {there}")));
             }
+            let volumes: Vec<VolumeStatus> = client.get("/v1/volumes")?;
             match json {
-                true => output::json(&chosen),
-                false => output::text(&chosen.into_iter().map(described).collect::<Vec<_>>().join("\n")),
+                true => output::json(&chosen)?,
+                false => {
+                    let described = |pool: &&PoolStatus| described(pool, &volumes);
+                    output::text(&chosen.iter().map(described).collect::<Vec<_>>().join("\n"))?;
+                }
+            }
+            match chosen.iter().find(|pool| *check && !is_sound(pool, &volumes)) {
+                Some(pool) => Err(CommandFailure::new(format!("pool {} is not sound", pool.name))),
+                None => Ok(()),
             }
         }
     }
 }
 
 fn show(pool: &PoolStatus, json: bool) -> Result<(), CommandFailure> {
-    if json { output::json(pool) } else { output::text(&described(pool)) }
+    if json { output::json(pool) } else { output::text(&described(pool, &[])) }
+}
+
+fn has_lost(volume: &VolumeStatus) -> bool {
+    volume.missing_bytes + volume.replaced_bytes > 0
+}
+
+fn is_sound(pool: &PoolStatus, volumes: &[VolumeStatus]) -> bool {
+    let concerned = volumes.iter().any(|v| v.pool == pool.name && has_lost(v));
+    pool.fault.is_none() && pool.lost.is_empty() && !concerned
+}
+
+/// What a pool serves without, and whom that concerns.
+fn losses(pool: &PoolStatus, volumes: &[VolumeStatus]) -> String {
+    let mut out = String::new();
+    for d in &pool.lost {
+        let size = Bytes(d.size_bytes);
+        out += &format!("DEGRADED drive {} is lost (number {}, {}, {size})\n", d.device, d.number, d.uuid);
+    }
+    for v in volumes.iter().filter(|v| v.pool == pool.name && has_lost(v)) {
+        let (missing, replaced) = (Bytes(v.missing_bytes), Bytes(v.replaced_bytes));
+        out += &match v.missing_bytes {
+            0 => format!(
+                "LOST volume {}: {replaced} fail until it is given up (weir pool replace --empty {})\n",
+                v.name, v.name
+            ),
+            _ => format!("LOST volume {}: {missing} lie on a lost drive, and fail\n", v.name),
+        };
+    }
+    out
 }
 
 /// The pool of that name, or the only one.
@@ -69,12 +119,13 @@ fn pools_table(pools: &[PoolStatus]) -> Table {
     table
 }
 
-fn described(pool: &PoolStatus) -> String {
+fn described(pool: &PoolStatus, volumes: &[VolumeStatus]) -> String {
     let (size, free) = (Bytes(pool.size_bytes), Bytes(pool.free_bytes));
     let mut out = format!("pool {} ({})\n{size}, {free} free, {} volumes\n", pool.name, pool.uuid, pool.volumes);
     if let Some(fault) = &pool.fault {
         out += &format!("FAULT {fault}\n");
     }
+    out += &losses(pool, volumes);
     let mut table = Table::new(&[">NUMBER", "DEVICE", ">SIZE", ">FREE", ">LARGEST FREE", ">EMPTYING", "UUID"]);
     for d in &pool.drives {
         table.row([

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_api::{
     Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, PoolDriveAdd,
-    PoolStatus, PowerCutStatus, Refusal, Running, SlaPatch, State, Status, TenantAdd, TenantPatch, TenantStatus,
-    UpgradeStart, UpgradeState, UpgradeStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
+    PoolDriveReplace, PoolStatus, PowerCutStatus, Refusal, Running, SlaPatch, State, Status, TenantAdd, TenantPatch,
+    TenantStatus, UpgradeStart, UpgradeState, UpgradeStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
 };
 use weir_config::{Address, Arbitration, ClassFrom, Cost};
 
@@ -191,6 +191,18 @@ impl Control for Fake {
         Err(Refusal::Conflict(format!("{device} does not leave {pool}")))
     }
 
+    fn take_out_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{device} is lost already in {pool}")))
+    }
+
+    fn replace_pool_drive(&self, pool: &str, replace: &PoolDriveReplace) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{} does not replace {} in {pool}", replace.device, replace.lost)))
+    }
+
+    fn empty_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
+        self.volume(name)
+    }
+
     fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal> {
         let volume = VolumeStatus {
             name: "v0".into(),
@@ -200,6 +212,8 @@ impl Control for Fake {
             size_bytes: 3 << 20,
             drives: vec!["ssd0".into()],
             extents: 1,
+            missing_bytes: 0,
+            replaced_bytes: 0,
             nqn: None,
             exports: Vec::new(),
         };

@@ -198,6 +198,10 @@ pub struct VolumeSnapshot {
     pub drives: Vec<String>,
     /// Pieces that lie together.
     pub extents: u32,
+    /// What of it lies on lost drives, and fails.
+    pub missing: Bytes,
+    /// What of it was lost and lies on drives that have taken the place of lost ones, and fails until it is emptied.
+    pub replaced: Bytes,
     /// The subsystem's name over NVMe/TCP, where it is exported there.
     pub nqn: Option<String>,
     /// The doors that it is exported at.
@@ -215,8 +219,23 @@ pub struct PoolSnapshot {
     pub volumes: u32,
     /// Why nothing is changed any more, if so.
     pub fault: Option<String>,
+    /// Drives that it serves without.
+    pub lost: Vec<LostDrive>,
     /// Its drives.
     pub drives: Vec<PoolMember>,
+}
+
+/// A drive that a pool serves without.
+#[derive(Clone, Debug)]
+pub struct LostDrive {
+    /// Its number in the pool.
+    pub number: u16,
+    /// Its UUID, which is on it.
+    pub uuid: String,
+    /// Its size.
+    pub size: Bytes,
+    /// The device that it was.
+    pub name: String,
 }
 
 /// A drive of a pool.

@@ -211,6 +211,18 @@ impl Subsystem {
         }
     }
 
+    /// A namespace is another one from now on, whose UUID and NGUID these bytes are. Hosts are notified at the next `Run`.
+    ///
+    /// # Errors
+    /// There is none of that number.
+    pub fn renew_namespace(&mut self, nsid: u32, uuid: [u8; 16]) -> Result<(), ManagementError> {
+        let ns = self.namespaces.get_mut(nsid).ok_or(ManagementError::NoNamespace)?;
+        ns.uuid = uuid;
+        self.config.namespaces.iter_mut().filter(|ns| ns.nsid == nsid).for_each(|ns| ns.uuid = uuid);
+        self.note_event(AsyncEvent::NAMESPACE_ATTRIBUTE, Some(nsid));
+        Ok(())
+    }
+
     /// Changes a namespace's size in bytes. Hosts are notified at the next `Run`.
     pub fn resize_namespace(&mut self, nsid: u32, size: u64) -> Result<(), ManagementError> {
         if self.namespaces.allocator.is_some() {

@@ -11,7 +11,7 @@ use weir_controller::{
     SubsystemConfig, Tag, TenantConfig, TransportModel,
 };
 use weir_spec::nvme::fabrics::{CATTR_DISABLE_SQ_FLOW, Connect, ConnectData, DISCOVERY_NQN};
-use weir_spec::nvme::feature::{Arbitration, Quanta, Queues, fid, select};
+use weir_spec::nvme::feature::{Arbitration, Quanta, Queues, async_config, fid, select};
 use weir_spec::nvme::identify::{
     IdentifyNamespace, NSID_ALL, cns, controller_list, namespace_descriptors, namespace_list, nidt,
 };
@@ -744,6 +744,26 @@ fn extended_entries_say_their_length_and_carry_attributes() {
 }
 
 // Identify, features, logs.
+
+#[test]
+fn a_namespace_that_is_another_one_is_announced_and_has_other_identifiers() {
+    let mut world = drive(|_| {});
+    let mut host = Fabric::ready(&mut world, "nqn.gold", 100, ams::RR);
+    host.admin(&mut world, set_feature(fid::ASYNC_EVENTS, async_config::NAMESPACE));
+    let event = host.send(&mut world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 0, 0, 0));
+    world.drive.renew_namespace(3, [0x5a; 16]).unwrap();
+    assert_eq!(world.drive.renew_namespace(2, [0x5a; 16]), Err(ManagementError::NoNamespace));
+    world.run();
+    let cqe = host.answer(&mut world, 0, event).expect("an event");
+    assert_eq!(AsyncEvent::from_dw0(cqe.dw0.get()), AsyncEvent::NAMESPACE_ATTRIBUTE);
+    let (_, data) = host.admin_data(&mut world, identify(cns::NAMESPACE, 3));
+    assert_eq!(IdentifyNamespace::read_from_bytes(&data[..4096]).unwrap().nguid, [0x5a; 16]);
+    let (_, data) = host.admin_data(&mut world, identify(cns::NAMESPACE_DESCRIPTORS, 3));
+    let both = namespace_descriptors(&data[..4096]).filter(|d| matches!(d.kind, nidt::UUID | nidt::NGUID));
+    assert!(both.inspect(|d| assert_eq!(d.id, [0x5a; 16])).count() == 2);
+    let (_, data) = host.admin_data(&mut world, identify(cns::NAMESPACE, 1));
+    assert_ne!(IdentifyNamespace::read_from_bytes(&data[..4096]).unwrap().nguid, [0x5a; 16], "another one stays");
+}
 
 #[test]
 fn identify_says_what_hosts_read() {

@@ -104,6 +104,13 @@ impl<W: JournalMemory + Clone> JournalRegion<W> {
         Ok(region)
     }
 
+    /// It is for that medium from now on, with all that it says; 0: for whichever opens it next.
+    pub fn move_to(&mut self, medium: u64) {
+        self.medium = medium;
+        // Release as all of the header; nobody else stores it.
+        self.words.store(header::MEDIUM, medium, Release);
+    }
+
     fn written(&self) -> [u64; header::WORDS] {
         let JournalShape { kind, queues, size } = self.shape;
         let mut words = [0; header::WORDS];

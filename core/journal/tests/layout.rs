@@ -232,6 +232,20 @@ fn a_region_is_for_one_medium() {
         let other = JournalRegion::of_medium(words.clone(), RINGS, 9).map(|_| ());
         assert_eq!(other, if expected[4] == 0 { Ok(()) } else { Err(OpenError::Medium) }, "{before} {after}");
     }
+    // A medium that becomes another one takes its region along, whenever whoever serves it dies.
+    for (last, opens) in [(7, [true, false]), (0, [true, true]), (8, [false, true])] {
+        for (medium, opens) in [7, 8].into_iter().zip(opens) {
+            let words = zeroes(RINGS);
+            let mut region = JournalRegion::of_medium(words.clone(), RINGS, 7).unwrap();
+            region.move_to(last);
+            let again = JournalRegion::of_medium(words, RINGS, medium).map(|_| ());
+            assert_eq!(
+                again,
+                if opens { Ok(()) } else { Err(OpenError::Medium) },
+                "moved to {last}, opened for {medium}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! A pool from what its drives say: which drives belong together, and which records count.
 
-use crate::block::LAYOUT;
+use crate::block::{LAYOUT, MIRRORED};
 use crate::buddy::Buddy;
-use crate::drive::{Copy, PoolDrive, copy_blocks};
+use crate::drive::{Candidate, Copy, PoolDrive, copy_blocks};
 use crate::error::PoolOpenError;
 use crate::extent::{CHUNK, ChunkRun, Chunks};
-use crate::record::{EntryHeader, Home, LogEnd, Member, NEEDS_KNOWN, Phase};
+use crate::record::{EntryHeader, Home, LOST, LogEnd, Member, Mirror, NEEDS_KNOWN, Phase};
 use crate::volume::{Part, Uuid, Volume, VolumeId};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -29,6 +29,8 @@ pub(crate) enum DriveContents {
     Empty,
     /// Something that is none of this pool's.
     Other,
+    /// It was named, and is of no use: why. It may be a drive of the pool that is lost.
+    Unusable(PoolOpenError),
     /// The copy that reaches furthest, and the one that is to be written first.
     Copy(Box<Copy>, u8),
 }
@@ -48,18 +50,22 @@ pub(crate) struct Whole {
     pub drives: Vec<PoolDrive>,
     pub volumes: BTreeMap<VolumeId, Volume>,
     pub counter: u64,
-    /// Each drive, how often it knows the pool was opened, and which copy to write first.
+    /// Each drive that is there, how often it knows the pool was opened, and which copy to write first.
     pub told: Vec<(u16, u64, u8)>,
     /// All drives were told that the pool is closed.
     pub clean: bool,
     /// The newest layout on its drives.
     pub layout: u32,
+    /// Drives that were lost and are back.
+    pub returned: Vec<u16>,
 }
 
-/// Drives by their number in the pool: the place in the list, and the copy. Nothing where one has left.
-type Members<'a> = Vec<Option<(usize, &'a Copy, u8)>>;
+/// A drive that was found: the place in the list, its copy that counts, and which one is to be written first.
+type Present<'a> = (usize, &'a Copy, u8);
+/// Drives by their number in the pool. Nothing where one has left or is not there.
+type Members<'a> = Vec<Option<Present<'a>>>;
 
-pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, PoolOpenError> {
+pub(crate) fn assemble(pool: &str, looks: &[Look], whole: bool) -> Result<Assembled, PoolOpenError> {
     let stranger =
         |look: &Look, h: &EntryHeader| Err(PoolOpenError::Stranger(look.name.clone(), h.name.clone(), h.pool));
     let all = || looks.iter().filter_map(|l| Some((l, &l.copy()?.0.header)));
@@ -69,6 +75,7 @@ pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, PoolOpen
     // What was not named is of no account unless it is the same pool's as what was.
     let named = all().rev().filter(|(l, h)| l.named && h.opens > 0).max_by_key(|(_, h)| h.opens);
     let Some((_, first)) = named else {
+        unusable(looks)?;
         // It was never made whole, perhaps more than once; or whatever is named has left it.
         return match all().find(|(l, h)| !l.named && h.opens > 0 && h.name == pool) {
             Some((look, h)) => Err(PoolOpenError::Elsewhere(look.name.clone(), h.name.clone(), h.pool)),
@@ -78,12 +85,15 @@ pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, PoolOpen
     if let Some((look, other)) = all().find(|(l, h)| l.named && h.pool != first.pool && h.opens > 0) {
         return stranger(look, other);
     }
-    let ours = || all().filter(|(_, h)| h.pool == first.pool);
-    let newest = ours().map(|(_, h)| h).max_by_key(|h| h.opens).unwrap_or(first).clone();
+    let newest = newest(looks, first);
     if let Some((look, h)) = all().find(|(_, h)| h.pool == first.pool && h.needs & !NEEDS_KNOWN != 0) {
         return Err(PoolOpenError::Needs(look.name.clone(), h.needs & !NEEDS_KNOWN));
     }
     let members = sort(&newest, looks)?;
+    let missing = |number: &usize| members[*number].is_none() && newest.members[*number] != Member::GONE;
+    if !(0..members.len()).any(|number| missing(&number)) {
+        unusable(looks)?;
+    }
     for (position, copy, _) in members.iter().flatten() {
         let look = &looks[*position];
         let size = copy.header.members[usize::from(copy.header.drive)].chunks;
@@ -92,11 +102,15 @@ pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, PoolOpen
             return Err(PoolOpenError::Truncated(look.name.clone(), bytes(size), bytes(look.chunks)));
         }
     }
+    went_apart(&newest, &members, looks)?;
     are_of_one_time(&newest, &members, looks)?;
-    let volumes = resolve(&members, looks)?;
-    let build = |(i, m): (usize, &Option<(usize, &Copy, u8)>)| match m {
+    may_miss(&newest, &members, looks, whole)?;
+    let found = Found { newest: &newest, members: &members, looks };
+    let volumes = found.volumes()?;
+    let build = |(i, m): (usize, &Option<Present<'_>>)| match m {
         Some(member) => drive(i as u16, member, looks, &volumes),
-        None => Ok(PoolDrive::gone()),
+        None if newest.members[i] == Member::GONE => Ok(PoolDrive::gone()),
+        None => Ok(found.lost(i)),
     };
     let drives = members.iter().enumerate().map(build).collect::<Result<_, _>>()?;
     let counter = members.iter().flatten().map(|(_, copy, _)| copy.counter).max().unwrap_or(0);
@@ -105,7 +119,77 @@ pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, PoolOpen
     let copies = || members.iter().flatten().map(|(_, copy, _)| *copy);
     let clean = copies().all(|copy| copy.phase == Phase::Closed);
     let layout = copies().map(|copy| copy.layout).max().unwrap_or(LAYOUT);
-    Ok(Assembled::Whole(Whole { uuid: newest.pool, drives, volumes, counter, told, clean, layout }))
+    let returned = (0u16..).zip(&members).filter(|(i, m)| m.is_some() && is_lost(&newest, (*i).into()));
+    let returned = returned.map(|(i, _)| i).collect();
+    Ok(Assembled::Whole(Whole { uuid: newest.pool, drives, volumes, counter, told, clean, layout, returned }))
+}
+
+/// Whether the newest header says that the drive of that number is lost.
+fn is_lost(newest: &EntryHeader, number: usize) -> bool {
+    newest.known.get(number).is_some_and(|known| known.state == LOST)
+}
+
+/// A drive that was named and is of no use is an error where the pool misses none.
+fn unusable(looks: &[Look]) -> Result<(), PoolOpenError> {
+    let why = looks.iter().find_map(|look| match &look.found {
+        DriveContents::Unusable(why) => Some(why.clone()),
+        _ => None,
+    });
+    why.map_or(Ok(()), Err)
+}
+
+/// The header that counts most: of the most openings; of those of one number the one whose opening is complete, or knows of a drive that was lost
+/// before it.
+fn newest(looks: &[Look], first: &EntryHeader) -> EntryHeader {
+    let ours: Vec<&Copy> =
+        looks.iter().filter_map(|l| Some(l.copy()?.0)).filter(|c| c.header.pool == first.pool).collect();
+    let knows = |copy: &Copy| {
+        let of = |other: &&Copy| copy.header.members.iter().position(|m| m.uuid == other.drive);
+        ours.iter().any(|other| of(other).is_some_and(|number| copy.says_lost(number, other.drive)))
+    };
+    let rank = |copy: &&&Copy| (copy.header.opens, copy.phase != Phase::Opening, knows(copy));
+    ours.iter().max_by_key(rank).map_or(first, |copy| &copy.header).clone()
+}
+
+/// Refuses a drive that was lost and has gone on by itself, or with others: it was opened more often than when it was lost. An opening that it
+/// did not complete has changed nothing.
+fn went_apart(newest: &EntryHeader, members: &Members<'_>, looks: &[Look]) -> Result<(), PoolOpenError> {
+    let there = || members.iter().enumerate().filter_map(|(i, m)| m.as_ref().map(|m| (i, m)));
+    for (number, (position, copy, _)) in there().filter(|(number, _)| is_lost(newest, *number)) {
+        let lost_at = newest.lost_at.get(number).copied().unwrap_or(0);
+        let begun = copy.header.opens == lost_at + 1 && copy.phase == Phase::Opening;
+        if copy.header.opens > lost_at && !begun {
+            let other =
+                there().find(|(other, _)| !is_lost(newest, *other)).map_or(*position, |(_, (other, _, _))| *other);
+            return Err(PoolOpenError::Split(looks[*position].name.clone(), looks[other].name.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a pool that misses more drives than it can do without: one that its others have not been told is lost, if these have been told
+/// of all those before it.
+fn may_miss(newest: &EntryHeader, members: &Members<'_>, looks: &[Look], whole: bool) -> Result<(), PoolOpenError> {
+    let there = || members.iter().flatten().map(|(_, copy, _)| copy);
+    let missing = |i: &usize| members[*i].is_none() && newest.members[*i] != Member::GONE;
+    // From the last step of the opening without a drive on, each volume is described on two of the others again.
+    let is_told = there().any(|copy| copy.header.opens == newest.opens && copy.phase != Phase::Opening);
+    let counts = |i: &usize| missing(i) && !(is_lost(newest, *i) && is_told);
+    let (count, first) = ((0..members.len()).filter(counts).count(), (0..members.len()).find(counts));
+    let Some(index) = first.or_else(|| (0..members.len()).find(missing)) else { return Ok(()) };
+    let (member, name) = (newest.members[index], newest.names.get(index).cloned().unwrap_or_default());
+    let bytes = u64::from(member.chunks) * CHUNK;
+    let mirrored = there().all(|copy| copy.layout >= MIRRORED);
+    if count > 1 || count > 0 && !mirrored {
+        unusable(looks)?;
+        let empty = looks.iter().find(|l| l.named && matches!(l.found, DriveContents::Empty)).map(|l| l.name.clone());
+        return Err(PoolOpenError::Missing(count, index as u16, member.uuid, bytes, empty));
+    }
+    if whole {
+        unusable(looks)?;
+        return Err(PoolOpenError::Incomplete(name, index as u16, member.uuid, bytes));
+    }
+    Ok(())
 }
 
 /// Refuses a drive whose entries do not go as far as another one knows that they went: an old copy. Every crash leaves drives that go as far
@@ -113,14 +197,15 @@ pub(crate) fn assemble(pool: &str, looks: &[Look]) -> Result<Assembled, PoolOpen
 fn are_of_one_time(newest: &EntryHeader, members: &Members<'_>, looks: &[Look]) -> Result<(), PoolOpenError> {
     let there = || members.iter().enumerate().filter_map(|(i, m)| m.as_ref().map(|m| (i, m)));
     for (number, (position, copy, _)) in there() {
-        let knows_more = |(of, (_, other, _)): (usize, &(usize, &Copy, u8))| {
+        let knows_more = |(of, (_, other, _)): (usize, &Present<'_>)| {
             // A number may be another drive's by now.
             let is_the_same = other.header.members.get(number).is_some_and(|m| m.uuid == copy.drive);
             let known = other.known.get(number).map(|known| known.reach);
             of != number && is_the_same && known > Some(copy.reach())
         };
-        // What the oldest layout has instead: one that is about to join, or whose pool is being made, was never told.
-        let is_behind = copy.header.opens + 1 < newest.opens && copy.header.opens > 0;
+        // What the oldest layout has instead: one that is about to join, or whose pool is being made, was never told. One that was lost has
+        // missed openings and nothing else: the others know how far it went.
+        let is_behind = copy.header.opens + 1 < newest.opens && copy.header.opens > 0 && !is_lost(newest, number);
         if is_behind || there().any(knows_more) {
             return Err(PoolOpenError::Stale(looks[*position].name.clone()));
         }
@@ -132,7 +217,7 @@ impl Look {
     pub fn copy(&self) -> Option<(&Copy, u8)> {
         match &self.found {
             DriveContents::Copy(copy, first) => Some((copy, *first)),
-            DriveContents::Empty | DriveContents::Other => None,
+            DriveContents::Empty | DriveContents::Other | DriveContents::Unusable(_) => None,
         }
     }
 }
@@ -145,12 +230,21 @@ fn sort<'a>(newest: &EntryHeader, looks: &'a [Look]) -> Result<Members<'a>, Pool
         let header = &copy.header;
         let wrong = |why| Err(PoolOpenError::Inconsistent(look.name.clone(), why));
         let Some(number) = newest.members.iter().position(|m| m.uuid == copy.drive) else {
+            let is_other = |other: &&Look| {
+                other.copy().is_some_and(|(copy, _)| newest.members.iter().any(|m| m.uuid == copy.drive))
+            };
+            let has_lost = |h: &EntryHeader| h.known.iter().any(|k| k.state == LOST);
+            let went_on = has_lost(header) || header.opens >= newest.opens && has_lost(newest);
             match header.opens < newest.opens {
-                true => continue,
-                false => return wrong("it knows other drives"),
+                true if !went_on || copy.phase == Phase::Opening => continue,
+                _ if went_on => {
+                    let other = looks.iter().find(is_other).map_or_else(String::new, |other| other.name.clone());
+                    return Err(PoolOpenError::Split(look.name.clone(), other));
+                }
+                _ => return wrong("it knows other drives"),
             }
         };
-        if header.opens == newest.opens && header.members != newest.members {
+        if header.opens == newest.opens && header.members != newest.members && !is_lost(newest, number) {
             return wrong("it knows other drives");
         }
         if usize::from(header.drive) != number || header.members.get(number) != newest.members.get(number) {
@@ -166,69 +260,194 @@ fn sort<'a>(newest: &EntryHeader, looks: &'a [Look]) -> Result<Members<'a>, Pool
         *place = Some((position, copy, first));
     }
     let is_missing = |i: &usize| places[*i].is_none() && newest.members[*i] != Member::GONE;
-    let missing: Vec<usize> = (0..places.len()).filter(is_missing).collect();
-    if let Some(index) = missing.first().copied() {
+    if (0..places.len()).any(|i| is_missing(&i) && !is_lost(newest, i)) {
         // An old copy of a drive that has left since and joined again has another UUID.
         let was = |l: &&Look| {
             let copy = l.copy().map(|(copy, _)| copy).filter(|copy| copy.header.pool == newest.pool);
-            l.named && copy.is_some_and(|copy| newest.members.iter().all(|m| m.uuid != copy.drive))
+            // One that was about to join has never been one of them.
+            let joins = |h: &EntryHeader| h.opens == 0 && h.members.len() > 1;
+            let is_other = |copy: &Copy| newest.members.iter().all(|m| m.uuid != copy.drive) && !joins(&copy.header);
+            l.named && copy.is_some_and(is_other)
         };
         if let Some(look) = looks.iter().find(was) {
             return Err(PoolOpenError::Stale(look.name.clone()));
         }
-        let empty = looks.iter().find(|l| l.named && matches!(l.found, DriveContents::Empty)).map(|l| l.name.clone());
-        let member = newest.members[index];
-        let bytes = u64::from(member.chunks) * CHUNK;
-        return Err(PoolOpenError::Missing(missing.len(), index as u16, member.uuid, bytes, empty));
     }
     Ok(places)
 }
 
-/// The records that count: of each home the newest, of the others what that one names.
-fn resolve(members: &Members<'_>, looks: &[Look]) -> Result<BTreeMap<VolumeId, Volume>, PoolOpenError> {
-    let mut homes: BTreeMap<VolumeId, (u16, u64, &Home)> = BTreeMap::new();
-    let there = || members.iter().enumerate().filter_map(|(i, m)| m.as_ref().map(|m| (i, m)));
-    for (drive, (position, copy, _)) in there() {
-        for ((id, version), candidate) in &copy.candidates {
-            let Some(home) = &candidate.home else { continue };
-            let before = homes.insert(*id, (drive as u16, *version, home));
-            if before.is_some_and(|(other, _, _)| other != drive as u16) {
-                return Err(PoolOpenError::Inconsistent(
-                    looks[*position].name.clone(),
-                    "two drives are home of one volume",
-                ));
+/// The drives that were found, in the pool's order.
+struct Found<'a> {
+    newest: &'a EntryHeader,
+    members: &'a Members<'a>,
+    looks: &'a [Look],
+}
+
+/// What a drive says of a volume.
+#[derive(Clone, Copy)]
+struct Described<'a> {
+    by: u16,
+    volume: &'a Home,
+    /// The version at home, where it is home that says so.
+    version: Option<u64>,
+    /// All that there is to know, where there is more to know than home's part.
+    mirror: Option<&'a Mirror>,
+}
+
+impl Described<'_> {
+    /// Its drives, with the version of each, and whether something lies there.
+    fn parts(&self) -> Vec<(u16, u64, bool)> {
+        let mirrored = self.mirror.iter().flat_map(|m| &m.parts);
+        match self.version {
+            Some(version) => {
+                let others = self.volume.others.iter().map(|(drive, version)| (*drive, *version, true));
+                others.chain([(self.by, version, false)]).collect()
+            }
+            None => mirrored.map(|(drive, part)| (*drive, part.version, !part.extents.is_empty())).collect(),
+        }
+    }
+
+    /// The part of a drive that is lost.
+    fn part(&self, drive: u16, version: u64) -> Option<Part> {
+        let mut parts = self.mirror.iter().flat_map(|m| &m.parts);
+        parts.find(|(of, part)| (*of, part.version) == (drive, version)).map(|(_, part)| part.clone())
+    }
+}
+
+impl<'a> Found<'a> {
+    fn copy(&self, drive: u16) -> Option<&'a Copy> {
+        self.members.get(usize::from(drive)).and_then(|m| m.map(|(_, copy, _)| copy))
+    }
+
+    fn there(&self) -> impl Iterator<Item = (u16, &'a Copy)> + '_ {
+        (0u16..).zip(self.members).filter_map(|(i, m)| m.map(|(_, copy, _)| (i, copy)))
+    }
+
+    fn name(&self, drive: u16) -> String {
+        let found = self.members.get(usize::from(drive)).and_then(Option::as_ref);
+        found.map_or_else(String::new, |(position, _, _)| self.looks[*position].name.clone())
+    }
+
+    /// A drive that is not there, as the others know it.
+    fn lost(&self, number: usize) -> PoolDrive {
+        let member = self.newest.members[number];
+        let name = self.newest.names.get(number).map_or("", String::as_str);
+        let is = |copy: &&Copy| copy.header.members.get(number) == Some(&member);
+        let reaches = self.there().map(|(_, copy)| copy).filter(is).filter_map(|copy| copy.known.get(number));
+        let reach = reaches.map(|known| known.reach).max().unwrap_or_default();
+        let lost_at = match is_lost(self.newest, number) {
+            true => self.newest.lost_at.get(number).copied().unwrap_or(0),
+            false => self.there().map(|(_, copy)| copy.header.opens).max().unwrap_or(0),
+        };
+        PoolDrive::lost(member, name, reach, lost_at)
+    }
+
+    /// A drive whose word counts: what one that was lost says is older than what the others say of it.
+    fn counts(&self, drive: u16) -> bool {
+        self.copy(drive).is_some() && !is_lost(self.newest, drive.into())
+    }
+
+    /// The records that count: of each home the newest, of the others what that one names. Of a home that is lost what its mirror says.
+    fn volumes(&self) -> Result<BTreeMap<VolumeId, Volume>, PoolOpenError> {
+        let mut names: BTreeMap<String, ()> = BTreeMap::new();
+        let mut volumes = BTreeMap::new();
+        for (id, said) in self.described()? {
+            let volume = self.whole(id, &said)?;
+            let wrong = |why| PoolOpenError::Inconsistent(self.name(volume.home), why);
+            if volume.segments(|drive| Some(drive.into())).is_none() {
+                return Err(wrong("the chunks of a volume do not cover it"));
+            }
+            if names.insert(volume.name.clone(), ()).is_some() {
+                return Err(wrong("two volumes have one name"));
+            }
+            volumes.insert(id, volume);
+        }
+        Ok(volumes)
+    }
+
+    /// What counts of what is said of each volume.
+    fn described(&self) -> Result<BTreeMap<VolumeId, Described<'a>>, PoolOpenError> {
+        let mut all: BTreeMap<VolumeId, Described<'a>> = BTreeMap::new();
+        for (by, copy) in self.there().filter(|(drive, _)| self.counts(*drive)) {
+            // In the order of their versions.
+            for ((id, version), candidate) in &copy.candidates {
+                let Some(volume) = &candidate.home else { continue };
+                let own = copy.mirrors.get(id).filter(|m| (m.home, m.version) == (by, *version));
+                let said = Described { by, volume, version: Some(*version), mirror: own.map(|m| &**m) };
+                if all.insert(*id, said).is_some_and(|other| other.by != by) {
+                    return Err(PoolOpenError::Inconsistent(self.name(by), "two drives are home of one volume"));
+                }
             }
         }
+        for (by, copy) in self.there().filter(|(drive, _)| self.counts(*drive)) {
+            for (id, mirror) in &copy.mirrors {
+                let newer = |said: &Described<'_>| {
+                    said.version.is_none() && said.mirror.is_some_and(|m| m.version < mirror.version)
+                };
+                // Where its home is there and says nothing of it, it was deleted.
+                if !self.counts(mirror.home) && all.get(id).is_none_or(newer) {
+                    all.insert(*id, Described { by, volume: &mirror.volume, version: None, mirror: Some(&**mirror) });
+                }
+            }
+        }
+        Ok(all)
     }
-    let mut names: BTreeMap<&str, ()> = BTreeMap::new();
-    let mut volumes = BTreeMap::new();
-    for (id, (at, version, home)) in homes {
-        let member = |drive: u16| members.get(usize::from(drive)).and_then(Option::as_ref);
-        let wrong = |drive: u16, why| {
-            let name = member(drive).map_or_else(String::new, |(position, _, _)| looks[*position].name.clone());
-            PoolOpenError::Inconsistent(name, why)
+
+    /// A volume as it is said to be. The drive that says so is its home from now on.
+    fn whole(&self, id: VolumeId, said: &Described<'a>) -> Result<Volume, PoolOpenError> {
+        let by = self.copy(said.by);
+        let (mut parts, mut stale) =
+            (BTreeMap::new(), by.and_then(|copy| copy.stale.get(&id)).cloned().unwrap_or_default());
+        let mut in_place = Vec::new();
+        for (drive, version, _) in said.parts().into_iter().filter(|(drive, _, lies)| *lies || *drive == said.by) {
+            let part = self.part(id, (drive, version), said)?;
+            if part.version != version {
+                in_place.push(drive);
+            }
+            parts.insert(drive, part);
+        }
+        if said.version.is_none() {
+            // Its version is given when the drive is written.
+            parts.entry(said.by).or_insert(Part { version: 0, extents: Vec::new() }).version = 0;
+        }
+        let Home { name, tenant, uuid, chunks, .. } = said.volume;
+        let (name, tenant, home) = (name.clone(), tenant.clone(), said.by);
+        stale.retain(|drive, runs| parts.contains_key(drive) && !runs.is_empty());
+        let mut volume = Volume { id, name, tenant, uuid: *uuid, chunks: *chunks, home, parts, stale };
+        // What is on a drive that has taken the place of a lost one, which home has not heard of yet, is not what was written.
+        for drive in in_place {
+            volume.stale.insert(drive, volume.runs_on(drive));
+        }
+        Ok(volume)
+    }
+
+    /// The part of a volume on a drive, in that version. The drive may have taken the place of a lost one, and who says so not have heard of it:
+    /// then it has an empty one of another version.
+    fn part(&self, id: VolumeId, (drive, version): (u16, u64), said: &Described<'a>) -> Result<Part, PoolOpenError> {
+        let now = self.newest.members.get(usize::from(drive)).filter(|m| **m != Member::GONE);
+        let Some(now) = now else {
+            let why = "a volume has chunks of a drive that the pool has not";
+            return Err(PoolOpenError::Inconsistent(self.name(said.by), why));
         };
-        let mut parts = BTreeMap::new();
-        for (drive, version) in home.others.iter().copied().chain([(at, version)]) {
-            let Some((position, copy, _)) = member(drive) else {
-                return Err(wrong(at, "a volume has chunks of a drive that the pool has not"));
-            };
-            let Some(candidate) = copy.candidates.get(&(id, version)) else {
-                return Err(PoolOpenError::Stale(looks[*position].name.clone()));
-            };
-            parts.insert(drive, Part { version, extents: candidate.extents.clone() });
+        let candidates = self.copy(drive).map(|copy| &copy.candidates);
+        let as_part = |version, found: &Candidate| Part { version, extents: found.extents.clone() };
+        if let Some(found) = candidates.and_then(|all| all.get(&(id, version))) {
+            return Ok(as_part(version, found));
         }
-        let (name, tenant) = (home.name.clone(), home.tenant.clone());
-        let volume = Volume { id, name, tenant, uuid: home.uuid, chunks: home.chunks, home: at, parts };
-        if volume.segments(usize::from).is_none() {
-            return Err(wrong(at, "the chunks of a volume do not cover it"));
-        }
-        if names.insert(&home.name, ()).is_some() {
-            return Err(wrong(at, "two volumes have one name"));
-        }
-        volumes.insert(id, volume);
+        let found = match (self.counts(drive), self.copy(said.by)) {
+            (true, Some(by)) if by.header.members.get(usize::from(drive)).map(|m| m.uuid) != Some(now.uuid) => {
+                let newest = candidates.and_then(|all| all.range((id, 0)..=(id, u64::MAX)).next_back());
+                newest.map(|((_, version), found)| as_part(*version, found))
+            }
+            (true, _) => None,
+            (false, _) => said.part(drive, version),
+        };
+        found.ok_or_else(|| self.stale(drive))
     }
-    Ok(volumes)
+
+    fn stale(&self, drive: u16) -> PoolOpenError {
+        PoolOpenError::Stale(self.name(drive))
+    }
 }
 
 /// A drive with what is free of it.
@@ -269,6 +488,9 @@ fn drive(
     Ok(PoolDrive {
         member,
         position: *position,
+        name: name.clone(),
+        lost: false,
+        lost_at: 0,
         area: header.area,
         copy_blocks: copy_blocks(header.area),
         generation,

@@ -21,7 +21,9 @@ pub(crate) const STRIPE_BLOCKS: u32 = (STRIPE / BLOCK) as u32;
 /// What each copy of a drive's metadata begins with. The first copy lies at the beginning of the drive, the second one behind [`STRIPE`].
 pub const MAGIC: [u8; 8] = *b"WEIRPOOL";
 /// The layout that is written.
-pub(crate) const LAYOUT: u32 = 2;
+pub(crate) const LAYOUT: u32 = 3;
+/// The first one whose drives describe the volumes of other drives: a pool of an older one does not come up without a drive.
+pub(crate) const MIRRORED: u32 = 3;
 /// The oldest that is read, and written where a pool must stay as it was found.
 pub(crate) const OLDEST: u32 = 1;
 const HEAD: usize = 64;

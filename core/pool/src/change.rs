@@ -8,7 +8,7 @@ use crate::pool::Books;
 use crate::record::{Phase, Record};
 use crate::volume::{Part, Volume, VolumeId, check_name};
 use alloc::collections::BTreeMap;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 /// A volume before a change, after it, and the chunks that nobody has then.
@@ -57,6 +57,25 @@ impl Books {
         }
     }
 
+    /// A volume that has lost chunks, and has others in their places.
+    fn replaced(&self, name: &str) -> Result<Volume, PoolError> {
+        let volume = self.named(name)?;
+        let lost = |d: &&u16| self.drives[usize::from(**d)].lost;
+        match volume.parts.keys().find(lost) {
+            Some(drive) => Err(PoolError::NotReplaced(volume.name, self.lost_name(*drive))),
+            None if volume.stale.is_empty() => Err(PoolError::Sound(volume.name)),
+            None => Ok(volume),
+        }
+    }
+
+    /// What messages call a drive that is lost.
+    pub fn lost_name(&self, number: u16) -> String {
+        match &self.drives[usize::from(number)] {
+            d if d.name.is_empty() => alloc::format!("{number}"),
+            d => d.name.clone(),
+        }
+    }
+
     /// What a request comes to; chunks are taken already, nothing else has changed.
     pub fn prepare(&mut self, request: &PoolRequest) -> Result<Prepared, PoolError> {
         let version = self.counter + 1;
@@ -69,17 +88,22 @@ impl Books {
                 let home = parts.iter().find(|(_, part)| first(part)).map_or(0, |(drive, _)| *drive);
                 let (name, tenant) = (name.clone(), tenant.clone());
                 let id = VolumeId(version);
-                let volume = Volume { id, name, tenant, uuid: *uuid, chunks: *chunks, home, parts };
+                let stale = BTreeMap::new();
+                let volume = Volume { id, name, tenant, uuid: *uuid, chunks: *chunks, home, parts, stale };
                 Ok((None, Some(volume), Vec::new()))
             }
             PoolRequest::Resize { name, chunks } => {
                 let before = self.named(name)?;
+                if self.is_degraded(&before) || !before.stale.is_empty() {
+                    return Err(PoolError::Degraded(before.name));
+                }
                 let (parts, dirty) = if *chunks > before.chunks {
                     (self.grow(before.parts.clone(), before.chunks, *chunks, version)?, Vec::new())
                 } else {
                     shrink(&before.parts, *chunks, version)?
                 };
                 let mut after = Volume { chunks: *chunks, parts, ..before.clone() };
+                after.parts.entry(after.home).or_insert(Part { version, extents: Vec::new() });
                 after.touch(version);
                 Ok((Some(before), Some(after), dirty))
             }
@@ -92,13 +116,34 @@ impl Books {
             }
             PoolRequest::Delete { name } => {
                 let before = self.named(name)?;
-                let all = before.parts.iter().flat_map(|(d, part)| part.extents.iter().map(|e| (*d, e.run))).collect();
+                let here = before.parts.iter().filter(|(d, _)| self.drives[usize::from(**d)].is_here());
+                let all = here.flat_map(|(d, part)| part.extents.iter().map(|e| (*d, e.run))).collect();
                 Ok((Some(before), None, all))
             }
-            // They change no volume: see `crate::pool`.
-            PoolRequest::Join { .. } | PoolRequest::Leave { .. } | PoolRequest::Recover | PoolRequest::Close => {
-                Err(PoolError::Busy)
+            PoolRequest::Abandon { name } => {
+                let before = self.replaced(name)?;
+                let mut after = before.clone();
+                after.stale = before.parts.keys().map(|drive| (*drive, before.runs_on(*drive))).collect();
+                after.stale.retain(|_, runs| !runs.is_empty());
+                after.touch(version);
+                Ok((Some(before), Some(after), Vec::new()))
             }
+            PoolRequest::Empty { name, uuid } => {
+                let before = self.replaced(name)?;
+                if !before.is_abandoned() {
+                    return Err(PoolError::Busy);
+                }
+                let mut after = Volume { uuid: *uuid, stale: BTreeMap::new(), ..before.clone() };
+                after.touch(version);
+                Ok((Some(before), Some(after), Vec::new()))
+            }
+            // They change no volume: see `crate::pool`.
+            PoolRequest::Join { .. }
+            | PoolRequest::Leave { .. }
+            | PoolRequest::TakeOut { .. }
+            | PoolRequest::Replace { .. }
+            | PoolRequest::Recover
+            | PoolRequest::Close => Err(PoolError::Busy),
         }
     }
 
@@ -147,6 +192,11 @@ impl Books {
 }
 
 impl Volume {
+    /// None of its chunks is readable.
+    fn is_abandoned(&self) -> bool {
+        self.parts.keys().all(|drive| self.stale.get(drive).map_or(&[][..], Vec::as_slice) == self.runs_on(*drive))
+    }
+
     /// What home says of it is said anew.
     fn touch(&mut self, version: u64) {
         if let Some(part) = self.parts.get_mut(&self.home) {
@@ -184,6 +234,16 @@ fn shrink(parts: &BTreeMap<u16, Part>, chunks: u32, version: u64) -> Result<Shru
 }
 
 impl ChangePlan<'_> {
+    /// A volume's chunks are emptied, before anything is written.
+    pub fn erase(&mut self, volume: &Volume) {
+        for (drive, part) in &volume.parts {
+            self.steps.extend(part.extents.iter().map(|e| ChangeStep::Erase(*drive, e.run)));
+            if !part.extents.is_empty() {
+                self.steps.push(ChangeStep::Flush(*drive));
+            }
+        }
+    }
+
     /// The steps from a volume as it is to what it is to be: the other drives' parts, home (which is the commit), parts that are no more,
     /// and what nobody has any more. Home is told of the parts, and another drive of home.
     pub fn change(
@@ -205,27 +265,42 @@ impl ChangePlan<'_> {
                 written.push(*drive);
             }
         }
+        // What is not stale any more is said to be so.
+        let fresh = |stale: &mut Volume| {
+            let gone = before.iter().flat_map(|v| v.stale.keys()).map(|drive| (*drive, Vec::new()));
+            gone.for_each(|(drive, none)| _ = stale.stale.entry(drive).or_insert(none));
+        };
+        let mut said = after.clone();
+        said.iter_mut().for_each(fresh);
+        let described =
+            |books: &Books, drive: u16| said.as_ref().map_or_else(Vec::new, |v| books.descriptions(v, drive));
         let mut records = alloc::vec![after.as_ref().and_then(|v| part_of(v, home)).unwrap_or(Record::Drop(id))];
+        records.extend(described(self.books, home));
         if !written.is_empty() {
             records.push(self.state(Phase::Open, written.iter().copied()));
         }
         let change = Change { id, volume: after.clone(), dirty: dirty.clone() };
         self.entry(home, &records, Some(ChangeStep::Commit(change)));
         written.push(home);
+        let mirror = self.books.mirror_of(home);
         let is_over = |drive: &&u16| part(before, **drive).is_some() && part(after.as_ref(), **drive).is_none();
         let mut over: Vec<u16> = others.iter().filter(is_over).copied().collect();
-        let last = over.pop();
+        // One that nothing was written to rather than another: then each of those is known of. The mirror is told of the volume anyway.
+        let last = match mirror {
+            None => over.pop(),
+            Some(mirror) => over.iter().position(|d| *d == mirror).map(|at| over.remove(at)),
+        };
         for drive in over {
             self.entry(drive, &[Record::Drop(id)], None);
             written.push(drive);
         }
-        // One that nothing was written to rather than another: then each of those is known of.
-        let witness = last.or_else(|| others.iter().find(|d| !written.contains(d)).or(others.first()).copied());
-        if let Some(witness) = witness {
+        let other = || others.iter().find(|d| !written.contains(d)).or(others.first()).copied();
+        if let Some(witness) = mirror.or(last).or_else(other) {
+            let dropped = (last.is_some() || mirror.is_some() && after.is_none()).then_some(Record::Drop(id));
+            let mut records: Vec<Record> = dropped.into_iter().collect();
+            records.extend(mirror.into_iter().flat_map(|mirror| described(self.books, mirror)));
             written.retain(|drive| *drive != witness);
-            let dropped = last.map(|_| Record::Drop(id));
-            let state = self.state(Phase::Open, written.into_iter());
-            let records: Vec<Record> = dropped.into_iter().chain([state]).collect();
+            records.push(self.state(Phase::Open, written.into_iter()));
             self.entry(witness, &records, None);
         }
         self.unmap(&dirty);

@@ -1,13 +1,14 @@
 //! What a change of the pool is made of: steps, one after the other, each of them one effect or a change of memory. Written in this
 //! order a crash after any of them leaves the old or the new state; the crash test walks through every one.
 
-use crate::block::{Address, BLOCK, Crc32c, STRIPE_BLOCKS, blocks_of, encode, payload, place};
+use crate::block::{Address, BLOCK, Crc32c, MIRRORED, STRIPE_BLOCKS, blocks_of, encode, payload, place};
 use crate::drive::PoolDrive;
 use crate::event::PoolEffect;
 use crate::extent::{CHUNK, ChunkRun};
 use crate::pool::Books;
-use crate::record::{EntryHeader, Home, Known, LogEnd, Member, Phase, Record};
+use crate::record::{EntryHeader, Home, Known, LOST, LogEnd, Member, Mirror, Phase, Record, STATES, TAKES_PART};
 use crate::volume::{Volume, VolumeId};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// A step.
@@ -21,6 +22,8 @@ pub(crate) enum ChangeStep {
     Reached(u16, LogEnd),
     /// Chunks of nobody.
     Unmap(u16, ChunkRun),
+    /// Chunks of a volume that is not readable: it is to be empty. Nothing of the change has been written yet.
+    Erase(u16, ChunkRun),
     /// To a drive that is none of the pool's: its place in the list, and where.
     Dismiss(usize, u64, Vec<u8>),
     /// What was written to it is durable.
@@ -50,7 +53,7 @@ impl ChangeStep {
                 Some(PoolEffect::Write { drive: position(drive), offset: *offset, bytes: bytes.clone() })
             }
             ChangeStep::Flush(drive) => Some(PoolEffect::Flush { drive: position(drive) }),
-            ChangeStep::Unmap(drive, run) => Some(PoolEffect::Unmap {
+            ChangeStep::Unmap(drive, run) | ChangeStep::Erase(drive, run) => Some(PoolEffect::Unmap {
                 drive: position(drive),
                 offset: u64::from(run.start) * CHUNK,
                 len: u64::from(run.len) * CHUNK,
@@ -113,9 +116,17 @@ impl<'a> ChangePlan<'a> {
         Record::State(phase, drives.map(reach).collect())
     }
 
+    /// Every drive is told that all have been told, and how far the others go: whichever is lost next, the others know.
+    pub fn tell_all(&mut self, phase: Phase) {
+        for (drive, others) in self.books.here().into_iter().map(|d| (d, self.books.others(d))).collect::<Vec<_>>() {
+            let state = self.state(phase, others.into_iter());
+            self.entry(drive, &[state], None);
+        }
+    }
+
     /// The first drive is told how far the others go: then none can be replaced by an older copy without one that tells.
     pub fn tell_first(&mut self, phase: Phase) {
-        let Some(first) = self.books.drives.iter().position(|d| !d.is_gone()) else { return };
+        let Some(first) = self.books.drives.iter().position(PoolDrive::is_here) else { return };
         let first = first as u16;
         let state = self.state(phase, self.books.others(first).into_iter());
         self.entry(first, &[state], None);
@@ -157,6 +168,8 @@ impl<'a> ChangePlan<'a> {
             area: crate::drive::area_of(was.chunks),
             members: alloc::vec![was],
             known: alloc::vec![Known::default()],
+            names: Vec::new(),
+            lost_at: Vec::new(),
         };
         let layout = self.books.layout;
         let bytes = payload(&[Record::Header(header)], layout);
@@ -182,10 +195,17 @@ impl<'a> ChangePlan<'a> {
 }
 
 impl Books {
-    /// All drives but one.
-    pub fn others(&self, drive: u16) -> Vec<u16> {
-        let all = self.drives.iter().zip(0u16..).filter(|(d, i)| !d.is_gone() && *i != drive);
+    /// All drives that are there.
+    pub fn here(&self) -> Vec<u16> {
+        let all = self.drives.iter().zip(0u16..).filter(|(d, _)| d.is_here());
         all.map(|(_, i)| i).collect()
+    }
+
+    /// All drives that are there, but one.
+    pub fn others(&self, drive: u16) -> Vec<u16> {
+        let mut others = self.here();
+        others.retain(|other| *other != drive);
+        others
     }
 
     /// Everything that a drive's metadata say.
@@ -193,12 +213,13 @@ impl Books {
         let state = &self.drives[usize::from(drive)];
         let known = |(other, d): (u16, &PoolDrive)| match other == drive || d.is_gone() {
             true => Known::default(),
-            false => Known { state: 0, reach: d.reach },
+            false => Known { state: if d.lost { LOST } else { TAKES_PART }, reach: d.reach },
         };
+        let needs = if self.drives.iter().any(|d| d.lost) { STATES } else { 0 };
         let header = EntryHeader {
             opens,
             phase: self.phase,
-            needs: 0,
+            needs,
             counter: self.counter,
             pool: self.uuid,
             name: self.name.clone(),
@@ -206,9 +227,14 @@ impl Books {
             area: state.area,
             members: self.drives.iter().map(|d| d.member).collect(),
             known: (0u16..).zip(&self.drives).map(known).collect(),
+            names: self.drives.iter().map(|d| d.name.clone()).collect(),
+            lost_at: self.drives.iter().map(|d| d.lost_at).collect(),
         };
         let mut records = alloc::vec![Record::Header(header)];
-        records.extend(self.volumes.values().filter_map(|v| part_of(v, drive)));
+        for volume in self.volumes.values() {
+            records.extend(part_of(volume, drive));
+            records.extend(self.descriptions(volume, drive));
+        }
         if !state.dirty.is_empty() {
             records.push(Record::Dirty(state.dirty.clone()));
         }
@@ -216,16 +242,63 @@ impl Books {
     }
 }
 
-/// What a drive's metadata say of a volume, if it has some of it.
-pub(crate) fn part_of(volume: &Volume, drive: u16) -> Option<Record> {
-    let part = volume.parts.get(&drive)?;
-    let home = (drive == volume.home).then(|| Home {
+impl Books {
+    /// The drive that describes the volumes of a home for the case that it is lost: the next one.
+    pub fn mirror_of(&self, home: u16) -> Option<u16> {
+        let others = self.others(home);
+        others.iter().find(|d| **d > home).or(others.first()).copied().filter(|_| self.layout >= MIRRORED)
+    }
+
+    /// Whether a volume has a part on a drive that is lost.
+    pub fn is_degraded(&self, volume: &Volume) -> bool {
+        volume.parts.keys().any(|d| self.drives[usize::from(*d)].lost)
+    }
+
+    /// What a drive says of a whole volume: of one that it is the mirror of, and of one of its own that has parts on other drives; and of both
+    /// what is stale of it.
+    pub fn descriptions(&self, volume: &Volume, drive: u16) -> Vec<Record> {
+        if self.layout < MIRRORED {
+            return Vec::new();
+        }
+        let (is_home, is_mirror) = (drive == volume.home, self.mirror_of(volume.home) == Some(drive));
+        let mut records = Vec::new();
+        if is_mirror || is_home && volume.parts.len() > 1 {
+            records.push(Record::Mirror(Box::new(mirror(volume))));
+        }
+        if is_home || is_mirror {
+            let stale = |(drive, runs): (&u16, &Vec<ChunkRun>)| Record::Stale {
+                id: volume.id,
+                drive: *drive,
+                runs: runs.clone(),
+            };
+            records.extend(volume.stale.iter().map(stale));
+        }
+        records
+    }
+}
+
+fn mirror(volume: &Volume) -> Mirror {
+    let version = volume.parts.get(&volume.home).map_or(0, |part| part.version);
+    let parts = volume.parts.iter().map(|(drive, part)| (*drive, part.clone())).collect();
+    let home = Home { others: Vec::new(), ..home_of(volume) };
+    Mirror { id: volume.id, home: volume.home, version, volume: home, parts }
+}
+
+fn home_of(volume: &Volume) -> Home {
+    let others = volume.parts.iter().filter(|(d, _)| **d != volume.home).map(|(d, p)| (*d, p.version));
+    Home {
         name: volume.name.clone(),
         tenant: volume.tenant.clone(),
         uuid: volume.uuid,
         chunks: volume.chunks,
         copies: 1,
-        others: volume.parts.iter().filter(|(d, _)| **d != drive).map(|(d, p)| (*d, p.version)).collect(),
-    });
+        others: others.collect(),
+    }
+}
+
+/// What a drive's metadata say of a volume, if it has some of it.
+pub(crate) fn part_of(volume: &Volume, drive: u16) -> Option<Record> {
+    let part = volume.parts.get(&drive)?;
+    let home = (drive == volume.home).then(|| home_of(volume));
     Some(Record::Part { id: volume.id, version: part.version, extents: part.extents.clone(), home })
 }

@@ -3,18 +3,25 @@
 use crate::block::{self, Address, BLOCK, BlockContents, Crc32c};
 use crate::buddy::Buddy;
 use crate::extent::{CHUNK, ChunkRun, Extent};
-use crate::record::{COUNTED, EntryHeader, Home, Known, LogEnd, Member, Phase, Record};
+use crate::record::{COUNTED, EntryHeader, Home, Known, LOST, LogEnd, Member, Mirror, Phase, Record};
 use crate::volume::{Uuid, VolumeId};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// A drive of a pool that is up.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolDrive {
     pub member: Member,
-    /// Its place in the caller's list.
+    /// Its place in the caller's list; of one that is lost, none of it.
     pub position: usize,
+    /// What messages call it, or called it when it was there.
+    pub name: String,
+    /// The pool serves without it.
+    pub lost: bool,
+    /// Then: how often the pool had been opened when it was lost.
+    pub lost_at: u64,
     /// First chunk behind the metadata.
     pub area: u32,
     /// Blocks of a copy.
@@ -70,6 +77,10 @@ pub(crate) struct Copy {
     pub known: Vec<Known>,
     /// What may count, by volume and version.
     pub candidates: BTreeMap<(VolumeId, u64), Candidate>,
+    /// What it says of volumes for the case that a drive is lost.
+    pub mirrors: BTreeMap<VolumeId, Box<Mirror>>,
+    /// What it says of their stale chunks, by drive.
+    pub stale: BTreeMap<VolumeId, BTreeMap<u16, Vec<ChunkRun>>>,
     /// Everything that was anybody's since entry 0, or was not unmapped then.
     pub touched: Vec<ChunkRun>,
     pub counter: u64,
@@ -188,6 +199,8 @@ fn begin(entry: &Read, records: Vec<Record>) -> Option<Copy> {
         known: header.known.clone(),
         header,
         candidates: BTreeMap::new(),
+        mirrors: BTreeMap::new(),
+        stale: BTreeMap::new(),
         touched: Vec::new(),
     };
     records.for_each(|record| copy.take(record));
@@ -203,7 +216,11 @@ impl Copy {
                 self.touched.extend(extents.iter().map(|e| e.run));
                 self.candidates.insert((id, version), Candidate { extents, home });
             }
-            Record::Drop(id) => self.candidates.retain(|(of, _), _| *of != id),
+            Record::Drop(id) => {
+                self.candidates.retain(|(of, _), _| *of != id);
+                self.mirrors.remove(&id);
+                self.stale.remove(&id);
+            }
             Record::Dirty(runs) => self.touched.extend(runs),
             Record::State(phase, reaches) => {
                 self.phase = phase;
@@ -213,8 +230,16 @@ impl Copy {
                     }
                 }
             }
+            Record::Stale { id, drive, runs } => {
+                self.stale.entry(id).or_default().insert(drive, runs);
+            }
+            Record::Mirror(mirror) => {
+                let versions = mirror.parts.iter().map(|(_, part)| part.version);
+                self.counter = versions.chain([mirror.version, mirror.id.0]).fold(self.counter, u64::max);
+                self.mirrors.insert(mirror.id, mirror);
+            }
             // Of pools that this release refuses: see `EntryHeader::needs`.
-            Record::Stale { .. } | Record::References(_) => {}
+            Record::References(_) => {}
         }
     }
 
@@ -222,26 +247,34 @@ impl Copy {
     pub fn reach(&self) -> LogEnd {
         LogEnd { generation: self.generation, entry: self.entry }
     }
+
+    /// It says that the drive of that number and UUID is lost.
+    pub fn says_lost(&self, number: usize, uuid: Uuid) -> bool {
+        let is = self.header.members.get(number).is_some_and(|m| m.uuid == uuid);
+        is && self.header.known.get(number).is_some_and(|k| k.state == LOST)
+    }
 }
 
 impl PoolDrive {
     /// One that joins: nothing of it is free before it was emptied.
-    pub fn new(position: usize, uuid: Uuid, bytes: u64) -> Self {
+    pub fn new(position: usize, name: &str, uuid: Uuid, bytes: u64) -> Self {
         let chunks = (bytes / CHUNK).min(u32::MAX.into()) as u32;
         let area = area_of(chunks);
         Self {
             member: Member { uuid, chunks },
             position,
+            name: name.into(),
             area,
             copy_blocks: copy_blocks(area),
-            generation: 0,
-            entry: 0,
-            reach: LogEnd::default(),
-            durable: LogEnd::default(),
-            used: 0,
             buddy: Buddy::new(chunks),
             dirty: alloc::vec![ChunkRun { start: area, len: chunks - area }],
+            ..Self::gone()
         }
+    }
+
+    /// One that the pool serves without, and how far its entries went when it was there.
+    pub fn lost(member: Member, name: &str, reach: LogEnd, lost_at: u64) -> Self {
+        Self { member, name: name.into(), lost: true, lost_at, reach, durable: reach, ..Self::gone() }
     }
 
     /// The number of one that has left, until another one gets it.
@@ -249,6 +282,9 @@ impl PoolDrive {
         Self {
             member: Member::GONE,
             position: usize::MAX,
+            name: String::new(),
+            lost: false,
+            lost_at: 0,
             area: 0,
             copy_blocks: 0,
             generation: 0,
@@ -259,6 +295,11 @@ impl PoolDrive {
             buddy: Buddy::new(0),
             dirty: Vec::new(),
         }
+    }
+
+    /// It is the pool's, and there.
+    pub fn is_here(&self) -> bool {
+        !self.is_gone() && !self.lost
     }
 
     pub fn is_gone(&self) -> bool {

@@ -21,6 +21,8 @@ pub enum PoolOpenError {
     Damaged(String),
     /// Its metadata cannot be read: why.
     Unreadable(String, String),
+    /// It cannot be written: why.
+    Unwritable(String, String),
     /// Written by another release: its version.
     Version(String, u32),
     /// The pool on it needs what this release has not: the bits of the layout.
@@ -36,6 +38,10 @@ pub enum PoolOpenError {
     Missing(usize, u16, Uuid, u64, Option<String>),
     /// Its metadata say it is larger than it is: bytes then and now.
     Truncated(String, u64, u64),
+    /// A pool that comes up without a drive if it may, and may not: that drive's name, number, UUID and size in bytes.
+    Incomplete(String, u16, Uuid, u64),
+    /// Each of these two drives went on without the other.
+    Split(String, String),
     /// It has missed what the others have been through.
     Stale(String),
     /// The drives contradict each other: a drive, and in what.
@@ -44,6 +50,7 @@ pub enum PoolOpenError {
 
 impl fmt::Display for PoolOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // tidy: long because it is a list of messages.
         match self {
             PoolOpenError::Setup(why) => f.write_str(why),
             PoolOpenError::Small(drive, has, least) => {
@@ -60,8 +67,9 @@ impl fmt::Display for PoolOpenError {
                  or clear its first 128 KiB to give up what is on it"
             ),
             PoolOpenError::Unreadable(drive, why) => write!(f, "the metadata on drive {drive} cannot be read: {why}"),
+            PoolOpenError::Unwritable(drive, why) => write!(f, "drive {drive} cannot be written: {why}"),
             PoolOpenError::Version(drive, version) => {
-                write!(f, "the metadata on drive {drive} has layout {version}, and this release reads layouts 1 and 2")
+                write!(f, "the metadata on drive {drive} has layout {version}, and this release reads layouts 1 to 3")
             }
             PoolOpenError::Needs(drive, needs) => write!(
                 f,
@@ -90,6 +98,17 @@ impl fmt::Display for PoolOpenError {
                     None => f.write_str("; name it in the pool's drives"),
                 }
             }
+            PoolOpenError::Incomplete(name, number, uuid, bytes) => write!(
+                f,
+                "drive {name} is missing (number {number}, {uuid}, {bytes} bytes), and the pool may not come up without it (degraded = false): \
+                 bring it back, or take that key out of [[pool]]"
+            ),
+            PoolOpenError::Split(one, other) => write!(
+                f,
+                "drives {one} and {other} were each used without the other since they were together: what is on them cannot be made one \
+                 again; nothing was written: take one of them out of the configuration, start, and give its place to another drive \
+                 (weir pool replace)"
+            ),
             PoolOpenError::Truncated(drive, then, now) => {
                 write!(f, "drive {drive} has {now} bytes and had {then} when the pool was made: it was cut short")
             }
@@ -132,6 +151,22 @@ pub enum PoolError {
     NoMember(String),
     /// Volumes have chunks of that drive: how many, and one of them.
     InUse(String, usize, String),
+    /// A volume has chunks that are lost.
+    Degraded(String),
+    /// A volume has chunks on a lost drive: the volume, and what the drive was called.
+    NotReplaced(String, String),
+    /// A volume has lost nothing.
+    Sound(String),
+    /// A volume's chunks could not be emptied: the drive, and why.
+    NotEmptied(String, String),
+    /// That drive is lost already.
+    Lost(String),
+    /// That drive is not lost.
+    NotLost(String),
+    /// A drive has too little room for what is to lie on it: bytes it has for volumes, and bytes that are to.
+    TooSmall(String, u64, u64),
+    /// The pool is in a layout that knows no lost drives.
+    Layout(String),
     /// That drive is the pool's only one.
     Last(String),
     /// It has something to do, or is not open.
@@ -167,6 +202,43 @@ impl fmt::Display for PoolError {
                     "{count} {volumes} chunks on drive {drive} (\"{one}\"); nothing was changed: delete or shrink what lies there first"
                 )
             }
+            PoolError::Degraded(name) => write!(
+                f,
+                "volume \"{name}\" has lost chunks with a drive; nothing was changed: give the drive's place to another one (weir pool \
+                 replace), and then empty the volume (weir pool replace --empty {name}) or delete it"
+            ),
+            PoolError::NotReplaced(name, drive) => write!(
+                f,
+                "volume \"{name}\" has chunks on drive {drive}, which is lost; nothing was changed: bring the drive back, or give its place \
+                 to another one first (weir pool replace {drive} NEW)"
+            ),
+            PoolError::Sound(name) => write!(f, "volume \"{name}\" has lost nothing; nothing was changed"),
+            PoolError::NotEmptied(drive, why) => {
+                write!(
+                    f,
+                    "drive {drive} cannot be emptied ({why}); the volume stays as it is: see to the drive, and try again"
+                )
+            }
+            PoolError::Lost(drive) => write!(f, "drive {drive} is lost already; nothing was changed"),
+            PoolError::NotLost(drive) => write!(
+                f,
+                "drive {drive} is not lost; nothing was changed: one that works leaves by weir pool remove, one that fails is taken out \
+                 first (weir pool offline {drive})"
+            ),
+            PoolError::TooSmall(drive, has, least) => {
+                let mib = |bytes: &u64| bytes >> 20;
+                write!(
+                    f,
+                    "drive {drive} has {} MiB for volumes, and {} MiB of volumes were on the lost one; nothing was changed: take a larger drive, or \
+                     delete volumes that were on it",
+                    mib(has),
+                    mib(least)
+                )
+            }
+            PoolError::Layout(pool) => write!(
+                f,
+                "pool {pool} is as an older release has written it, which knows no lost drives; nothing was changed: restart the node once"
+            ),
             PoolError::Last(drive) => write!(f, "{drive} is the pool's only drive; nothing was changed"),
             PoolError::Busy => f.write_str("the pool is being opened or changed; try again"),
         }

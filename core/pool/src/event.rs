@@ -30,6 +30,8 @@ pub struct Setup {
     pub crc: Crc32c,
     /// A pool that an older release has written stays in its layout: that release may get it back.
     pub keeps_layout: bool,
+    /// The pool does not come up without one of its drives.
+    pub whole: bool,
 }
 
 /// What happens to a pool.
@@ -85,8 +87,35 @@ pub enum PoolRequest {
     },
     /// A drive that no volume has chunks of leaves the pool; it is empty then.
     Leave {
-        /// Its place.
-        drive: usize,
+        /// Its number in the pool. It may be lost.
+        number: u16,
+    },
+    /// The pool serves without a drive from now on, as if it were lost: what lies on it fails. It is not written.
+    TakeOut {
+        /// Its number in the pool.
+        number: u16,
+    },
+    /// An empty drive takes the place of a lost one. Volumes get chunks of it for those that they have lost, which are not readable before the
+    /// volume is [emptied](Self::Empty).
+    Replace {
+        /// Number of the lost drive.
+        number: u16,
+        /// The new one. Its place is [`Pool::place_for`] it, also if nothing comes of it.
+        drive: SetupDrive,
+        /// Its UUID, never used before.
+        uuid: Uuid,
+    },
+    /// None of the chunks of a volume is readable from now on, of which some are not: it is to be emptied.
+    Abandon {
+        /// Which.
+        name: String,
+    },
+    /// A volume that was [abandoned](Self::Abandon) reads as zeroes, and is another one for its hosts.
+    Empty {
+        /// Which.
+        name: String,
+        /// Its new UUID, never used before.
+        uuid: Uuid,
     },
     /// Has the drives say what memory knows, after an effect that failed: a change that had not counted is undone, one that had goes on.
     Recover,

@@ -41,6 +41,8 @@ pub struct VolumeSegment {
     pub start: u32,
     /// Chunks.
     pub len: u32,
+    /// What is asked of them fails: the drive is lost (`drive` is none of the list then), or they are not what was written last.
+    pub lost: bool,
 }
 
 /// Which chunks of a drive are marked.

@@ -32,12 +32,14 @@
 //!
 //! **A write that fails** keeps the pool from further changes until it has recovered: all drives are written anew with what memory knows.
 //!
-//! **All or nothing**: a pool without one of its drives does not come up. Changed without it, it would have to be made one with the
-//! drive when that returns, and a volume that is only partly there serves nobody. The error names the drive.
+//! **A drive that is lost**: every volume is described on two drives, its *home* and that one's *mirror*. So a pool comes up without any one of its
+//! drives, and with that told to the others it can lose the next; two at once are refused. Chunks there are in error. The drive takes
+//! part again when it is back and nothing of it was missed; one that went on by itself is refused. An empty drive that takes its place
+//! has *stale* chunks for what volumes had there, in error too, until the volume is emptied and gets another UUID.
 //!
-//! What it leaves out: volumes that move from one drive to another, copies of volumes on several drives, snapshots.
+//! What it leaves out: volumes that move from one drive to another, copies of volumes on several drives (so nothing is rebuilt), snapshots.
 //! Limits: 256 drives of 4 PiB, 64 characters of a name. The metadata takes 2 MiB or a 2048th of the drive, whichever is
-//! more: room for as many volumes as it has chunks.
+//! more: room for as many volumes as it has chunks, if the names of a volume and its tenant have 60 characters together.
 
 extern crate alloc;
 

@@ -1,22 +1,29 @@
 //! Drives that join a pool that is up, and that leave it.
 
-use crate::assemble::Look;
+use crate::assemble::{DriveContents, Look};
+use crate::block::MIRRORED;
 use crate::change_plan::{ChangePlan, ChangeStep};
 use crate::drive::PoolDrive;
 use crate::error::{PoolError, PoolOpenError};
 use crate::event::{PoolAnswer, PoolEffect, SetupDrive};
-use crate::extent::ChunkRun;
+use crate::extent::{CHUNK, ChunkRun, Extent};
 use crate::opening::{Next, Reading};
-use crate::pool::{Books, DRIVES_MAX, LEAST, Pool, PoolState, Retreat};
-use crate::record::{Member, Phase};
-use crate::volume::Uuid;
+use crate::pool::{Books, DRIVES_MAX, Joins, LEAST, Pool, PoolState, Retreat};
+use crate::record::{Member, Phase, Record};
+use crate::volume::{Part, Uuid, Volume, VolumeId};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 impl Pool {
     /// Begins to look at what is on a drive that is to join.
-    pub(crate) fn join(&mut self, drive: &SetupDrive, uuid: Uuid) -> Result<PoolEffect, PoolError> {
+    pub(crate) fn join(
+        &mut self,
+        drive: &SetupDrive,
+        uuid: Uuid,
+        number: Option<u16>,
+    ) -> Result<PoolEffect, PoolError> {
         let position = self.place_for(&drive.name);
         match self.setup.drives.get_mut(position) {
             Some(place) => *place = drive.clone(),
@@ -26,22 +33,22 @@ impl Pool {
             return Err(PoolError::Fault(PoolOpenError::Setup("it is a drive of this pool already")));
         }
         let members = self.books.drives.iter().filter(|d| !d.is_gone());
-        if members.count() >= DRIVES_MAX {
+        if number.is_none() && members.count() >= DRIVES_MAX {
             return Err(PoolError::Fault(PoolOpenError::Setup("a pool has 1 to 256 drives")));
         }
         if drive.bytes < LEAST {
             return Err(PoolError::Fault(PoolOpenError::Small(drive.name.clone(), drive.bytes, LEAST)));
         }
-        self.state = PoolState::Looking(Reading::new(alloc::vec![drive.clone()]), position, uuid);
+        self.state = PoolState::Looking(Reading::new(alloc::vec![drive.clone()]), Joins { position, uuid, number });
         self.answer = Some(PoolAnswer::Drive(position));
         Ok(self.look())
     }
 
     pub(crate) fn look(&mut self) -> PoolEffect {
-        let PoolState::Looking(reading, position, uuid) = &mut self.state else {
+        let PoolState::Looking(reading, joins) = &mut self.state else {
             return PoolEffect::Finished(Err(PoolError::Busy));
         };
-        let (position, uuid) = (*position, *uuid);
+        let (position, joins) = (joins.position, *joins);
         let looks = match reading.next(self.setup.crc) {
             Ok(Next::Read(_, offset)) => {
                 return PoolEffect::Read { drive: position, offset, len: crate::STRIPE as u32 };
@@ -49,6 +56,10 @@ impl Pool {
             Ok(Next::Looks(looks)) => looks,
             Err(fault) => return self.not_joined(fault),
         };
+        if let Some(DriveContents::Unusable(why)) = looks.first().map(|look| &look.found) {
+            let why = why.clone();
+            return self.not_joined(why);
+        }
         self.state = PoolState::Up;
         match looks.first().and_then(Look::copy).map(|(copy, _)| (copy, copy.header.clone())) {
             // What has left the pool, or never was in one, is nobody's.
@@ -66,9 +77,9 @@ impl Pool {
             }
             Some((copy, h)) if h.opens > 0 => {
                 let was = h.members.get(usize::from(h.drive)).copied().unwrap_or(Member::GONE);
-                self.take_in(position, uuid, Some((Member { uuid: copy.drive, ..was }, copy.generation)))
+                self.take_in(joins, Some((Member { uuid: copy.drive, ..was }, copy.generation)))
             }
-            _ => self.take_in(position, uuid, None),
+            _ => self.take_in(joins, None),
         }
     }
 
@@ -79,17 +90,24 @@ impl Pool {
 
     /// The steps by which an empty drive joins. First it is told that it is a drive of a pool that was never opened, which counts for
     /// nothing; from the first of the others on that has heard of it, it is one.
-    fn take_in(&mut self, position: usize, uuid: Uuid, left: Option<(Member, u64)>) -> PoolEffect {
+    fn take_in(&mut self, joins: Joins, left: Option<(Member, u64)>) -> PoolEffect {
+        let Joins { position, uuid, number } = joins;
         let before = self.books.clone();
-        let drive = PoolDrive::new(position, uuid, self.setup.drives[position].bytes);
-        let dirty = drive.dirty.clone();
+        let SetupDrive { name, bytes, .. } = &self.setup.drives[position];
+        let drive = PoolDrive::new(position, name, uuid, *bytes);
         let drives = &mut self.books.drives;
-        let index = drives.iter().position(PoolDrive::is_gone).unwrap_or(drives.len());
+        let free = drives.iter().position(PoolDrive::is_gone).unwrap_or(drives.len());
+        let index = number.map_or(free, usize::from);
         match drives.get_mut(index) {
             Some(gone) => *gone = drive,
             None => drives.push(drive),
         }
         let (index, opens) = (index as u16, self.books.opens + 1);
+        if let Err(why) = self.books.give_chunks_of(index) {
+            (self.books, self.answer) = (before, None);
+            return PoolEffect::Finished(Err(why));
+        }
+        let dirty = self.books.drives[usize::from(index)].dirty.clone();
         let others = self.books.others(index);
         let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         if let Some((was, generation)) = left {
@@ -109,28 +127,88 @@ impl Pool {
     }
 
     /// The steps by which a drive leaves: from the first of the others on that has heard of it, it is none of the pool's.
-    pub(crate) fn leave(&mut self, position: usize) -> Result<PoolEffect, PoolError> {
-        let name = || self.setup.drives.get(position).map_or_else(String::new, |d| d.name.clone());
-        let Some(index) = self.books.drives.iter().position(|d| d.position == position) else {
-            return Err(PoolError::NoMember(name()));
-        };
-        let (index, opens) = (index as u16, self.books.opens + 1);
-        let volumes = self.books.volumes.values().filter(|v| v.parts.contains_key(&index));
+    pub(crate) fn leave(&mut self, number: u16) -> Result<PoolEffect, PoolError> {
+        let drive = self.member(number)?;
+        let (name, position, is_here) = (drive.name.clone(), drive.position, drive.is_here());
+        let volumes = self.books.volumes.values().filter(|v| !v.runs_on(number).is_empty());
         if let Some(one) = volumes.clone().next() {
-            return Err(PoolError::InUse(name(), volumes.count(), one.name.clone()));
+            return Err(PoolError::InUse(name, volumes.count(), one.name.clone()));
         }
-        let others = self.books.others(index);
+        let others = self.books.others(number);
         if others.is_empty() {
-            return Err(PoolError::Last(name()));
+            return Err(PoolError::Last(name));
         }
         let before = self.books.clone();
-        let left = core::mem::replace(&mut self.books.drives[usize::from(index)], PoolDrive::gone());
+        let left = core::mem::replace(&mut self.books.drives[usize::from(number)], PoolDrive::gone());
+        let opens = self.books.opens + 1;
+        let moved = self.books.move_descriptions(&before);
         let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
+        moved.iter().for_each(|(drive, records)| plan.entry(*drive, records, None));
         others.iter().for_each(|other| plan.anew(*other, opens, 1, &[], None));
         plan.tell_first(Phase::Open);
-        plan.dismiss(position, left.member, left.generation);
+        if is_here {
+            plan.dismiss(position, left.member, left.generation);
+        }
         let (steps, full) = (plan.steps, plan.full);
         Ok(self.decide(before, steps, full, opens, position))
+    }
+
+    /// The steps by which the pool goes on without a drive: each volume is described on two others, then they hear that it is lost. It hears
+    /// nothing: what it knows is how it is told when it is back.
+    pub(crate) fn take_out(&mut self, number: u16) -> Result<PoolEffect, PoolError> {
+        let drive = self.member(number)?;
+        let (name, position) = (drive.name.clone(), drive.position);
+        if !drive.is_here() {
+            return Err(PoolError::Lost(name));
+        }
+        let others = self.books.others(number);
+        if others.is_empty() {
+            return Err(PoolError::Last(name));
+        }
+        if self.books.layout < MIRRORED {
+            return Err(PoolError::Layout(self.setup.name.clone()));
+        }
+        let mut steps = self.anew_after_failure(&others);
+        let before = self.books.clone();
+        let place = &mut self.books.drives[usize::from(number)];
+        *place = PoolDrive::lost(place.member, &place.name, place.durable, self.books.opens);
+        let opens = self.books.opens + 1;
+        let moved = self.books.move_descriptions(&before);
+        let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
+        moved.iter().for_each(|(drive, records)| plan.entry(*drive, records, None));
+        others.iter().for_each(|other| plan.anew(*other, opens, 1, &[], None));
+        plan.tell_first(Phase::Open);
+        let full = plan.full;
+        steps.extend(plan.steps);
+        Ok(self.decide(before, steps, full, opens, position))
+    }
+
+    /// After a write that has failed the drives but the one that is taken out say first what memory knows.
+    fn anew_after_failure(&mut self, others: &[u16]) -> Vec<ChangeStep> {
+        if !matches!(self.state, PoolState::Broken(_)) {
+            return Vec::new();
+        }
+        self.state = PoolState::Up;
+        let opens = self.books.opens;
+        let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
+        for drive in others {
+            plan.anew(*drive, opens, self.torn.get(drive).copied().unwrap_or(1), &[], None);
+        }
+        plan.steps
+    }
+
+    /// Begins to look at what is on a drive that is to take the place of a lost one.
+    pub(crate) fn replace(&mut self, number: u16, drive: &SetupDrive, uuid: Uuid) -> Result<PoolEffect, PoolError> {
+        let old = self.member(number)?;
+        if !old.lost {
+            return Err(PoolError::NotLost(old.name.clone()));
+        }
+        self.join(drive, uuid, Some(number))
+    }
+
+    fn member(&self, number: u16) -> Result<&PoolDrive, PoolError> {
+        let found = self.books.drives.get(usize::from(number)).filter(|d| !d.is_gone());
+        found.ok_or_else(|| PoolError::NoMember(alloc::format!("number {number}")))
     }
 
     fn decide(
@@ -142,14 +220,96 @@ impl Pool {
         position: usize,
     ) -> PoolEffect {
         if let Some(full) = full {
-            let position = self.books.drives[usize::from(full)].position;
-            self.books = before;
-            self.answer = None;
-            return PoolEffect::Finished(Err(PoolError::Full(self.setup.drives[position].name.clone())));
+            let name = self.books.drives[usize::from(full)].name.clone();
+            (self.books, self.answer) = (before, None);
+            return PoolEffect::Finished(Err(PoolError::Full(name)));
         }
         self.books.opens = opens;
         self.work = steps.into();
         self.answer = Some(PoolAnswer::Drive(position));
         self.go_on()
+    }
+}
+
+/// Records for a drive.
+type Told = (u16, Vec<Record>);
+
+impl Books {
+    /// Volumes whose home is none of the drives that are there get another one: the mirror that they had. What drives must be told before
+    /// anybody hears of the change: volumes that they have not described so far.
+    pub fn move_descriptions(&mut self, before: &Books) -> Vec<Told> {
+        let mut told: BTreeMap<u16, Vec<Record>> = BTreeMap::new();
+        let (mut volumes, was) =
+            (core::mem::take(&mut self.volumes), |v: &Volume| [Some(v.home), before.mirror_of(v.home)]);
+        for volume in volumes.values_mut() {
+            let had = was(volume);
+            if !self.drives[usize::from(volume.home)].is_here() {
+                self.move_home(volume, had[1]);
+            }
+            if let Some(mirror) = self.mirror_of(volume.home).filter(|drive| !had.contains(&Some(*drive))) {
+                told.entry(mirror).or_default().extend(before.described(volume.id));
+            }
+        }
+        self.volumes = volumes;
+        told.into_iter().collect()
+    }
+
+    /// All that there is to say of a volume, for a drive that has not said it so far.
+    fn described(&self, id: VolumeId) -> Vec<Record> {
+        let Some(volume) = self.volumes.get(&id) else { return Vec::new() };
+        let drive = self.mirror_of(volume.home).unwrap_or(volume.home);
+        self.descriptions(volume, drive)
+    }
+
+    /// Homes that a drive has become while the pool was not open say so in a version of their own.
+    pub fn give_versions(&mut self) {
+        for part in self.volumes.values_mut().flat_map(|v| v.parts.values_mut()).filter(|part| part.version == 0) {
+            self.counter += 1;
+            part.version = self.counter;
+        }
+    }
+
+    /// The volume's record is on that drive from now on, or on the first one; it may have no chunks there.
+    pub fn move_home(&mut self, volume: &mut Volume, to: Option<u16>) {
+        let is_here = |drive: &u16| self.drives[usize::from(*drive)].is_here();
+        let first = self.drives.iter().position(PoolDrive::is_here).map(|i| i as u16);
+        let Some(home) = to.filter(is_here).or(first) else { return };
+        let old = volume.home;
+        if volume.parts.get(&old).is_some_and(|part| part.extents.is_empty()) {
+            volume.parts.remove(&old);
+        }
+        self.counter += 1;
+        volume.home = home;
+        volume.parts.entry(home).or_insert(Part { version: 0, extents: Vec::new() }).version = self.counter;
+    }
+
+    /// A drive that takes the place of a lost one gets chunks for those that volumes had there; they are stale.
+    fn give_chunks_of(&mut self, number: u16) -> Result<(), PoolError> {
+        let chunks = |v: &Volume| v.runs_on(number).iter().map(|run| u64::from(run.len)).sum::<u64>();
+        let wanted = self.volumes.values().map(chunks).sum::<u64>();
+        if wanted == 0 {
+            return Ok(());
+        }
+        let drive = &mut self.drives[usize::from(number)];
+        let has = u64::from(drive.member.chunks - drive.area);
+        if wanted > has {
+            return Err(PoolError::TooSmall(drive.name.clone(), has * CHUNK, wanted * CHUNK));
+        }
+        self.counter += 1;
+        let mut at = drive.area;
+        for volume in self.volumes.values_mut().filter(|v| v.parts.contains_key(&number)) {
+            let runs = volume.runs_on(number);
+            let mut extents = Vec::new();
+            for run in &runs {
+                extents.push(Extent { logical: run.start, run: ChunkRun { start: at, len: run.len } });
+                at += run.len;
+            }
+            volume.parts.insert(number, Part { version: self.counter, extents });
+            volume.stale.insert(number, runs);
+        }
+        // What no volume has is emptied, and free then.
+        drive.dirty = alloc::vec![ChunkRun { start: at, len: drive.member.chunks - at }];
+        drive.dirty.retain(|run| run.len > 0);
+        Ok(())
     }
 }

@@ -88,6 +88,9 @@ impl ModelDrive {
     }
 }
 
+/// What stands for the bytes of a chunk that is not readable.
+pub(crate) const UNREADABLE: u64 = u64::MAX;
+
 /// A pool and its drives.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelWorld {
@@ -111,6 +114,7 @@ pub(crate) fn setup(drives: &[ModelDrive], seed: u64) -> Setup {
         fresh: (0..=drives.len() as u64).map(|i| uuid(seed << 32 | i)).collect(),
         crc: crc32c,
         keeps_layout: false,
+        whole: false,
     }
 }
 
@@ -186,7 +190,7 @@ impl ModelWorld {
     /// Fills every chunk of a volume with what nobody else writes; it is durable.
     pub fn scribble(&mut self, name: &str) {
         let (id, segments) = (self.pool.volume(name).unwrap().id, self.segments(name));
-        for s in segments {
+        for s in segments.into_iter().filter(|s| !s.lost) {
             for i in 0..s.len {
                 let drive = &mut self.drives[s.drive];
                 let (chunk, word) = (u64::from(s.start + i), id.0 << 32 | u64::from(s.logical + i) | 1 << 63);
@@ -202,8 +206,9 @@ impl ModelWorld {
 
     /// The words of a volume's chunks, in its order.
     pub fn words(&self, name: &str) -> Vec<u64> {
-        let word = |s: &crate::VolumeSegment, i: u32| {
-            self.drives[s.drive].now.chunks.get(&u64::from(s.start + i)).copied().unwrap_or(0)
+        let word = |s: &crate::VolumeSegment, i: u32| match s.lost {
+            true => UNREADABLE,
+            false => self.drives[s.drive].now.chunks.get(&u64::from(s.start + i)).copied().unwrap_or(0),
         };
         self.segments(name).iter().flat_map(|s| (0..s.len).map(|i| word(s, i)).collect::<Vec<_>>()).collect()
     }
@@ -237,6 +242,26 @@ pub(crate) fn join(world: &ModelWorld, place: usize, seed: u64) -> PoolRequest {
     PoolRequest::Join { drive, uuid: uuid(seed << 32 | 1 << 61) }
 }
 
+/// The drive of that place of a world takes the place of the lost one of that number.
+pub(crate) fn replace(world: &ModelWorld, number: u16, place: usize, seed: u64) -> PoolRequest {
+    match join(world, place, seed) {
+        PoolRequest::Join { drive, uuid } => PoolRequest::Replace { number, drive, uuid },
+        other => other,
+    }
+}
+
 pub(crate) fn failure() -> PoolEvent {
     PoolEvent::Done(Err(EffectFailure("Write Fault".into())))
+}
+
+impl Pool {
+    /// Blocks that are left in the copies of all drives together.
+    pub(crate) fn fill_left(&self) -> u32 {
+        self.books.drives.iter().map(|d| d.copy_blocks - d.used).sum()
+    }
+
+    /// The copies count as full.
+    pub(crate) fn pretend_used(&mut self) {
+        self.books.drives.iter_mut().for_each(|d| d.used = d.copy_blocks);
+    }
 }

@@ -65,7 +65,10 @@ impl Reading {
             }
             let found = match judge(name, scans, &self.copies, self.failed.take()) {
                 Err(_) if !*named => DriveContents::Other,
-                found => found?,
+                // Written by another release: it is not lost.
+                Err(why @ PoolOpenError::Version(..)) => return Err(why),
+                Err(why) => DriveContents::Unusable(why),
+                Ok(found) => found,
             };
             self.looks.push(Look { name: name.clone(), named: *named, chunks, found });
             (self.copies, self.target) = (Default::default(), 1);

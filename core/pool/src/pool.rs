@@ -1,6 +1,6 @@
 //! The machine: see the [crate](crate).
 
-use crate::assemble::{Assembled, Whole, assemble};
+use crate::assemble::{Assembled, DriveContents, Whole, assemble};
 use crate::block::{LAYOUT, copy_at};
 use crate::change_plan::{ChangePlan, ChangeStep};
 use crate::drive::PoolDrive;
@@ -9,7 +9,7 @@ use crate::event::{PoolAnswer, PoolEffect, PoolEvent, PoolRequest, Setup};
 use crate::extent::{CHUNK, ChunkRun, VolumeSegment};
 use crate::opening::{Next, Reading};
 use crate::record::Phase;
-use crate::volume::{Uuid, Volume, VolumeId, check_name};
+use crate::volume::{Part, Uuid, Volume, VolumeId, check_name};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -36,13 +36,23 @@ pub(crate) struct Books {
 pub(crate) enum PoolState {
     New,
     Reading(Reading),
-    /// What is on a drive that is to join: its place, and its UUID.
-    Looking(Reading, usize, Uuid),
+    /// What is on a drive that is to join.
+    Looking(Reading, Joins),
     Up,
     /// Why nothing is changed.
     Broken(PoolError),
     /// It was closed.
     Closed,
+}
+
+/// A drive that is to join.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joins {
+    /// Its place in the caller's list.
+    pub position: usize,
+    pub uuid: Uuid,
+    /// The number that it gets where it takes the place of a lost one.
+    pub number: Option<u16>,
 }
 
 /// A copy of a drive's metadata.
@@ -64,6 +74,10 @@ pub struct Pool {
     pub(crate) uncommitted: Option<(Option<Volume>, Option<Volume>)>,
     /// The copy that is being written, and may be in pieces.
     pub(crate) writes: Option<WrittenCopy>,
+    /// Places of drives that could not be written while the pool was opened, and why: it is opened without them, if it may.
+    pub(crate) unwritable: BTreeMap<usize, String>,
+    /// The place of the drive that the last effect was for.
+    pub(crate) at: usize,
     /// Of each drive the copy that may be in pieces, since a write or a flush of it has failed.
     pub(crate) torn: BTreeMap<u16, u8>,
 }
@@ -78,6 +92,8 @@ pub(crate) enum Retreat {
     Back(u16, Box<Books>),
     /// All drives have heard that this one has left, which is all that it takes.
     On,
+    /// Nothing has been written yet, and a drive does not empty what is to be empty: its number.
+    AsItWas(u16),
 }
 
 /// Least size of a drive: metadata, and a chunk.
@@ -90,7 +106,8 @@ impl Pool {
         let books = Books { name: setup.name.clone(), layout: LAYOUT, ..Books::default() };
         let (state, work, retreat) = (PoolState::New, VecDeque::new(), Retreat::None);
         let (answer, empties, uncommitted, writes, torn) = (None, None, None, None, BTreeMap::new());
-        Self { setup, state, books, work, answer, retreat, empties, uncommitted, writes, torn }
+        let (unwritable, at) = (BTreeMap::new(), 0);
+        Self { setup, state, books, work, answer, retreat, empties, uncommitted, writes, unwritable, at, torn }
     }
 
     /// Its name.
@@ -134,7 +151,11 @@ impl Pool {
     /// Where the chunks of a volume lie, in its order.
     pub fn segments(&self, id: VolumeId) -> Vec<VolumeSegment> {
         let volume = self.books.volumes.get(&id);
-        volume.and_then(|v| v.segments(|d| self.books.drives[usize::from(d)].position)).unwrap_or_default()
+        volume
+            .and_then(|v| {
+                v.segments(|d| Some(&self.books.drives[usize::from(d)]).filter(|d| d.is_here()).map(|d| d.position))
+            })
+            .unwrap_or_default()
     }
 
     /// Of the drive at that place: chunks for volumes, free ones, and those that are nobody's and not unmapped yet.
@@ -155,6 +176,22 @@ impl Pool {
         let index = self.books.drives.iter().position(|d| d.position == position)?;
         let drive = &self.books.drives[index];
         Some((index as u16, drive.member.uuid, drive.buddy.largest()))
+    }
+
+    /// Drives that the pool serves without: the number in the pool of each, its UUID, its size in bytes, and what it was called.
+    pub fn lost(&self) -> Vec<(u16, Uuid, u64, &str)> {
+        let lost = (0u16..).zip(&self.books.drives).filter(|(_, d)| d.lost);
+        lost.map(|(i, d)| (i, d.member.uuid, u64::from(d.member.chunks) * CHUNK, d.name.as_str())).collect()
+    }
+
+    /// Chunks of a volume that are not readable: on lost drives, and on those that have taken the place of one.
+    pub fn lost_chunks(&self, volume: &Volume) -> (u32, u32) {
+        let sum = |runs: &[ChunkRun]| runs.iter().map(|run| run.len).sum::<u32>();
+        let of = |drive: &u16| (self.books.drives[usize::from(*drive)].lost, *drive);
+        let (lost, there): (Vec<_>, Vec<_>) = volume.parts.keys().map(of).partition(|(lost, _)| *lost);
+        let missing = lost.iter().map(|(_, drive)| sum(&volume.runs_on(*drive))).sum();
+        let stale = there.iter().filter_map(|(_, drive)| volume.stale.get(drive)).map(|runs| sum(runs)).sum();
+        (missing, stale)
     }
 
     /// Places of drives that were named and are not the pool's: they are empty, or have left it.
@@ -187,7 +224,7 @@ impl Pool {
                     reading.take(result.as_deref().map_err(|why| why.0.as_str()));
                     self.read()
                 }
-                PoolState::Looking(reading, _, _) => {
+                PoolState::Looking(reading, _) => {
                     reading.take(result.as_deref().map_err(|why| why.0.as_str()));
                     self.look()
                 }
@@ -211,6 +248,9 @@ impl Pool {
                     }
                     self.go_on()
                 }
+                None if matches!(self.answer, Some(PoolAnswer::Open { fresh: false, .. })) && !self.setup.whole => {
+                    self.open_without(why)
+                }
                 None => self.fail(PoolError::Broken(why)),
             },
             Retreat::Back(index, before) => {
@@ -224,7 +264,25 @@ impl Pool {
                 self.work.clear();
                 self.go_on()
             }
+            Retreat::AsItWas(drive) => {
+                self.work.clear();
+                (self.answer, self.uncommitted) = (None, None);
+                PoolEffect::Finished(Err(PoolError::NotEmptied(
+                    self.books.drives[usize::from(drive)].name.clone(),
+                    why,
+                )))
+            }
         }
+    }
+
+    /// A drive cannot be written while the pool is opened: the opening begins anew without it, as after a crash.
+    fn open_without(&mut self, why: String) -> PoolEffect {
+        if self.unwritable.insert(self.at, why.clone()).is_some() {
+            return self.fail(PoolError::Broken(why));
+        }
+        self.work.clear();
+        (self.answer, self.writes, self.state) = (None, None, PoolState::New);
+        self.open()
     }
 
     fn fail(&mut self, why: PoolError) -> PoolEffect {
@@ -275,11 +333,14 @@ impl Pool {
             Ok(next) => next,
             Err(fault) => return self.fail(PoolError::Fault(fault)),
         };
-        let looks = match next {
+        let mut looks = match next {
             Next::Read(drive, offset) => return PoolEffect::Read { drive, offset, len: crate::STRIPE as u32 },
             Next::Looks(looks) => looks,
         };
-        match assemble(&self.setup.name, &looks) {
+        for (at, why) in &self.unwritable {
+            looks[*at].found = DriveContents::Unusable(PoolOpenError::Unwritable(looks[*at].name.clone(), why.clone()));
+        }
+        match assemble(&self.setup.name, &looks, self.setup.whole) {
             Ok(Assembled::Fresh) => self.make(),
             Ok(Assembled::Whole(whole)) => self.bring_up(whole),
             Err(fault) => return self.fail(PoolError::Fault(fault)),
@@ -294,7 +355,7 @@ impl Pool {
         self.books.uuid = setup.fresh[0];
         for (position, (drive, uuid)) in setup.drives.iter().zip(&setup.fresh[1..]).enumerate() {
             if drive.named {
-                self.books.drives.push(PoolDrive::new(position, *uuid, drive.bytes));
+                self.books.drives.push(PoolDrive::new(position, &drive.name, *uuid, drive.bytes));
             }
         }
         self.books.opens = 1;
@@ -314,12 +375,28 @@ impl Pool {
     /// by more than one, and what differs by more has been away. Each is told how far the others' entries go by then, and the first one of
     /// all in the end: from then on the pool is open, and whoever has not been told is an old copy.
     fn bring_up(&mut self, whole: Whole) {
-        let Whole { uuid, drives, volumes, counter, told, clean, layout } = whole;
+        let (found, newest) = (whole.layout, if self.setup.keeps_layout { whole.layout } else { LAYOUT });
+        let mut plan = self.opening(&whole, newest);
+        if plan.1 && found < newest {
+            // The metadata of some drive have no room for what the newer layout says more.
+            plan = self.opening(&whole, found);
+        }
+        self.work.extend(plan.0);
+        self.settle(PoolAnswer::Open { fresh: false, clean: whole.clean });
+    }
+
+    /// The steps of an opening in that layout, and whether the metadata of some drive have no room.
+    fn opening(&mut self, whole: &Whole, layout: u32) -> (Vec<ChangeStep>, bool) {
+        let Whole { uuid, drives, volumes, counter, told, returned, .. } = whole.clone();
         let names = volumes.values().map(|v| (v.name.clone(), v.id)).collect();
         let before = told.iter().map(|(_, opens, _)| *opens).max().unwrap_or(0);
-        let layout = if self.setup.keeps_layout { layout } else { LAYOUT };
         let (name, phase) = (self.setup.name.clone(), Phase::Opening);
         self.books = Books { uuid, name, opens: before + 1, phase, layout, counter, drives, volumes, names };
+        self.books.give_versions();
+        // What others describe no more because a drive is back, that drive has to describe first.
+        let is_back = |(drive, _, _): &&(u16, u64, u8)| returned.contains(drive);
+        let told: Vec<_> = told.iter().filter(is_back).chain(told.iter().filter(|d| !is_back(d))).collect();
+        let is_whole = !self.books.drives.iter().any(|d| d.lost);
         let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         for (drive, _, first) in told.iter().filter(|(_, opens, _)| *opens < before) {
             plan.anew(*drive, before, *first, &[], None);
@@ -327,10 +404,11 @@ impl Pool {
         for (drive, _, first) in &told {
             plan.anew(*drive, before + 1, *first, &[], None);
         }
-        plan.tell_first(Phase::Open);
-        let steps = plan.steps;
-        self.work.extend(steps);
-        self.settle(PoolAnswer::Open { fresh: false, clean });
+        match is_whole {
+            true => plan.tell_first(Phase::Open),
+            false => plan.tell_all(Phase::Open),
+        }
+        (plan.steps, plan.full.is_some())
     }
 
     /// Sends off the steps of an opening, and behind them those that empty what is nobody's.
@@ -354,8 +432,7 @@ impl Pool {
             _ => return Err(PoolError::Busy),
         }
         let opens = self.books.opens;
-        let all = self.books.drives.iter().zip(0u16..).filter(|(d, _)| !d.is_gone());
-        let all: Vec<u16> = all.map(|(_, i)| i).collect();
+        let all = self.books.here();
         let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         for drive in all {
             plan.anew(drive, opens, self.torn.get(&drive).copied().unwrap_or(1), &[], None);
@@ -369,8 +446,7 @@ impl Pool {
 
     /// Tells all drives that the pool is closed, and the first one in the end how far they go.
     fn close(&mut self) -> PoolEffect {
-        let all = self.books.drives.iter().zip(0u16..).filter(|(d, _)| !d.is_gone());
-        let all: Vec<u16> = all.map(|(_, i)| i).collect();
+        let all = self.books.here();
         self.books.phase = Phase::Closed;
         let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         for drive in &all {
@@ -393,6 +469,8 @@ impl Pool {
                 (ChangeStep::Write { drive, .. }, Retreat::Back(joins, _)) if drive != joins => {
                     self.retreat = Retreat::None
                 }
+                (ChangeStep::Erase(drive, _), _) => self.retreat = Retreat::AsItWas(*drive),
+                (ChangeStep::Write { .. }, Retreat::AsItWas(_)) => self.retreat = Retreat::None,
                 _ => {}
             }
             match step {
@@ -406,6 +484,9 @@ impl Pool {
                 _ => self.writes = None,
             }
             if let Some(effect) = step.effect(&self.books.drives) {
+                if let PoolEffect::Write { drive, .. } | PoolEffect::Flush { drive } = &effect {
+                    self.at = *drive;
+                }
                 return effect;
             }
             match step {
@@ -418,6 +499,7 @@ impl Pool {
                 ChangeStep::Write { .. }
                 | ChangeStep::Flush(_)
                 | ChangeStep::Unmap(..)
+                | ChangeStep::Erase(..)
                 | ChangeStep::Dismiss(..)
                 | ChangeStep::Settle(_) => {}
             }
@@ -426,7 +508,7 @@ impl Pool {
         match self.answer.take() {
             Some(answer) => {
                 match answer {
-                    PoolAnswer::Recovered => self.torn.clear(),
+                    PoolAnswer::Recovered | PoolAnswer::Drive(_) => self.torn.clear(),
                     PoolAnswer::Closed => self.state = PoolState::Closed,
                     _ => {}
                 }
@@ -441,14 +523,18 @@ impl Pool {
             return self.recover();
         }
         match &self.state {
+            PoolState::Broken(PoolError::Broken(_))
+                if matches!(request, PoolRequest::TakeOut { .. }) && self.books.phase == Phase::Open => {}
             PoolState::Broken(why) => return Err(why.clone()),
             PoolState::Up if self.answer.is_none() => {}
             _ => return Err(PoolError::Busy),
         }
         match request {
             PoolRequest::Close => return Ok(self.close()),
-            PoolRequest::Join { drive, uuid } => return self.join(drive, *uuid),
-            PoolRequest::Leave { drive } => return self.leave(*drive),
+            PoolRequest::Join { drive, uuid } => return self.join(drive, *uuid, None),
+            PoolRequest::Leave { number } => return self.leave(*number),
+            PoolRequest::TakeOut { number } => return self.take_out(*number),
+            PoolRequest::Replace { number, drive, uuid } => return self.replace(*number, drive, *uuid),
             _ => {}
         }
         let (before, after, dirty) = self.books.prepare(request)?;
@@ -456,6 +542,9 @@ impl Pool {
         let places: Vec<_> = self.books.drives.iter().map(|d| (d.generation, d.entry, d.reach, d.used)).collect();
         self.books.counter += 1;
         let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
+        if let (PoolRequest::Empty { .. }, Some(volume)) = (request, &before) {
+            plan.erase(volume);
+        }
         plan.change(id, before.as_ref(), after.clone(), dirty);
         let (steps, full) = (plan.steps, plan.full);
         if let Some(full) = full {
@@ -463,8 +552,7 @@ impl Pool {
                 (drive.generation, drive.entry, drive.reach, drive.used) = place;
             }
             self.books.undo_taken(before.as_ref(), after.as_ref());
-            let position = self.books.drives[usize::from(full)].position;
-            return Err(PoolError::Full(self.setup.drives[position].name.clone()));
+            return Err(PoolError::Full(self.books.drives[usize::from(full)].name.clone()));
         }
         self.work = steps.into();
         self.uncommitted = Some((before, after));
@@ -478,13 +566,17 @@ impl Pool {
         assert_eq!(names.len(), volumes.len(), "every volume has a name");
         for volume in volumes.values() {
             assert_eq!(names.get(&volume.name), Some(&volume.id), "a name finds its volume");
-            assert!(volume.segments(usize::from).is_some(), "the chunks of {} cover it", volume.name);
-            assert!(volume.parts.values().all(|p| p.version <= *counter && !p.extents.is_empty()), "{}", volume.name);
+            assert!(volume.segments(|d| Some(d.into())).is_some(), "the chunks of {} cover it", volume.name);
+            assert!(drives[usize::from(volume.home)].is_here(), "the home of {} is there", volume.name);
+            let stale = volume.stale.iter().all(|(d, runs)| volume.parts.contains_key(d) && !runs.is_empty());
+            assert!(stale, "what is stale of {} is its own", volume.name);
+            let sound = |(d, p): (&u16, &Part)| p.version <= *counter && (!p.extents.is_empty() || *d == volume.home);
+            assert!(volume.parts.iter().all(sound), "{}", volume.name);
         }
         if !self.is_ready() {
             return;
         }
-        for (drive, index) in drives.iter().zip(0u16..) {
+        for (drive, index) in drives.iter().zip(0u16..).filter(|(d, _)| !d.lost) {
             let mut marked = drive.buddy.check();
             let runs = volumes.values().filter_map(|v| v.parts.get(&index)).flat_map(|p| &p.extents).map(|e| e.run);
             for run in runs.chain(drive.dirty.iter().copied()).chain([ChunkRun { start: 0, len: drive.area }]) {
@@ -493,18 +585,5 @@ impl Pool {
             assert_eq!(marked.runs(drive.member.chunks, false), [], "no chunk of drive {index} is lost");
             assert!(drive.used <= drive.copy_blocks, "the metadata of drive {index} fit");
         }
-    }
-}
-
-#[cfg(test)]
-impl Pool {
-    /// Blocks that are left in the copies of all drives together.
-    pub(crate) fn fill_left(&self) -> u32 {
-        self.books.drives.iter().map(|d| d.copy_blocks - d.used).sum()
-    }
-
-    /// The copies count as full.
-    pub(crate) fn pretend_used(&mut self) {
-        self.books.drives.iter_mut().for_each(|d| d.used = d.copy_blocks);
     }
 }

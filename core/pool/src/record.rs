@@ -1,8 +1,9 @@
 //! What an entry says: records, one behind the other, little-endian. `docs/reference/formats.md` has the table.
 
-use crate::block::OLDEST;
+use crate::block::{MIRRORED, OLDEST};
 use crate::extent::{ChunkRun, Extent};
-use crate::volume::{Uuid, VolumeId};
+use crate::volume::{Part, Uuid, VolumeId};
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use weir_codec::{Coder, Counted, Damaged, Own, Reader, Writer, coded, coded_as, fields, numbered};
@@ -41,11 +42,16 @@ pub(crate) enum Phase {
 /// What a drive knows of another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// 0: it takes part. Others belong to [`EntryHeader::needs`].
+    /// [`TAKES_PART`] or [`LOST`].
     pub state: u8,
     /// Its entries went at least so far: one that has fewer is an old copy.
     pub reach: LogEnd,
 }
+
+/// The drive of a [`Known`] is one of the pool's.
+pub(crate) const TAKES_PART: u8 = 0;
+/// It is, and the pool serves without it. [`STATES`] is set.
+pub(crate) const LOST: u8 = 1;
 
 /// What an entry 0 begins with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,6 +72,10 @@ pub(crate) struct EntryHeader {
     pub members: Vec<Member>,
     /// Of each member.
     pub known: Vec<Known>,
+    /// What messages called each member when this was written; nothing in a layout before [`MIRRORED`].
+    pub names: Vec<String>,
+    /// Of each lost member how often the pool had been opened when it was lost; else 0.
+    pub lost_at: Vec<u64>,
 }
 
 /// What the home of a volume says of it.
@@ -105,6 +115,22 @@ pub(crate) enum Record {
     },
     /// Chunks of this drive that several volumes have, and how many.
     References(Vec<(ChunkRun, u32)>),
+    /// A volume whose home is another drive; or one of this home that has chunks on a drive that is lost.
+    Mirror(Box<Mirror>),
+}
+
+/// All that there is to know of a volume but its stale chunks: what is left of it when its home, or another of its drives, is lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mirror {
+    pub id: VolumeId,
+    /// Number of the drive that is its home.
+    pub home: u16,
+    /// The version there.
+    pub version: u64,
+    /// As home says it; the other drives are in `parts`.
+    pub volume: Home,
+    /// What each drive has of it.
+    pub parts: Vec<(u16, Part)>,
 }
 
 /// What is counted up on a drive (openings, versions, generations) stays below: so one more never is less.
@@ -117,9 +143,12 @@ const DIRTY: u8 = 4;
 const STATE: u8 = 5;
 const STALE: u8 = 6;
 const REFERENCES: u8 = 7;
+const MIRROR: u8 = 8;
 
 /// What this release knows of [`EntryHeader::needs`].
-pub(crate) const NEEDS_KNOWN: u32 = 0;
+pub(crate) const NEEDS_KNOWN: u32 = STATES;
+/// A drive has another state than [`TAKES_PART`].
+pub(crate) const STATES: u32 = 4;
 
 /// A number that is counted up, which never gets as far as [`COUNTED`].
 struct Rising;
@@ -148,7 +177,7 @@ coded! {
     Extent { logical: "the volume's first chunk", run: "the drive's chunks" }
     LogEnd { generation as Rising: "the generation of its entries", entry: "the last one" }
     Member { uuid: "its UUID; zeroes: it has left, and the number waits for the next one", chunks: "its chunks" }
-    Known { state: "0: it takes part", reach: "how far its entries go" }
+    Known { state: "0: it takes part; 1: it is lost", reach: "how far its entries go" }
 }
 
 fields! { pub(crate) EntryHeader: put_identity, get_identity, identity_rows {
@@ -179,6 +208,10 @@ impl EntryHeader {
             if layout > OLDEST {
                 to.put(&self.known.get(at).copied().unwrap_or_default());
             }
+            if layout >= MIRRORED {
+                <Counted<u8> as Coder<String>>::put(self.names.get(at).unwrap_or(&String::new()), to);
+                Rising::put(&self.lost_at.get(at).copied().unwrap_or(0), to);
+            }
         }
     }
 
@@ -191,6 +224,10 @@ impl EntryHeader {
         for _ in 0..from.u16()? {
             header.members.push(from.get()?);
             header.known.push(if layout > OLDEST { from.get()? } else { Known::default() });
+            if layout >= MIRRORED {
+                header.names.push(<Counted<u8> as Coder<String>>::get(from)?);
+                header.lost_at.push(Rising::get(from)?);
+            }
         }
         Ok(header)
     }
@@ -217,8 +254,32 @@ impl Home {
     }
 }
 
+impl Mirror {
+    fn put(&self, to: &mut Writer, layout: u32) {
+        to.put(&(self.id, self.home));
+        Rising::put(&self.version, to);
+        self.volume.put(to, layout);
+        to.u16(self.parts.len() as u16);
+        for (drive, part) in &self.parts {
+            to.u16(*drive);
+            Rising::put(&part.version, to);
+            to.put(&part.extents);
+        }
+    }
+
+    fn get(from: &mut Reader<'_>, layout: u32) -> Result<Self, Damaged> {
+        let (id, home, version) = (from.get()?, from.u16()?, Rising::get(from)?);
+        let mut mirror = Mirror { id, home, version, volume: Home::get(from, layout)?, parts: Vec::new() };
+        for _ in 0..from.u16()? {
+            let (drive, version, extents) = (from.u16()?, Rising::get(from)?, from.get()?);
+            mirror.parts.push((drive, Part { version, extents }));
+        }
+        Ok(mirror)
+    }
+}
+
 impl Record {
-    /// The oldest layout has none of the later records.
+    /// An older layout has none of the later records.
     pub fn put(&self, to: &mut Writer, layout: u32) {
         match self {
             Record::Header(header) => {
@@ -237,6 +298,7 @@ impl Record {
                 to.put(runs);
             }
             Record::State(..) | Record::Stale { .. } | Record::References(_) if layout == OLDEST => {}
+            Record::Mirror(_) if layout < MIRRORED => {}
             Record::State(phase, reaches) => {
                 to.put(&(STATE, *phase));
                 Counted::<u16>::put(reaches, to);
@@ -248,6 +310,10 @@ impl Record {
             Record::References(counts) => {
                 to.u8(REFERENCES);
                 to.put(counts);
+            }
+            Record::Mirror(mirror) => {
+                to.u8(MIRROR);
+                mirror.put(to, layout);
             }
         }
     }
@@ -266,6 +332,7 @@ impl Record {
             STATE => Record::State(from.get()?, Counted::<u16>::get(from)?),
             STALE => Record::Stale { id: from.get()?, drive: from.get()?, runs: from.get()? },
             REFERENCES => Record::References(from.get()?),
+            MIRROR if layout >= MIRRORED => Record::Mirror(Box::new(Mirror::get(from, layout)?)),
             _ => return Err(Damaged),
         })
     }

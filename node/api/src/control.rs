@@ -1,6 +1,6 @@
 //! What the API asks of a node.
 
-use super::pooled::{PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use super::pooled::{PoolDriveAdd, PoolDriveReplace, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
 use super::timing::DeviceStats;
 use super::types::{
     DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, Status, TenantAdd, TenantPatch, TenantStatus,
@@ -41,6 +41,12 @@ pub trait Control: Send + Sync + 'static {
     fn add_pool_drive(&self, pool: &str, drive: &PoolDriveAdd) -> Result<PoolStatus, Refusal>;
     /// A drive leaves its pool, if no volume lies on it.
     fn remove_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal>;
+    /// A pool serves without a drive, as if it were lost.
+    fn take_out_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal>;
+    /// A device takes the place of a lost drive.
+    fn replace_pool_drive(&self, pool: &str, replace: &PoolDriveReplace) -> Result<PoolStatus, Refusal>;
+    /// A volume that has lost chunks is emptied, and another disk for its hosts.
+    fn empty_volume(&self, name: &str) -> Result<VolumeStatus, Refusal>;
     /// All volumes, pool by pool, in the order in which they were made.
     fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal>;
     /// One volume.

@@ -29,7 +29,10 @@ mod tests;
 
 pub use control::Control;
 pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStatus};
-pub use pooled::{PoolDrive, PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+pub use pooled::{
+    LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolStatus, VolumeAdd, VolumeExport, VolumePatch,
+    VolumeStatus,
+};
 pub use promise::{
     AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, PeriodStatus, SlaPatch, SlaState, SlaStatus,
 };

@@ -2,7 +2,10 @@
 
 use crate::control::Control;
 use crate::flash::FlashStatus;
-use crate::pooled::{PoolDrive, PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use crate::pooled::{
+    LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolStatus, VolumeAdd, VolumeExport, VolumePatch,
+    VolumeStatus,
+};
 use crate::promise::{AttainmentStatus, CeilingStatus, Changes, FloorStatus, SlaStatus};
 use crate::timing::{CompletionError, DeviceStats};
 use crate::types::{
@@ -13,7 +16,7 @@ use weir_config::{Address, ClassFrom};
 use weir_controller::{ControllerInfo, Work};
 use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
 use weir_node::{
-    AnaChange, DeviceChange, DeviceSnapshot, DoorSnapshot, ExportSnapshot, NewExport, NewTenant, NewVolume,
+    AnaChange, DeviceChange, DeviceSnapshot, DoorSnapshot, ExportSnapshot, LostDrive, NewExport, NewTenant, NewVolume,
     NodeControl, NodeSnapshot, PoolMember, PoolSnapshot, Promises, Refusal, RemoteStatus, ShardSnapshot, TenantChange,
     TenantSnapshot, VolumeChange, VolumeSnapshot,
 };
@@ -124,6 +127,18 @@ impl Control for NodeControl {
 
     fn remove_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
         self.leave_pool(pool, device).map(Into::into)
+    }
+
+    fn take_out_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
+        self.take_out_of_pool(pool, device).map(Into::into)
+    }
+
+    fn replace_pool_drive(&self, pool: &str, replace: &PoolDriveReplace) -> Result<PoolStatus, Refusal> {
+        self.replace_in_pool(pool, &replace.lost, &replace.device).map(Into::into)
+    }
+
+    fn empty_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
+        NodeControl::empty_volume(self, name).map(Into::into)
     }
 
     fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal> {
@@ -330,8 +345,16 @@ impl From<PoolSnapshot> for PoolStatus {
             uuid: pool.uuid,
             volumes: pool.volumes,
             fault: pool.fault,
+            lost: all(pool.lost),
             drives: all(pool.drives),
         }
+    }
+}
+
+impl From<LostDrive> for LostPoolDrive {
+    fn from(drive: LostDrive) -> Self {
+        let LostDrive { number, uuid, size, name } = drive;
+        LostPoolDrive { number, uuid, size_bytes: size.get(), device: name }
     }
 }
 
@@ -359,6 +382,8 @@ impl From<VolumeSnapshot> for VolumeStatus {
             size_bytes: volume.size.get(),
             drives: volume.drives,
             extents: volume.extents,
+            missing_bytes: volume.missing.get(),
+            replaced_bytes: volume.replaced.get(),
             nqn: volume.nqn,
             exports: volume.exports,
         }

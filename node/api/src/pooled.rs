@@ -21,6 +21,12 @@ pub struct VolumeStatus {
     pub drives: Vec<String>,
     /// Pieces that lie together.
     pub extents: u32,
+    /// What of it lies on lost drives: what is asked of it fails.
+    #[serde(default)]
+    pub missing_bytes: u64,
+    /// What of it was lost, and lies on drives that have taken the place of lost ones: it fails until the volume is emptied.
+    #[serde(default)]
+    pub replaced_bytes: u64,
     /// The subsystem's name over NVMe/TCP, where it is exported there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nqn: Option<String>,
@@ -45,8 +51,24 @@ pub struct PoolStatus {
     /// Why nothing is changed any more, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// Drives that it serves without; it is degraded then.
+    #[serde(default)]
+    pub lost: Vec<LostPoolDrive>,
     /// Its drives.
     pub drives: Vec<PoolDrive>,
+}
+
+/// A drive that a pool serves without.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LostPoolDrive {
+    /// Its number in the pool.
+    pub number: u16,
+    /// Its UUID, which is on it.
+    pub uuid: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// The device that it was when it was there.
+    pub device: String,
 }
 
 /// A drive of a pool.
@@ -73,6 +95,16 @@ pub struct PoolDrive {
 #[serde(deny_unknown_fields)]
 pub struct PoolDriveAdd {
     /// The device; what is on it is gone.
+    pub device: String,
+}
+
+/// `POST /v1/pools/NAME/replace`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolDriveReplace {
+    /// The lost drive: its number, its UUID, or the device that it was.
+    pub lost: String,
+    /// The device that takes its place; what is on it is gone.
     pub device: String,
 }
 

@@ -1,8 +1,9 @@
 //! HTTP to calls of [`Control`], and their answers back.
+// tidy: long because every operation of the API is here, each a few lines
 
 use super::control::Control;
 use super::openapi::{SchemaOf, schema_of};
-use super::pooled::{PoolDriveAdd, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use super::pooled::{PoolDriveAdd, PoolDriveReplace, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
 use super::timing::DeviceStats;
 use super::types::{
     DevicePatch, DeviceStatus, ErrorBody, ExportAdd, ExportStatus, PowerCutStatus, State as NodeState, Status,
@@ -206,6 +207,23 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .or(409, "Volumes lie on it, or it is the pool's only drive.")
         .or(503, NO_CHANGE),
+        Op::new::<PoolStatus>(
+            "/v1/pools/{name}/drives/{device}/offline",
+            "take_out_pool_drive",
+            "A pool serves without a drive from now on, as if it were lost: what lies on it fails. The answer is the pool.",
+            ("post", 200, post(take_out_pool_drive)),
+        )
+        .or(409, "It is lost already, or the pool's only drive.")
+        .or(503, NO_CHANGE),
+        Op::new::<PoolStatus>(
+            "/v1/pools/{name}/replace",
+            "replace_pool_drive",
+            "A device takes the place of a lost drive. What volumes had there fails until they are emptied. The answer is the pool.",
+            ("post", 200, post(replace_pool_drive)),
+        )
+        .takes::<PoolDriveReplace>()
+        .or(409, "The drive is not lost, or the device is in use, too small, not empty, or not of the pool's kind.")
+        .or(503, NO_CHANGE),
         Op::new::<Vec<VolumeStatus>>(
             "/v1/volumes",
             "volumes",
@@ -240,6 +258,14 @@ pub(super) fn operations() -> Vec<Operation> {
             ("delete", 200, delete(remove_volume)),
         )
         .or(409, "It is exported.")
+        .or(503, NO_CHANGE),
+        Op::new::<VolumeStatus>(
+            "/v1/volumes/{name}/empty",
+            "empty_volume",
+            "A volume that has lost chunks with a drive is given up: it reads as zeroes, has another UUID, and its hosts are told.",
+            ("post", 200, post(empty_volume)),
+        )
+        .or(409, "It has lost nothing, or the lost drive was not replaced.")
         .or(503, NO_CHANGE),
         Op::new::<VolumeStatus>(
             "/v1/volumes/{name}/exports",
@@ -368,6 +394,25 @@ async fn remove_pool_drive(
     Path((name, device)): Path<(String, String)>,
 ) -> Answer<impl Serialize> {
     ask(node, move |c| c.remove_pool_drive(&name, &device)).await.map(Json)
+}
+
+async fn take_out_pool_drive(
+    State(node): State<Node>,
+    Path((name, device)): Path<(String, String)>,
+) -> Answer<impl Serialize> {
+    ask(node, move |c| c.take_out_pool_drive(&name, &device)).await.map(Json)
+}
+
+async fn replace_pool_drive(
+    State(node): State<Node>,
+    Path(name): Path<String>,
+    Body(replace): Body<PoolDriveReplace>,
+) -> Answer<impl Serialize> {
+    ask(node, move |c| c.replace_pool_drive(&name, &replace)).await.map(Json)
+}
+
+async fn empty_volume(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
+    ask(node, move |c| c.empty_volume(&name)).await.map(Json)
 }
 
 async fn volumes(State(node): State<Node>) -> Answer<impl Serialize> {

@@ -272,7 +272,9 @@ impl Control for Fake {
         };
         let (name, fault) = ("pool0".into(), Some("broken".into()));
         let uuid = "u".into();
-        Ok(vec![PoolStatus { name, uuid, size_bytes: 3, free_bytes: 2, volumes: 1, fault, drives: vec![drive] }])
+        let lost = vec![LostPoolDrive { number: 1, uuid: "v".into(), size_bytes: 4, device: "ssd1".into() }];
+        let (size_bytes, free_bytes, volumes) = (3, 2, 1);
+        Ok(vec![PoolStatus { name, uuid, size_bytes, free_bytes, volumes, fault, lost, drives: vec![drive] }])
     }
 
     fn add_pool_drive(&self, pool: &str, drive: &PoolDriveAdd) -> Result<PoolStatus, Refusal> {
@@ -281,6 +283,18 @@ impl Control for Fake {
 
     fn remove_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
         Err(Refusal::Conflict(format!("{device} does not leave {pool}")))
+    }
+
+    fn take_out_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{device} is lost already in {pool}")))
+    }
+
+    fn replace_pool_drive(&self, pool: &str, replace: &PoolDriveReplace) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{} does not replace {} in {pool}", replace.device, replace.lost)))
+    }
+
+    fn empty_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
+        self.volume(name)
     }
 
     fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal> {
@@ -292,6 +306,8 @@ impl Control for Fake {
             size_bytes: 1 << 20,
             drives: vec!["ssd0".into()],
             extents: 1,
+            missing_bytes: 0,
+            replaced_bytes: 0,
             nqn: Some("nqn".into()),
             exports: vec!["nvme-tcp".into()],
         }])
@@ -681,6 +697,10 @@ fn answers_are_as_described() {
     let add = json!({ "name": "v1", "tenant": "gold", "size_bytes": 5, "pool": "pool0" });
     check("VolumeAdd", add.clone());
     assert_eq!(serde_json::to_value(serde_json::from_value::<VolumeAdd>(add.clone()).unwrap()).unwrap(), add);
+    let replace = json!({ "lost": "ssd1", "device": "ssd2" });
+    check("PoolDriveReplace", replace.clone());
+    let read = serde_json::from_value::<PoolDriveReplace>(replace.clone()).unwrap();
+    assert_eq!(serde_json::to_value(read).unwrap(), replace);
     let patch = json!({ "name": "v2", "shrink": true, "size_bytes": 5 });
     check("VolumePatch", patch.clone());
     assert_eq!(serde_json::to_value(serde_json::from_value::<VolumePatch>(patch.clone()).unwrap()).unwrap(), patch);

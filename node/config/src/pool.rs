@@ -1,7 +1,7 @@
 //! `[[pool]]` and `[[volume]]`.
 
 use super::export::{DoorConfig, DoorRead, door};
-use super::read::{Placed, Read, Section, integer, one_or_list, quoted, size, text};
+use super::read::{Placed, Read, Section, flag, integer, one_or_list, quoted, size, text};
 use super::value::Value;
 use std::path::Path;
 use weir_units::Bytes;
@@ -13,6 +13,8 @@ pub struct PoolConfig {
     pub name: String,
     /// Indices into [`Config::devices`].
     pub devices: Vec<usize>,
+    /// It comes up without one of its drives.
+    pub degraded: bool,
 }
 
 /// A volume that is made when it is not there.
@@ -50,6 +52,7 @@ pub(super) struct PoolRead {
     pub(super) key: String,
     pub(super) name: Option<Placed<String>>,
     pub(super) drives: Option<Placed<Vec<String>>>,
+    pub(super) degraded: bool,
 }
 
 /// A volume whose names have not been looked up yet.
@@ -69,8 +72,9 @@ pub(super) fn read_pools(root: &Section<'_>) -> Vec<PoolRead> {
         let section = root.inner(format!("pool#{}", i + 1), line, entries);
         let name = named(&section, "pool");
         let drives = section.placed("drives", one_or_list(text));
+        let degraded = section.or("degraded", true, flag);
         section.finish();
-        PoolRead { line, key: section.path(), name, drives }
+        PoolRead { line, key: section.path(), name, drives, degraded }
     };
     root.tables("pool").into_iter().enumerate().map(read).collect()
 }

@@ -42,6 +42,10 @@ impl Config {
         for pool in &self.pools {
             let drives = strings(pool.devices.iter().map(|d| &self.devices[*d].name));
             writeln!(out, "\n[[pool]]\nname = {}\ndrives = {drives}", string(&pool.name))?;
+            // An older program that gets a node back does not know the key.
+            if !pool.degraded {
+                writeln!(out, "degraded = false")?;
+            }
         }
         for volume in &self.volumes {
             let tenant = string(&self.tenants[volume.tenant].name);

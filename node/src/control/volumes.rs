@@ -38,11 +38,44 @@ impl NodeControl {
     /// It is none of its drives, or volumes do.
     pub fn leave_pool(&self, pool: &str, device: &str) -> Result<PoolSnapshot, Refusal> {
         let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = self.device_index(device)?;
-        let removed = self.volumes.remove_drive(&self.config(), pool, at);
+        let removed = self.volumes.remove_drive(&self.config(), pool, device);
         self.change(|config| self.volumes.name_members(config));
         removed?;
         self.pool_status(pool)
+    }
+
+    /// A pool serves without a drive, as if it were lost.
+    ///
+    /// # Errors
+    /// It is none of its drives, or the only one that is there.
+    pub fn take_out_of_pool(&self, pool: &str, device: &str) -> Result<PoolSnapshot, Refusal> {
+        let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = self.volumes.take_out(&self.config(), pool, device);
+        self.change(|config| self.volumes.name_members(config));
+        taken?;
+        self.pool_status(pool)
+    }
+
+    /// A device takes the place of a lost drive.
+    ///
+    /// # Errors
+    /// None of that name is lost, or the device cannot take its place.
+    pub fn replace_in_pool(&self, pool: &str, lost: &str, device: &str) -> Result<PoolSnapshot, Refusal> {
+        let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = self.device_index(device)?;
+        let replaced = self.volumes.replace_drive(&self.config(), pool, lost, at);
+        self.change(|config| self.volumes.name_members(config));
+        replaced?;
+        self.pool_status(pool)
+    }
+
+    /// A volume that has lost chunks is given up: it is another disk then, and empty.
+    ///
+    /// # Errors
+    /// There is none of that name, it has lost nothing, or its lost drive was not replaced.
+    pub fn empty_volume(&self, name: &str) -> Result<VolumeSnapshot, Refusal> {
+        let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        self.volumes.empty(&self.config(), name)
     }
 
     fn pool_status(&self, name: &str) -> Result<PoolSnapshot, Refusal> {

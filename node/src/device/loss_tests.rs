@@ -76,8 +76,8 @@ impl Bench {
             MachineConfig { namespaces, volatile_write_cache: true, ..MachineConfig::new("nqn.2026-01.test.weir:v") };
         let front = self.drives.add_front((0, VolumeId(1)), (0, machine), self.now).unwrap();
         let piece = |(i, drive): (usize, &u32)| {
-            let segment = VolumeSegment { logical: 4 * i as u32, drive: i, start: 4, len: 4 };
-            (Reach { place: Place { shard: 0, drive: *drive }, guest: None }, segment)
+            let segment = VolumeSegment { logical: 4 * i as u32, drive: i, start: 4, len: 4, lost: false };
+            (Some(Reach { place: Place { shard: 0, drive: *drive }, guest: None }), segment)
         };
         let pieces: Vec<_> = on.iter().enumerate().map(piece).collect();
         self.drives.lay_out(front, &pieces, self.now).unwrap();

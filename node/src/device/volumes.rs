@@ -309,19 +309,21 @@ impl Drives {
     ///
     /// # Errors
     /// A drive has no room for its controller.
-    pub fn lay_out(&mut self, place: u32, pieces: &[(Reach, VolumeSegment)], now: Nanos) -> Result<(), String> {
+    pub fn lay_out(&mut self, place: u32, pieces: &[(Option<Reach>, VolumeSegment)], now: Nanos) -> Result<(), String> {
         let number = place & !FRONT;
         let (tenant, host, _) = self.ways(place);
         let Some((front, _)) = self.front(place) else { return Ok(()) };
         let (mut ways, before) = (front.ways.clone(), front.ways.len());
         let mut stretches = Vec::new();
         for (reach, s) in pieces {
-            let way = match ways.iter().position(|w| w.place == reach.place && !w.has_left()) {
-                Some(way) => way,
-                None => match self.open_queue(*reach, front_owner(number), tenant, &host, now) {
+            let had = |reach: Reach| ways.iter().position(|w| w.place == reach.place && !w.has_left());
+            let way = match reach.map(|reach| (reach, had(reach))) {
+                None => None,
+                Some((_, Some(way))) => Some(way as u32),
+                Some((reach, None)) => match self.open_queue(reach, front_owner(number), tenant, &host, now) {
                     Ok((queue, depth)) => {
                         ways.push(Way { place: reach.place, queue, depth, used: 0 });
-                        ways.len() - 1
+                        Some(ways.len() as u32 - 1)
                     }
                     Err(why) => {
                         ways.drain(before..).for_each(|way| self.close_queue(way.queue, now));
@@ -330,7 +332,7 @@ impl Drives {
                 },
             };
             let bytes = |chunks: u32| u64::from(chunks) * CHUNK;
-            stretches.push(Stretch { start: bytes(s.logical), len: bytes(s.len), way: way as u32, at: bytes(s.start) });
+            stretches.push(Stretch { start: bytes(s.logical), len: bytes(s.len), way, at: bytes(s.start) });
         }
         if let Some((front, _)) = self.front(place) {
             front.ways = ways;
@@ -363,6 +365,21 @@ impl Drives {
             self.volumes.vacant.push(number);
             self.volumes.wake(number);
         }
+    }
+
+    /// Drives of a front are lost: what they had acknowledged and not flushed may be gone with them.
+    pub fn lose_front(&mut self, place: u32) {
+        self.volumes.fronts[(place & !FRONT) as usize].lose();
+    }
+
+    /// A front's volume is another one from now on; its hosts are told.
+    ///
+    /// # Errors
+    /// It has no namespace.
+    pub fn renew_front(&mut self, place: u32, uuid: [u8; 16]) -> Result<(), String> {
+        self.device_mut(place).machine_mut().renew_namespace(1, uuid).map_err(|e| e.to_string())?;
+        self.front(place).into_iter().for_each(|(front, _)| front.medium = Front::medium_of(uuid));
+        Ok(())
     }
 
     /// Gives a front's volume another size; its hosts are told. Nothing new goes behind it; see [`reaches`](Self::reaches).

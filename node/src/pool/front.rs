@@ -27,8 +27,8 @@ pub struct Stretch {
     pub start: u64,
     /// How long it is.
     pub len: u64,
-    /// Place in [`Front::ways`].
-    pub way: u32,
+    /// Place in [`Front::ways`]; `None`: it is lost, what is asked of it fails.
+    pub way: Option<u32>,
     /// Where it begins on the drive.
     pub at: u64,
 }
@@ -114,12 +114,17 @@ pub struct Front {
 impl Front {
     /// Of a volume whose drives and places are still to be [laid out](Self::lay_out).
     pub fn new(number: u32, volume: (u32, VolumeId), tenant: u16, uuid: [u8; 16]) -> Self {
-        let uuid = u128::from_le_bytes(uuid);
-        let medium = ((uuid >> 64) as u64 ^ uuid as u64).max(1);
+        let medium = Self::medium_of(uuid);
         let (ways, stretches, flights) = (Vec::new(), Vec::new(), Vec::new());
         let (waiting, outbox, untold, flushed) = (VecDeque::new(), VecDeque::new(), Vec::new(), Vec::new());
         let (end, losses) = (u64::MAX, 0);
         Self { number, volume, tenant, medium, ways, stretches, end, flights, waiting, losses, untold, flushed, outbox }
+    }
+
+    /// What its [medium](Self::medium) is by a volume's UUID.
+    pub fn medium_of(uuid: [u8; 16]) -> u64 {
+        let uuid = u128::from_le_bytes(uuid);
+        ((uuid >> 64) as u64 ^ uuid as u64).max(1)
     }
 
     /// A drive may have lost what it had acknowledged and not flushed: each of the front's hosts is to be told by a flush that fails.
@@ -168,7 +173,7 @@ impl Front {
     /// The front's queue at a drive, if there is one, nothing is in it, and nothing of the volume lies there: it is given back.
     pub fn leave(&mut self, drive: Place) -> Option<DriveQueue> {
         let at = self.ways.iter().position(|w| w.place == drive && !w.has_left())?;
-        let is_needed = self.ways[at].used > 0 || self.stretches.iter().any(|s| s.way == at as u32);
+        let is_needed = self.ways[at].used > 0 || self.stretches.iter().any(|s| s.way == Some(at as u32));
         (!is_needed).then(|| std::mem::replace(&mut self.ways[at].queue, DriveQueue::Closed))
     }
 
@@ -255,7 +260,7 @@ impl Front {
                 }
                 return over.then_some(status);
             }
-            if io.op == Op::Flush && !stretches.iter().any(|s| s.way == flight.begun) {
+            if io.op == Op::Flush && !stretches.iter().any(|s| s.way == Some(flight.begun)) {
                 // Nothing of the volume lies there any more, and the drive may be none of the pool's.
                 flight.begun += 1;
                 continue;
@@ -268,7 +273,12 @@ impl Front {
                 flight.status = Status::LBA_OUT_OF_RANGE;
                 continue;
             };
-            let way = &mut ways[piece.way as usize];
+            let Some(place) = piece.way else {
+                flight.status = lost(piece.op);
+                flight.carried = None;
+                continue;
+            };
+            let way = &mut ways[place as usize];
             if !way.queue.is_open() {
                 flight.status = Status::INTERNAL_PATH_ERROR;
                 flight.carried = None;
@@ -293,7 +303,7 @@ impl Front {
             };
             flight.out += 1;
             way.used += 1;
-            let whose = Whose::Front { front: self.number, slot, drive: piece.way };
+            let whose = Whose::Front { front: self.number, slot, drive: place };
             let tag = parts.insert(Part { whose, bytes });
             let request = BlockRequest { op: piece.op, nsid: 1, offset: piece.at, len: piece.len, fua: io.fua };
             send.extend(way.queue.send(request, tag));
@@ -301,10 +311,18 @@ impl Front {
     }
 }
 
+/// What a command ends with that reaches for bytes which are lost (NVM Command Set 1.0, 3.2): trying it again does not help.
+fn lost(op: Op) -> Status {
+    match op {
+        Op::Read | Op::Compare => Status::UNRECOVERED_READ_ERROR.dnr(),
+        _ => Status::WRITE_FAULT.dnr(),
+    }
+}
+
 /// The next part of a command.
 struct Piece {
     op: Op,
-    way: u32,
+    way: Option<u32>,
     at: u64,
     len: u32,
     /// How far the command is then.
@@ -314,7 +332,7 @@ struct Piece {
 fn piece(flight: &Flight, stretches: &[Stretch], end: u64) -> Option<Piece> {
     let Flight { io, begun, carried, .. } = flight;
     if io.op == Op::Flush {
-        return Some(Piece { op: Op::Flush, way: *begun, at: 0, len: 0, step: 1 });
+        return Some(Piece { op: Op::Flush, way: Some(*begun), at: 0, len: 0, step: 1 });
     }
     let find = |offset: u64| {
         let i = stretches.partition_point(|s| s.start <= offset).checked_sub(1)?;
@@ -373,7 +391,7 @@ mod tests {
         const MIB: u64 = 1 << 20;
         let mut front = Front::new(0, (0, VolumeId(1)), 0, [1; 16]);
         front.ways = (0..2).map(way).collect();
-        let at = [(0, 0), (MIB, 1)].map(|(start, way)| Stretch { start, len: MIB, way, at: 8 * MIB });
+        let at = [(0, 0), (MIB, 1)].map(|(start, way)| Stretch { start, len: MIB, way: Some(way), at: 8 * MIB });
         front.lay_out(at.to_vec());
         let (mut parts, mut send) = (Parts::default(), Vec::new());
         let done = |bytes| (bytes, Status::SUCCESS);
@@ -410,7 +428,7 @@ mod tests {
     fn flushed(ways: usize, lies: &[u32]) -> (Vec<u32>, Option<Status>) {
         let mut front = Front::new(0, (0, VolumeId(1)), 0, [1; 16]);
         front.ways = (0..ways as u32).map(way).collect();
-        let stretch = |(i, way): (usize, &u32)| Stretch { start: i as u64 * 4096, len: 4096, way: *way, at: 0 };
+        let stretch = |(i, way): (usize, &u32)| Stretch { start: i as u64 * 4096, len: 4096, way: Some(*way), at: 0 };
         front.lay_out(lies.iter().enumerate().map(stretch).collect());
         let (mut parts, mut send) = (Parts::default(), Vec::new());
         let mut ended = front.begin(flush(), &mut parts, &mut send);
@@ -424,6 +442,35 @@ mod tests {
         assert!(front.is_quiet());
         gone.sort_unstable();
         (gone, ended)
+    }
+
+    #[test]
+    fn what_is_lost_fails_and_nothing_else() {
+        const MIB: u64 = 1 << 20;
+        let mut front = Front::new(0, (0, VolumeId(1)), 0, [1; 16]);
+        front.ways = vec![way(0)];
+        front.lay_out([(0, Some(0)), (MIB, None)].map(|(start, way)| Stretch { start, len: MIB, way, at: 0 }).to_vec());
+        let (mut parts, mut send) = (Parts::default(), Vec::new());
+        let done = || (Bytes::Own(Vec::new()), Status::SUCCESS);
+        let (read, write_lost) = (Io { op: Op::Read, ..write(0, MIB, 4096) }, write(1, MIB, 4096));
+        assert_eq!(front.begin(read, &mut parts, &mut send), Some(Status::UNRECOVERED_READ_ERROR.dnr()));
+        assert_eq!(front.begin(write_lost, &mut parts, &mut send), Some(Status::WRITE_FAULT.dnr()));
+        let (from, to) = (DataPointer::media(MIB), DataPointer::media(0));
+        let copy = |data, offset| Io { op: Op::Copy, data, ..write(2, offset, 4096) };
+        assert_eq!(front.begin(copy(from, 0), &mut parts, &mut send), Some(Status::UNRECOVERED_READ_ERROR.dnr()));
+        assert_eq!(front.begin(copy(to, MIB), &mut parts, &mut send), None);
+        assert_eq!(sent(&mut send), [(0, 0, 4096)]);
+        let carried = (Bytes::Own(vec![0; 4096]), Status::SUCCESS);
+        let over = front.over((SlotId(2), 0), carried, &mut parts, &mut send);
+        assert_eq!((over, sent(&mut send)), (Some(Status::WRITE_FAULT.dnr()), vec![]));
+        // Half of it there: that half is done, and the command fails.
+        assert_eq!(front.begin(write(3, MIB - 4096, 8192), &mut parts, &mut send), None);
+        assert_eq!(sent(&mut send), [(0, MIB - 4096, 4096)]);
+        assert_eq!(front.over((SlotId(3), 0), done(), &mut parts, &mut send), Some(Status::WRITE_FAULT.dnr()));
+        assert_eq!(front.begin(Io { slot: SlotId(4), ..flush() }, &mut parts, &mut send), None);
+        assert_eq!(sent(&mut send), [(0, 0, 0)], "what is there is flushed");
+        assert_eq!(front.over((SlotId(4), 0), done(), &mut parts, &mut send), Some(Status::SUCCESS));
+        assert!(front.is_quiet());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! other; each is a few calls into the shard that has the pool's drives.
 
 mod exports;
+mod loss;
 mod members;
 mod places;
 mod recovery;
@@ -71,6 +72,8 @@ struct Found {
     /// Places of its drives in the configuration, in its order, each once.
     drives: Vec<usize>,
     extents: usize,
+    /// Chunks that are not readable: on lost drives, and on those that have taken the place of one.
+    lost: (u32, u32),
 }
 
 /// See the [module](self).
@@ -120,9 +123,18 @@ fn refusal(error: PoolError) -> Refusal {
         | PoolError::Full(_)
         | PoolError::InUse(..)
         | PoolError::Last(_)
+        | PoolError::Degraded(_)
+        | PoolError::NotReplaced(..)
+        | PoolError::Sound(_)
+        | PoolError::Lost(_)
+        | PoolError::NotLost(_)
+        | PoolError::TooSmall(..)
+        | PoolError::Layout(_)
         | PoolError::Fault(_) => Refusal::Conflict(text),
         PoolError::Unknown(_) | PoolError::NoMember(_) => Refusal::NotFound(text),
-        PoolError::Broken(_) | PoolError::NotWritten(..) | PoolError::Busy => Refusal::Unavailable(text),
+        PoolError::Broken(_) | PoolError::NotWritten(..) | PoolError::NotEmptied(..) | PoolError::Busy => {
+            Refusal::Unavailable(text)
+        }
     }
 }
 
@@ -168,6 +180,9 @@ impl Volumes {
             let opened = volumes.open(config, &pool.name, &pool.devices);
             let opened = opened.map_err(|why| (format!("pool.{}", pool.name), why))?;
             volumes.pools.push(opened);
+            volumes
+                .say_what_is_lost(volumes.pools.len() - 1)
+                .map_err(|why| (format!("pool.{}", pool.name), text(why)))?;
             volumes.allocate_all(volumes.pools.len() - 1).map_err(|why| (format!("pool.{}", pool.name), text(why)))?;
         }
         for volume in &config.volumes {
@@ -243,14 +258,15 @@ impl Volumes {
             let found = |v: &weir_pool::Volume| {
                 let segments = machine.segments(v.id);
                 let mut drives: Vec<usize> = Vec::new();
-                for segment in &segments {
+                for segment in segments.iter().filter(|s| s.drive != usize::MAX) {
                     if !drives.contains(&devices[segment.drive]) {
                         drives.push(devices[segment.drive]);
                     }
                 }
                 let (name, tenant) = (v.name.clone(), v.tenant.clone());
                 let (id, uuid, chunks, extents) = (v.id, v.uuid, v.chunks, segments.len());
-                Found { pool, id, name, tenant, uuid, chunks, drives, extents }
+                let lost = machine.lost_chunks(v);
+                Found { pool, id, name, tenant, uuid, chunks, drives, extents, lost }
             };
             match &wanted {
                 Wanted::Named(name) => machine.volume(name).map(found).into_iter().collect(),
@@ -310,6 +326,8 @@ impl Volumes {
             size: Bytes(u64::from(found.chunks) * CHUNK),
             drives: found.drives.iter().map(|d| config.devices[*d].name.clone()).collect(),
             extents: found.extents as u32,
+            missing: Bytes(u64::from(found.lost.0) * CHUNK),
+            replaced: Bytes(u64::from(found.lost.1) * CHUNK),
             nqn: exports.iter().find(|e| e.door == DoorConfig::NvmeTcp).map(|e| e.nqn.clone()),
             exports: exports.iter().map(|e| e.door.to_string()).collect(),
         }
@@ -374,6 +392,7 @@ impl Volumes {
                     uuid: pool.uuid().to_string(),
                     volumes: pool.volumes().len() as u32,
                     fault: pool.fault().map(ToString::to_string),
+                    lost: pool.lost().into_iter().map(loss::snapshot).collect(),
                     drives,
                 }
             })

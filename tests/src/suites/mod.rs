@@ -41,6 +41,7 @@ mod null;
 mod plan;
 mod pool;
 mod pool_copies;
+mod pool_loss;
 mod power;
 mod printed_lines;
 mod realtime;
@@ -103,6 +104,7 @@ pub fn all() -> Vec<Test> {
         plan::tests(),
         pool::tests(),
         pool_copies::tests(),
+        pool_loss::tests(),
         classes::tests(),
         guest_tcp::tests(),
         guest_zns::tests(),

@@ -377,7 +377,7 @@ fn power_of_a_drive(env: &Env) -> Outcome {
 }
 
 /// Reads a block of 512 bytes: it, or the status.
-fn read(queue: &mut Host, cid: u16, lba: u32) -> Result<Result<Vec<u8>, u16>, String> {
+pub(super) fn read(queue: &mut Host, cid: u16, lba: u32) -> Result<Result<Vec<u8>, u16>, String> {
     queue.send(&io(2, cid, lba, 1, Data::Transport(512)))?;
     let mut bytes = Vec::new();
     loop {
@@ -392,13 +392,13 @@ fn read(queue: &mut Host, cid: u16, lba: u32) -> Result<Result<Vec<u8>, u16>, St
     }
 }
 
-fn write(queue: &mut Host, cid: u16, lba: u32, byte: u8) -> Outcome {
+pub(super) fn write(queue: &mut Host, cid: u16, lba: u32, byte: u8) -> Outcome {
     queue.send(&io(1, cid, lba, 1, Data::InCapsule(&[byte; 512])))?;
     queue.success().map(|_| ())
 }
 
 /// Blocks of a volume of so many MiB: two of every MiB.
-fn places(mib: u32) -> impl Iterator<Item = u32> {
+pub(super) fn places(mib: u32) -> impl Iterator<Item = u32> {
     (0..mib).flat_map(|m| [m * 2048, m * 2048 + 2047])
 }
 
@@ -481,7 +481,7 @@ fn nobody_writes_to_anothers(env: &Env) -> Outcome {
 }
 
 /// Two file drives; the configuration has them in this order.
-fn files(order: [&str; 2]) -> String {
+pub(super) fn files(order: [&str; 2]) -> String {
     let size = |name: &str| if name == "a" { "24MiB" } else { "16MiB" };
     let drive = |name: &str| device(name, &format!("media = \"file:{name}.img\"\ncapacity = \"{}\"", size(name)));
     head()
@@ -491,7 +491,7 @@ fn files(order: [&str; 2]) -> String {
         + &volume("small", "silver", "2MiB", "\"vhost-user:small.sock\"")
 }
 
-fn marked(node: &Node, check: bool) -> Outcome {
+pub(super) fn marked(node: &Node, check: bool) -> Outcome {
     let (_admin, cntlid) = Host::admin_of(&nqn("wide"), node.address(), &host_nqn("gold"), 0)?;
     let mut queue = Host::io_queue_of(&nqn("wide"), node.address(), &host_nqn("gold"), cntlid, 1)?;
     for (cid, lba) in (0..).zip(places(30)) {
@@ -601,7 +601,8 @@ fn drives_that_do_not_belong(env: &Env) -> Outcome {
     // One is missing, and nothing is made of the other, which has not so much room as the volume takes.
     let alone = both.replace("[[pool]]\nname = \"p\"\n", "[[pool]]\nname = \"p\"\ndrives = [\"a\"]\n")
         + "[[export]]\ndevice = \"b\"\ndoor = \"nvme-tcp\"\n";
-    says(&alone, "1 of the pool\'s drives missing")?;
+    let whole = |text: &str| text.replace("[[pool]]\nname = \"p\"\n", "[[pool]]\nname = \"p\"\ndegraded = false\n");
+    says(&whole(&alone), "drive b is missing (number 1, ")?;
     // Another pool\'s.
     says(&both.replace("name = \"p\"", "name = \"q\"").replace("pool.p", "pool.q"), "")
         .err()
@@ -627,7 +628,7 @@ fn drives_that_do_not_belong(env: &Env) -> Outcome {
     damage(&dir.join("b.img"), 65536, 65536)?;
     damage(&dir.join("b.img"), 0, 65536)?;
     says(
-        &both,
+        &whole(&both),
         "drive b is not empty, and what it begins with is no pool\'s metadata, or both copies of it are damaged",
     )?;
     keep("b.kept", "b.img")?;

@@ -172,12 +172,12 @@ fn came_and_went(env: &Env) -> Outcome {
     // Of before it had joined, and of before it had left.
     drives.refused(env, &whole, "three", "two", &[&["a"], &["b"], &["a", "b"]])?;
     drives.refused(env, &whole, "left", "three", &[&["a"], &["b"]])?;
-    // The one that has joined, as it was before, is none of the pool's: it is missing.
+    // The one that has joined, as it was before, is none of the pool's: the pool comes up without it if it may.
     drives.put_back("three", &["c"], "two")?;
-    let said = fails(env, &drives.dir, &whole)?;
-    ensure(said.contains("1 of the pool's drives missing: drive 2 "), || {
-        format!("drive c before it had joined: {said}")
-    })?;
+    let said = fails(env, &drives.dir, &whole.replace("name = \"p\"\n", "name = \"p\"\ndegraded = false\n"))?;
+    ensure(said.contains("drive c is missing (number 2, "), || format!("drive c before it had joined: {said}"))?;
+    let (volumes, now) = comes_up(env, &drives.dir, &whole)?;
+    ensure(now == ["a", "b"] && volumes == "v0", || format!("without drive c: {volumes} on {now:?}"))?;
     // The one that has left, as it was before, stays outside.
     drives.put_back("left", &["c"], "three")?;
     let (volumes, now) = comes_up(env, &drives.dir, &whole)?;

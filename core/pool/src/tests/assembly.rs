@@ -57,8 +57,11 @@ fn who_does_not_belong_is_named() {
         refused(vec![one.clone(), two.clone(), one.clone()]),
         PoolOpenError::Duplicate("d0".into(), "d2".into())
     );
-    assert!(matches!(refused(vec![two.clone()]), PoolOpenError::Missing(1, 0, _, bytes, None) if bytes == 8 << 20));
-    let fault = refused(vec![ModelDrive::new(6), one.clone()]);
+    let three = pool_of(&[8, 6, 7], 1).drives;
+    assert!(
+        matches!(refused(vec![three[1].clone()]), PoolOpenError::Missing(2, 0, _, bytes, None) if bytes == 8 << 20)
+    );
+    let fault = refused(vec![ModelDrive::new(6), three[0].clone()]);
     assert!(fault.to_string().contains("drive 1 (") && fault.to_string().contains("drive d0 is empty"), "{fault}");
     let spare = ModelWorld::open(vec![one.clone(), two.clone(), ModelDrive::new(9)], 9).unwrap();
     assert_eq!((spare.pool.spares(), spare.seen()), (vec![2], world.seen()), "an empty one too many is left alone");
@@ -128,7 +131,11 @@ fn one_copy_will_do_and_none_will_not() {
         let mut drives = world.drives.clone();
         damage(&mut drives[1], 0, how);
         damage(&mut drives[1], 1, 1);
-        assert_eq!(refused(drives), PoolOpenError::Damaged("d1".into()));
+        // It is lost then; the only one is no pool.
+        let again = ModelWorld::open(drives.clone(), 4).unwrap();
+        assert_eq!(again.pool.lost().len(), 1, "{how}");
+        assert_eq!(again.drives[1].now, drives[1].now, "nothing is written to it");
+        assert_eq!(refused(drives.split_off(1)), PoolOpenError::Damaged("d0".into()));
     }
 }
 
@@ -231,7 +238,7 @@ fn no_second_pool_is_made_beside_the_first() {
     world.drives.push(ModelDrive::new(6));
     let joins = join(&world, 1, 60);
     world.request(&joins).unwrap();
-    world.request(&PoolRequest::Leave { drive: 0 }).unwrap();
+    world.request(&PoolRequest::Leave { number: 0 }).unwrap();
     world.request(&create("a", 2)).unwrap();
     world.scribble("a");
     let before: Vec<_> = world.drives.iter().map(|d| d.now.clone()).collect();
@@ -304,6 +311,7 @@ fn forged(entries: u32, area: u32, opens: u64) -> ModelDrive {
                     area,
                     members,
                     known,
+                    ..EntryHeader::default()
                 })
             }
             _ => Record::Drop(VolumeId(1)),
@@ -343,7 +351,7 @@ fn a_drive_that_fails_as_it_comes_or_goes() {
     let joins = join(&world, 2, 60);
     let mut joined = world.clone();
     joined.request(&joins).unwrap();
-    let leaves = PoolRequest::Leave { drive: 2 };
+    let leaves = PoolRequest::Leave { number: 2 };
     // Back again: what is left on it says that it was the pool's.
     let mut back = joined.clone();
     back.request(&leaves).unwrap();

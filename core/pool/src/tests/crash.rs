@@ -206,7 +206,7 @@ fn coming_and_going(again: bool, fill: bool) {
         world = crash_everywhere(&world, &create("c", 3), false, &mut seed);
         world.scribble("c");
         let used = world.segments("c").iter().map(|s| s.drive).next().unwrap();
-        let refused = world.clone().request(&PoolRequest::Leave { drive: used });
+        let refused = world.clone().request(&PoolRequest::Leave { number: used as u16 });
         // "a" or "b" may lie there as well.
         let named = alloc::format!("d{used}");
         assert!(matches!(&refused, Err(PoolError::InUse(drive, 1.., _)) if *drive == named), "{refused:?}");
@@ -214,22 +214,22 @@ fn coming_and_going(again: bool, fill: bool) {
         // Opened in another order, and the drive has the number that it had.
         let turned = world.drives.iter().rev().cloned().collect();
         assert_eq!(ModelWorld::open(turned, 7 + turn).unwrap().seen(), world.seen());
-        world = crash_everywhere(&world, &PoolRequest::Leave { drive: new }, again, &mut seed);
+        world = crash_everywhere(&world, &PoolRequest::Leave { number: new as u16 }, again, &mut seed);
         assert_eq!((world.pool.room(new), world.pool.drive(new)), ((0, 0, 0), None));
         assert_eq!(world.pool.spares(), [new]);
         // It is not needed any more.
         let without = ModelWorld::open(world.drives[..new].to_vec(), 8 + turn).unwrap();
         assert_eq!(without.seen(), world.seen());
     }
-    assert!(matches!(world.request(&PoolRequest::Leave { drive: new }), Err(PoolError::NoMember(_))));
+    assert!(matches!(world.request(&PoolRequest::Leave { number: new as u16 }), Err(PoolError::NoMember(_))));
     if again {
         return;
     }
     for name in ["a", "b"] {
         world.request(&delete(name)).unwrap();
     }
-    world.request(&PoolRequest::Leave { drive: 0 }).unwrap();
-    assert!(matches!(world.request(&PoolRequest::Leave { drive: 1 }), Err(PoolError::Last(_))));
+    world.request(&PoolRequest::Leave { number: 0 }).unwrap();
+    assert!(matches!(world.request(&PoolRequest::Leave { number: 1 }), Err(PoolError::Last(_))));
     world.request(&create("d", 3)).unwrap();
     assert_eq!(ModelWorld::open(world.drives.clone(), 9).unwrap().seen(), world.seen());
 }

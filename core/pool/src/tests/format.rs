@@ -1,11 +1,12 @@
-//! The layout on the drives: golden bytes of versions 1 and 2 (`docs/reference/formats.md`).
+//! The layout on the drives: golden bytes of versions 1 to 3 (`docs/reference/formats.md`).
 
 use crate::block::{Address, LAYOUT, OLDEST, decode, encode, payload, place};
 use crate::extent::{ChunkRun, Extent};
 use crate::model::{crc32c, uuid};
-use crate::record::{EntryHeader, Home, Known, LogEnd, Member, Phase, Record, identity_rows, volume_rows};
-use crate::volume::VolumeId;
+use crate::record::{EntryHeader, Home, Known, LogEnd, Member, Mirror, Phase, Record, identity_rows, volume_rows};
+use crate::volume::{Part, VolumeId};
 use crate::{BLOCK, STRIPE, Uuid};
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
@@ -25,6 +26,7 @@ fn oldest() -> Vec<Record> {
             area: 2,
             members: vec![Member { uuid: Uuid([0x22; 16]), chunks: 8 }, Member { uuid: Uuid([0x33; 16]), chunks: 9 }],
             known: vec![Known::default(); 2],
+            ..EntryHeader::default()
         }),
         Record::Part {
             id: VolumeId(4),
@@ -45,8 +47,8 @@ fn oldest() -> Vec<Record> {
     ]
 }
 
-/// Each record, with values that no other field has.
-fn records() -> Vec<Record> {
+/// What layout 2 can say, with values that no other field has.
+fn second() -> Vec<Record> {
     let mut records = oldest();
     if let Record::Header(header) = &mut records[0] {
         (header.phase, header.needs) = (Phase::Closed, 0x0504_0302);
@@ -60,6 +62,21 @@ fn records() -> Vec<Record> {
         Record::Stale { id: VolumeId(0x12), drive: 0x13, runs: vec![ChunkRun { start: 0x14, len: 0x15 }] },
         Record::References(vec![(ChunkRun { start: 0x16, len: 0x17 }, 0x18)]),
     ]);
+    records
+}
+
+/// Each record, with values that no other field has.
+fn records() -> Vec<Record> {
+    let mut records = second();
+    if let Record::Header(header) = &mut records[0] {
+        header.names = vec!["n0".into(), "n1".into()];
+        header.lost_at = vec![0x1a19, 0];
+    }
+    let extents = vec![Extent { logical: 0x1b, run: ChunkRun { start: 0x1c, len: 0x1d } }];
+    let (name, tenant, others) = ("v".into(), "t".into(), Vec::new());
+    let volume = Home { name, tenant, uuid: Uuid([0x55; 16]), chunks: 0x1e, copies: 1, others };
+    let parts = vec![(0x1f, Part { version: 0x20, extents })];
+    records.push(Record::Mirror(Box::new(Mirror { id: VolumeId(0x21), home: 0x1f, version: 0x22, volume, parts })));
     records
 }
 
@@ -102,16 +119,19 @@ fn golden_bytes() {
         }
     };
     golden(oldest(), OLDEST, GOLDEN_1, HEAD_1);
-    golden(records(), LAYOUT, GOLDEN_2, HEAD_2);
+    golden(second(), 2, GOLDEN_2, HEAD_2);
+    golden(records(), LAYOUT, GOLDEN_3, HEAD_3);
 }
 
-/// What only the later layout has is not written in the oldest one, and not read in it.
+/// What only a later layout has is not written in an older one, and not read in it.
 #[test]
-fn the_oldest_layout_has_none_of_the_later_records() {
-    assert_eq!(hex(&payload(&records()[5..], OLDEST)), "");
-    for record in &records()[5..] {
-        let bytes = payload(core::slice::from_ref(record), LAYOUT);
-        assert!(Record::get_all(&bytes, OLDEST).is_err(), "{record:?}");
+fn an_older_layout_has_none_of_the_later_records() {
+    for (layout, from) in [(OLDEST, 5), (2, 8)] {
+        assert_eq!(hex(&payload(&records()[from..], layout)), "");
+        for record in &records()[from..] {
+            let bytes = payload(core::slice::from_ref(record), LAYOUT);
+            assert!(Record::get_all(&bytes, layout).is_err(), "{record:?}");
+        }
     }
 }
 
@@ -233,6 +253,31 @@ const GOLDEN_2: &str = concat!(
     "160000001700000018000000",
 );
 
+const HEAD_3: &str = concat!(
+    "57454952504f4f4c",
+    "03000000",
+    "8c010000",
+    "33333333333333333333333333333333",
+    "0900000000000000",
+    "00000000",
+    "00000000",
+    "01000000",
+    "10000000",
+    "01000000",
+    "d64d2ec9",
+);
+
+const GOLDEN_3: &str = concat!(
+    "0101000000000000000202030405030200000000000011111111111111111111111111111111027030010002000000020022",
+    "222222222222222222222222222222080000000608090000000000000a0b0000026e30191a00000000000033333333333333",
+    "3333333333333333330900000000000000000000000000000000026e31000000000000000002040000000000000006000000",
+    "0000000001000000030000000403020105000000010176017444444444444444444444444444444444080000000201000000",
+    "0700000000000000020500000000000000050000000000000001000000030000000403020105000000000302000000000000",
+    "0004010000000a00000001000000050101000c0d0e0f00000000000011000000061200000000000000130001000000140000",
+    "001500000007010000001600000017000000180000000821000000000000001f002200000000000000017601745555555555",
+    "55555555555555555555551e00000001000001001f002000000000000000010000001b0000001c0000001d000000",
+);
+
 #[test]
 fn the_copies_take_turns() {
     assert_eq!(place(0, 0), 0);
@@ -270,7 +315,7 @@ proptest! {
 
     #[test]
     fn a_byte_more_or_less_is_noticed(at in 0usize..210, to in any::<u8>(), layout in OLDEST..=LAYOUT) {
-        let all = if layout == OLDEST { oldest() } else { records() };
+        let all = [oldest, second, records][layout as usize - 1]();
         let mut bytes = payload(&all, layout);
         bytes[at] = to;
         if let Ok(found) = Record::get_all(&bytes, layout) {

@@ -49,7 +49,7 @@ fn history(sizes: &[u64]) -> Vec<Moment> {
             note(&world, "f");
             world.request(&delete("f")).unwrap();
             note(&world, "no f");
-            world.request(&PoolRequest::Leave { drive: last }).unwrap();
+            world.request(&PoolRequest::Leave { number: last as u16 }).unwrap();
             note(&world, "left");
             world.drives.truncate(last);
             world = ModelWorld::open(world.drives, 60).unwrap();
@@ -170,7 +170,7 @@ fn a_drive_that_has_joined_is_no_exception() {
         }
         now.truncate(2);
         world.request(&delete("c")).unwrap();
-        world.request(&PoolRequest::Leave { drive: 2 }).unwrap();
+        world.request(&PoolRequest::Leave { number: 2 }).unwrap();
         let left = world.drives.clone();
         for old in 0..2 {
             let mut drives = left.clone();

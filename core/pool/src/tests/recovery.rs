@@ -108,7 +108,7 @@ fn with_drives_that_come_and_go() {
     world.drives.push(ModelDrive::new(5));
     let seen = world.seen();
     for _ in 0..2 {
-        for request in [join(&world, 2, 30), PoolRequest::Leave { drive: 2 }] {
+        for request in [join(&world, 2, 30), PoolRequest::Leave { number: 2 }] {
             let mut broken = 0;
             for at in 0.. {
                 let Some((failed, _)) = failing(&world, &request, at) else { break };

@@ -721,6 +721,22 @@ impl<M: Memory> VhostUserDevice<M> {
             return;
         }
         self.disk.sectors = sectors;
+        self.tell_config_change(out);
+    }
+
+    /// It may be another disk soon: its journal is for whichever it is when that is opened again.
+    pub fn leave_medium(&mut self) {
+        self.journal.iter_mut().for_each(|journal| journal.move_to(0));
+    }
+
+    /// It is another disk now, with that serial, on that medium: the front end is told to look at it again, and its journal goes on.
+    pub fn renew<F>(&mut self, serial: &str, medium: u64, out: &mut Vec<Action<F>>) {
+        (self.disk.serial, self.disk.medium) = (Disk::id(serial), medium);
+        self.journal.iter_mut().for_each(|journal| journal.move_to(medium));
+        self.tell_config_change(out);
+    }
+
+    fn tell_config_change<F>(&self, out: &mut Vec<Action<F>>) {
         let wanted = protocol::CONFIG | protocol::BACKEND_REQ;
         if self.channel && self.protocol & wanted == wanted {
             out.push(Action::Tell(Header::backend(BackendRequest::CONFIG_CHANGE_MSG, 0).as_bytes().to_vec()));

@@ -50,12 +50,15 @@ impl Disk {
         | protocol::CONFIGURE_MEM_SLOTS
         | protocol::RESET_DEVICE;
 
+    /// What GET_ID answers for that serial.
+    pub(crate) fn id(serial: &str) -> [u8; ID_BYTES] {
+        let mut id = [0; ID_BYTES];
+        id.iter_mut().zip(serial.bytes()).for_each(|(to, from)| *to = from);
+        id
+    }
+
     /// A writable disk of that many bytes with 512-byte blocks and the usual limits.
     pub fn new(bytes: u64, serial: &str) -> Self {
-        let mut id = [0; ID_BYTES];
-        for (to, from) in id.iter_mut().zip(serial.bytes()) {
-            *to = from;
-        }
         Self {
             sectors: bytes >> SECTOR_SHIFT,
             block_shift: SECTOR_SHIFT as u8,
@@ -69,7 +72,7 @@ impl Disk {
             max_write_zeroes_sectors: 1 << 21,
             journal: true,
             medium: 0,
-            serial: id,
+            serial: Self::id(serial),
         }
     }
 

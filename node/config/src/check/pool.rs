@@ -82,14 +82,14 @@ pub(super) fn check(
                 );
             }
         }
-        checked.push(PoolConfig { name, devices: drives });
+        checked.push(PoolConfig { name, devices: drives, degraded: pool.degraded });
     }
     if pools.is_empty() && !volumes.is_empty() {
         if free.is_empty() {
             let what = "every device is exported by itself; leave one to be the volumes' pool";
             sink.note(volumes[0].line, &volumes[0].key, what);
         }
-        checked.push(PoolConfig { name: DEFAULT.into(), devices: free.clone() });
+        checked.push(PoolConfig { name: DEFAULT.into(), devices: free.clone(), degraded: true });
     }
     let room: Vec<Option<u64>> = checked.iter().map(|pool| room(machine, pool, &checked, &free, devices)).collect();
     let volumes = check_volumes(sink, volumes, &checked, &room, tenants);

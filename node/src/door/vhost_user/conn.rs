@@ -452,6 +452,14 @@ impl Conn {
         self.device.resize(sectors, &mut self.actions);
     }
 
+    pub(super) fn leave_medium(&mut self) {
+        self.device.leave_medium();
+    }
+
+    pub(super) fn renew(&mut self, serial: &str, medium: u64) {
+        self.device.renew(serial, medium, &mut self.actions);
+    }
+
     #[inline]
     pub(super) fn read_data(&self, tag: Tag, offset: u32, into: &mut [u8]) -> Result<(), Status> {
         let tag = session::RequestTag(tag.0);

@@ -16,6 +16,7 @@
 //! could block the shard.
 
 mod conn;
+mod disk_change;
 mod handover;
 #[cfg(test)]
 mod tests;
@@ -225,19 +226,6 @@ impl Door {
     pub fn recoveries(&self) -> Vec<(PathBuf, Recoveries)> {
         let there = self.exports.iter().filter(|e| !e.ended);
         there.map(|e| (e.config.path.clone(), e.recoveries.clone())).collect()
-    }
-
-    /// A drive has another size now, 0 if it has gone: its front ends are told.
-    pub fn resized(&mut self, drive: u32, bytes: u64, cx: &mut Cx) {
-        for at in 0..self.exports.len() as u16 {
-            let export = &mut self.exports[usize::from(at)];
-            if export.config.drive == drive && !export.ended {
-                if let Some(conn) = &mut export.conn {
-                    conn.resize(bytes / 512);
-                    self.act(at, cx);
-                }
-            }
-        }
     }
 
     /// A watched descriptor is ready.

@@ -77,7 +77,8 @@ impl Volumes {
                 let most = max_controllers.unwrap_or(machine.max_controllers);
                 let machine = (tenant as u16, controller::SubsystemConfig { max_controllers: most, ..machine });
                 let (id, number) = (found.id, place.number);
-                let first = self.pieces(found.pool, id)?.first().ok_or_else(gone)?.0.shard;
+                let first = self.pieces(found.pool, id)?.into_iter().find_map(|(place, _)| place);
+                let first = first.map_or(place.shard, |place| place.shard);
                 let add = move |s: &mut Shard| {
                     let now = s.reactor.now();
                     s.drives.add_front((number, id), machine, now)
@@ -336,7 +337,7 @@ impl Volumes {
 }
 
 /// Twenty characters of a volume's UUID.
-fn serial(uuid: Uuid) -> String {
+pub(super) fn serial(uuid: Uuid) -> String {
     uuid.0.iter().take(10).map(|b| format!("{b:02x}")).collect()
 }
 

@@ -39,8 +39,20 @@ impl Volumes {
     /// # Errors
     /// It is in use, not of the kind, not empty, or the pool takes no changes.
     pub fn add_drive(&self, config: &Config, pool: &str, device: usize) -> Result<(), Refusal> {
+        self.take_in(config, pool, device, None)
+    }
+
+    /// A device joins a pool, in the place of a lost drive if one is named.
+    pub(super) fn take_in(
+        &self,
+        config: &Config,
+        pool: &str,
+        device: usize,
+        lost: Option<&str>,
+    ) -> Result<(), Refusal> {
         let exports = self.turn();
         let at = self.pool_named(Some(pool))?;
+        let lost = lost.map(|lost| self.is_lost(config, at, lost)).transpose()?;
         self.recover(at, &exports)?;
         let PoolPlace { shard, number, ref cached, ref devices, .. } = self.pools[at];
         let name = config.devices[device].name.clone();
@@ -67,7 +79,11 @@ impl Volumes {
         };
         let queue = self.at(shard, sit)?.map_err(Refusal::Conflict)?;
         let drive = SetupDrive { name, bytes, named: true };
-        let asked = self.ask(&self.pools[at], Ask::Request(PoolRequest::Join { drive, uuid }));
+        let request = match lost {
+            None => PoolRequest::Join { drive, uuid },
+            Some(number) => PoolRequest::Replace { number, drive, uuid },
+        };
+        let asked = self.ask(&self.pools[at], Ask::Request(request));
         // What has failed after others have heard of it goes on when the pool recovers.
         let has_joined = self.is_member(at, queue)?;
         let mut devices = devices.write().unwrap_or_else(PoisonError::into_inner);
@@ -88,17 +104,20 @@ impl Volumes {
     ///
     /// # Errors
     /// It is none of the pool's, volumes lie on it, it is the last one, or the pool takes no changes.
-    pub fn remove_drive(&self, config: &Config, pool: &str, device: usize) -> Result<(), Refusal> {
+    pub fn remove_drive(&self, config: &Config, pool: &str, name: &str) -> Result<(), Refusal> {
         let exports = self.turn();
         let at = self.pool_named(Some(pool))?;
         self.recover(at, &exports)?;
-        let found = self.pools[at].devices().iter().position(|d| *d == (device, true));
-        let Some(drive) = found else {
-            return Err(refusal(PoolError::NoMember(config.devices[device].name.clone())));
+        let Some((device, drive)) = self.member(config, at, name) else {
+            return match self.lost_of(at, name)? {
+                Some(number) => self.ask(&self.pools[at], Ask::Request(PoolRequest::Leave { number })).map(|_| ()),
+                None => Err(refusal(PoolError::NoMember(name.into()))),
+            };
         };
+        let number = self.number(at, drive)?;
         let place = place(device, self.shards.len());
         self.fronts_must_leave(at, place, &config.devices[device].name)?;
-        let asked = self.ask(&self.pools[at], Ask::Request(PoolRequest::Leave { drive }));
+        let asked = self.ask(&self.pools[at], Ask::Request(PoolRequest::Leave { number }));
         if self.is_member(at, drive)? {
             return asked.map(|_| ());
         }
@@ -134,11 +153,24 @@ impl Volumes {
         members.try_for_each(|(queue, (device, _))| self.allocate(pool, device, queue))
     }
 
+    /// The device of that name, if it is one of a pool's drives, and its place in the pool's list.
+    pub(super) fn member(&self, config: &Config, pool: usize, name: &str) -> Option<(usize, usize)> {
+        let devices = self.pools[pool].devices();
+        let is = |(device, is): &(usize, bool)| *is && config.devices[*device].name == name;
+        devices.iter().position(is).map(|place| (devices[place].0, place))
+    }
+
+    /// The number in its pool of the drive at that place.
+    pub(super) fn number(&self, pool: usize, place: usize) -> Result<u16, Refusal> {
+        let found = self.call(pool, move |s, number| s.drives.pool(number).drive(place).map(|(number, ..)| number))?;
+        found.ok_or_else(super::gone)
+    }
+
     fn name_of(&self, pool: usize, queue: usize) -> Result<String, Refusal> {
         self.call(pool, move |s, number| s.drives.pool(number).drive_name(queue).to_owned())
     }
 
-    fn close_pool_queue(&self, pool: usize, queue: usize) -> Result<(), Refusal> {
+    pub(super) fn close_pool_queue(&self, pool: usize, queue: usize) -> Result<(), Refusal> {
         self.call(pool, move |s, number| {
             let now = s.reactor.now();
             s.drives.close_pool_queue(number, queue, now);

@@ -30,7 +30,8 @@ impl Volumes {
         let fresh = (0..=all.len()).map(|_| uuid()).collect::<Result<_, _>>();
         let fresh = fresh.map_err(|e| format!("/dev/urandom: {e}"))?;
         let (crc, keeps_layout) = (weir_sys::crc::crc32c as _, self.keeps_layout);
-        let setup = Setup { name: name.into(), drives, fresh, crc, keeps_layout };
+        let whole = config.pools.iter().any(|p| p.name == name && !p.degraded);
+        let setup = Setup { name: name.into(), drives, fresh, crc, keeps_layout, whole };
         let add = move |s: &mut Shard| {
             let now = s.reactor.now();
             s.drives.add_pool(setup, &reaches, 0, now)
@@ -64,7 +65,8 @@ impl Volumes {
             let drive = &config.devices[*device].name;
             match (named, is) {
                 (true, false) => tracing::warn!(
-                    "pool {name}: device {drive} is empty and none of its drives; weir pool add {drive} makes it one"
+                    "pool {name}: device {drive} is none of its drives (it is empty, has left it, was replaced, or cannot be read); weir pool add \
+                     {drive} makes it one"
                 ),
                 (false, true) => tracing::info!(pool = name, device = drive.as_str(), "has joined before"),
                 _ => {}
@@ -89,11 +91,11 @@ impl Volumes {
         Ok(Reach { place, guest: Some(guest) })
     }
 
-    /// Where the chunks of a volume lie.
-    pub(super) fn pieces(&self, pool: usize, volume: VolumeId) -> Result<Vec<(Place, VolumeSegment)>, Refusal> {
+    /// Where the chunks of a volume lie, but for those that are lost.
+    pub(super) fn pieces(&self, pool: usize, volume: VolumeId) -> Result<Vec<(Option<Place>, VolumeSegment)>, Refusal> {
         let segments = self.call(pool, move |s, number| s.drives.pool(number).segments(volume))?;
         let devices = self.pools[pool].devices();
-        let place = |s: VolumeSegment| (place(devices[s.drive].0, self.shards.len()), s);
+        let place = |s: VolumeSegment| ((!s.lost).then(|| place(devices[s.drive].0, self.shards.len())), s);
         Ok(segments.into_iter().map(place).collect())
     }
 
@@ -104,17 +106,17 @@ impl Volumes {
         let mut reaches: Vec<Reach> = have.into_iter().map(|place| Reach { place, guest: None }).collect();
         let had = reaches.len();
         let mut laid = Ok(());
-        for (place, _) in &pieces {
+        for place in pieces.iter().filter_map(|(place, _)| place.as_ref()) {
             if laid.is_ok() && !reaches.iter().any(|r| r.place == *place) {
                 laid = self.reach(front.shard, *place, (tenant, host.clone())).map(|reach| reaches.push(reach));
             }
         }
         if laid.is_ok() {
-            let of = |(place, segment): &(Place, VolumeSegment)| {
-                let reach = reaches.iter().find(|r| r.place == *place).expect("every place has its reach");
-                (*reach, *segment)
+            let of = |(place, segment): &(Option<Place>, VolumeSegment)| {
+                let reach = |place| *reaches.iter().find(|r| r.place == place).expect("every place has its reach");
+                (place.map(reach), *segment)
             };
-            let pieces: Vec<(Reach, VolumeSegment)> = pieces.iter().map(of).collect();
+            let pieces: Vec<(Option<Reach>, VolumeSegment)> = pieces.iter().map(of).collect();
             let lay_out = move |s: &mut Shard| {
                 let now = s.reactor.now();
                 s.drives.lay_out(front.drive, &pieces, now)

@@ -166,6 +166,11 @@ fn a_new_capacity_is_announced_and_read_again() {
     let told = g.out.len();
     g.device.resize(3 * SECTORS, &mut g.out);
     assert_eq!(g.out.len(), told, "once");
+    // Another disk of the same size is announced in the same way.
+    g.device.renew("another", 7, &mut g.out);
+    let Some(Action::Tell(bytes)) = g.out.last() else { panic!("the front end is told") };
+    let header = Header::read_from_bytes(bytes).unwrap();
+    assert_eq!((g.out.len(), header.request.get()), (told + 1, BackendRequest::CONFIG_CHANGE_MSG.0));
 }
 
 #[test]

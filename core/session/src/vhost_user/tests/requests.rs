@@ -166,6 +166,10 @@ fn get_id_fills_what_there_is() {
     assert_eq!((g.bytes(BUFFER + 64, 2), g.bytes(BUFFER + 96, 4)), (b"se".to_vec(), b"rial".to_vec()));
     let pieces = chain(&g, RequestType::GET_ID, 0, &[]);
     assert_eq!(g.request(&pieces), IOERR);
+    g.device.renew("another", 7, &mut g.out);
+    let pieces = chain(&g, RequestType::GET_ID, 0, &[(BUFFER, 20, true)]);
+    assert_eq!(g.request(&pieces), OK);
+    assert_eq!(g.bytes(BUFFER, 8), b"another\0");
 }
 
 #[test]
