@@ -8,8 +8,8 @@ use crate::config_error::ConfigError;
 use crate::derived_config::DerivedConfig;
 use crate::durable::Durable;
 use crate::flush_policy::FlushPolicy;
-use crate::ftl::{NONE, PageFtl, Prefetch, Separation, Striping, VictimPolicy, WearPolicy};
-use crate::geometry::Shape;
+use crate::ftl::{NONE, PageFtl, Prefetch, Separation, Striping, TAG, VictimPolicy, WearPolicy};
+use crate::geometry::{PageAddress, Shape};
 use crate::host::Host;
 use crate::image::Image;
 use crate::lun::Promise;
@@ -140,6 +140,20 @@ impl Flash {
     /// Whether the unit has contents.
     pub fn is_mapped(&self, lpn: u32) -> bool {
         lpn < self.logical && self.ftl.map.l2p[lpn as usize] != NONE
+    }
+
+    /// The page that has the unit's newest version; `None` where the buffer has it, or nobody.
+    pub fn place_of(&self, lpn: u32) -> Option<PageAddress> {
+        let unit = *self.ftl.map.l2p.get(lpn as usize).filter(|_| lpn < self.logical)?;
+        match unit & TAG {
+            0 => Some(self.ftl.place(unit)),
+            _ => (unit == NONE && self.is_in_place()).then(|| self.home(lpn)),
+        }
+    }
+
+    /// See [`Array::set_die_times`].
+    pub fn set_die_times(&mut self, die: u32, thousandths: u32) {
+        self.silicon.set_die_times(die, thousandths);
     }
 
     /// Chooses victims by `policy` from now on.

@@ -53,6 +53,7 @@ mod config_error;
 mod cost;
 mod credits;
 mod derived_config;
+mod die_times;
 mod durable;
 mod fdp;
 mod flash;

@@ -196,6 +196,8 @@ pub(crate) struct Sensed {
 struct Chip {
     /// Its times, in thousandths of the data sheet's.
     times: u32,
+    /// The same as they were drawn.
+    drawn: u32,
     /// Its wrong bits, as a multiple.
     errors: f64,
 }
@@ -277,7 +279,7 @@ impl Varied {
             let bad = mix(random) % 1000 < u64::from(bad_chips);
             let times = factor(random, chip_spread) + if bad { bad_chip_slowdown } else { 0 };
             let more = if bad && config.bad_chip_errors > 0.0 { config.bad_chip_errors } else { 1.0 };
-            Chip { times, errors: more }
+            Chip { times, drawn: times, errors: more }
         };
         let blocks = shape.blocks() as usize;
         let some = |on: bool| if on { blocks } else { 0 };
@@ -290,6 +292,32 @@ impl Varied {
             draws: 0,
             away: vec![Away::default(); if config.housekeeping.is_some() { shape.dies() as usize } else { 0 }],
         })
+    }
+
+    /// Nothing varies, until some die's times do.
+    pub fn none(shape: &Shape) -> Varied {
+        let chip = Chip { times: 1000, drawn: 1000, errors: 1.0 };
+        Varied {
+            config: Variability::default(),
+            chips: vec![chip; shape.dies() as usize],
+            cycles: Vec::new(),
+            reads: Vec::new(),
+            since: Vec::new(),
+            draws: 0,
+            away: Vec::new(),
+        }
+    }
+
+    /// The times of a die are so many thousandths of what was drawn for it.
+    pub fn set_die_times(&mut self, die: u32, thousandths: u32) {
+        if let Some(chip) = self.chips.get_mut(die as usize) {
+            chip.times = (u64::from(chip.drawn) * u64::from(thousandths) / 1000).min(u32::MAX.into()) as u32;
+        }
+    }
+
+    /// What a retry takes, where retries are modelled and take a time of their own.
+    pub fn retry(&self) -> Option<Nanos> {
+        self.config.errors?.retry
     }
 
     /// How long work that could begin on this die at `start` waits until the die is back, in nanoseconds.
