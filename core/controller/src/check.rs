@@ -25,6 +25,7 @@ impl Subsystem {
         self.check_namespaces();
         self.check_controllers();
         self.check_slow_path();
+        self.check_faults();
         if !self.config.is_eager() {
             assert!(
                 self.fetched.len() <= 1 || self.fetched.len() as u32 <= self.slots.limit * 4096,
@@ -92,6 +93,9 @@ impl Subsystem {
             assert!(self.queues.sqs[f.queue as usize].is_some(), "a fetched command belongs to a live queue");
             counted[f.queue as usize] += 1;
         }
+        for held in self.faults.iter().flat_map(|faults| &faults.held) {
+            counted[held.starting.queue as usize] += 1;
+        }
         for (q, sq) in self.queues.sqs.iter().enumerate() {
             let Some(sq) = sq else { continue };
             if sq.qid != 0 {
@@ -103,7 +107,7 @@ impl Subsystem {
                 self.queues.sqs.iter().flatten().filter(|s| s.controller == sq.controller && s.deleter.is_some());
             assert_eq!(
                 sq.in_flight as usize,
-                ctrl.aer.waiting.len() + deleting.count() + self.kept_for(q as u32),
+                ctrl.aer.waiting.len() + deleting.count() + self.kept_for(q as u32) + self.held_admin_of(q as u32),
                 "admin commands that are kept"
             );
         }

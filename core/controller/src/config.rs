@@ -180,6 +180,8 @@ pub struct SubsystemConfig {
     pub namespaces: Vec<NamespaceConfig>,
     /// Which of them are zoned.
     pub zoned: Vec<ZonedNamespace>,
+    /// Rules of failures may be made for it: Identify says how long the three command retry delays are (CRDT).
+    pub faults: bool,
     /// Namespace management; none of it where there are zones or a vendor's commands. The namespaces above begin at multiples of
     /// [`granule`](crate::granule).
     pub management: Option<Management>,
@@ -224,6 +226,7 @@ impl SubsystemConfig {
             ana_ports: Vec::new(),
             namespaces: Vec::new(),
             zoned: Vec::new(),
+            faults: false,
             management: None,
         }
     }

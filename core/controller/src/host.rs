@@ -1,5 +1,6 @@
 //! The port to the other side: where entries are fetched, completions go, and a command's bytes are.
 
+use crate::fault::transfer::SpoiledTransfer;
 use weir_spec::nvme::entry::SglDescriptor;
 use weir_spec::nvme::{Cqe, Status};
 
@@ -174,6 +175,15 @@ pub trait Host {
     fn read_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status>;
     /// Drive → host.
     fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status>;
+    /// Until [`end_spoiled`](Self::end_spoiled) some bytes of a command are wrong on the other side of
+    /// [`read_data`](Self::read_data) and [`write_data`](Self::write_data); [`SpoiledTransfers`](crate::SpoiledTransfers) does it.
+    fn begin_spoiled(&mut self, transfer: SpoiledTransfer) {
+        let _ = transfer;
+    }
+    /// That command is over.
+    fn end_spoiled(&mut self, owner: Owner, data: &DataPointer) {
+        let _ = (owner, data);
+    }
     /// Drive → host, `len` bytes from a medium that has none (null): zeroes, unless the bytes are the host's own memory and
     /// may keep what they hold.
     fn write_nothing(&mut self, owner: Owner, data: &DataPointer, offset: u32, len: u32) -> Result<(), Status> {

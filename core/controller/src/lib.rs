@@ -66,6 +66,7 @@
 //! | `reservation`, `zns`, `vendor`, `tenant` | a state machine each | their commands; limits of tenants |
 //! | `controller` | `Controllers`: registers, features, queues of each | enable, reset, shutdown, doorbells, Connect |
 //! | `admin` | `AdminState` | a file for each admin command |
+//! | `fault` | `Faults`: rules and what they hold | the hook of each command while there are rules, conditions |
 //! | `maintenance`, `log_state`, `power` | firmware, self-tests, long work; events, telemetry; SMART, temperature | long work, the temperature |
 //! | `saved` | how bytes are written and read | state without power, for an upgrade, after a crash |
 //!
@@ -87,6 +88,7 @@ mod controller;
 mod data_pointer;
 mod error;
 mod event;
+mod fault;
 mod host;
 mod io;
 mod log_state;
@@ -114,6 +116,7 @@ pub use controller::memory_buffer::{CMB_BAR, MemoryBuffer};
 pub use data_pointer::{DESCRIPTORS_MAX, DataPiece, Direction, Walk};
 pub use error::ManagementError;
 pub use event::{BlockRequest, ControllerHandle, Effect, Effects, Event, Io, Op, SlotId, SqHandle};
+pub use fault::transfer::{SpoiledTransfer, SpoiledTransfers};
 pub use host::{Data, DataPointer, Host, Owner, RingCompletion, Tag};
 pub use io::timing::{Operation, TimingModel};
 pub use maintenance::firmware::firmware_image;
@@ -136,5 +139,6 @@ pub use vendor::{
     VendorRequest,
 };
 pub use weir_codec::SavedError;
+pub use weir_fault::{DriveFacts, FaultRule, FlashPlace, FlashShape, PlannedFault, RuleError};
 pub use weir_flash::{Zone, ZoneConfig, ZoneState, ZonedConfig, Zones, Zrwa};
 pub use zns::ZoneLoss;

@@ -409,7 +409,8 @@ impl Subsystem {
 
     /// SMART's available spare, in percent.
     pub(crate) fn available_spare(&self) -> u8 {
-        self.timing.0.as_ref().map_or(100, |inside| inside.available_spare()).min(self.health.spare_limit)
+        let own = self.timing.0.as_ref().map_or(100, |inside| inside.available_spare()).min(self.health.spare_limit);
+        self.drifted_smart(self.turn.now, own, 0).0
     }
 
     /// Hosts that want to know are told when the spare falls below its threshold.
@@ -425,7 +426,7 @@ impl Subsystem {
     }
 
     /// Hosts that asked for events of the endurance group are told that it has one.
-    fn note_endurance_warning(&mut self) {
+    pub(crate) fn note_endurance_warning(&mut self) {
         let warning = self.health.warning;
         for ctrl in self.controllers.list.iter_mut().flatten() {
             ctrl.endurance_event |= ctrl.features.endurance_events & warning != 0;
@@ -475,7 +476,10 @@ impl Subsystem {
 
     /// Whether no command is being executed, and no admin command is kept until the drive has done its work.
     pub fn is_at_rest(&self) -> bool {
-        self.slots.used == 0 && self.namespaces.jobs.iter().all(|job| job.waiter.is_none())
+        let is_held = |faults: &crate::fault::state::Faults| !faults.held.is_empty() || !faults.admin.is_empty();
+        self.slots.used == 0
+            && self.faults.as_ref().is_none_or(|faults| !is_held(faults))
+            && self.namespaces.jobs.iter().all(|job| job.waiter.is_none())
     }
 
     /// Bytes in flight, as [`DriveStats`] has them.

@@ -5,6 +5,7 @@ use crate::config::{SubsystemConfig, SubsystemKind, check_memory_buffer};
 use crate::controller::{Controller, Controllers, Transport};
 use crate::error::ManagementError;
 use crate::event::{ControllerHandle, Effects, Event, SlotId, SqHandle};
+use crate::fault::state::Faults;
 use crate::host::{Host, Owner};
 use crate::io::placement::Placement;
 use crate::io::slots::Slots;
@@ -85,6 +86,8 @@ pub struct Subsystem {
     pub(crate) discovery: Discovery,
     pub(crate) health: Health,
     pub(crate) power: Power,
+    /// Failures by rule, and what they hold; none while there is no rule.
+    pub(crate) faults: Option<Box<Faults>>,
     pub(crate) changes: Changes,
 }
 
@@ -106,6 +109,8 @@ pub(crate) struct Changes {
     pub nonvolatile: u64,
     /// What [`Subsystem::association_generation`] counts beside it.
     pub associations: u64,
+    /// Rules of failures that were made: none has the number of another.
+    pub faults: u32,
 }
 
 impl Subsystem {
@@ -147,6 +152,7 @@ impl Subsystem {
             discovery: Discovery::default(),
             health: Health::new(),
             power: Power::new(now),
+            faults: None,
             changes: Changes::default(),
             config,
         })

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use weir_controller::{Op, Operation, TimingModel};
+use weir_controller::{FlashPlace, FlashShape, Op, Operation, TimingModel};
 use weir_flash::{
     ConfigError, Fdp, Flash, FlashOp, HandleWork, PowerLoss, Precondition, Stats, UNIT, Utilisation, WearSpread, When,
 };
@@ -372,6 +372,32 @@ impl TimingModel for FlashService {
     fn available_spare(&self) -> u8 {
         self.flash.available_spare()
     }
+    fn flash_shape(&self) -> Option<FlashShape> {
+        let shape = self.flash.shape();
+        Some(FlashShape {
+            channels: shape.channels(),
+            dies: shape.dies(),
+            blocks: shape.blocks_per_plane(),
+            pages: shape.pages_per_block(),
+            mapped: true,
+        })
+    }
+
+    fn place_of(&self, offset: u64) -> Option<FlashPlace> {
+        let at = self.flash.place_of(u32::try_from(offset / u64::from(UNIT)).ok()?)?;
+        let shape = self.flash.shape();
+        let (channel, die) = (shape.channel_of(at.plane), shape.die_of(at.plane));
+        Some(FlashPlace { channel, die, block: at.block, page: at.page })
+    }
+
+    fn retry_time(&self) -> Option<Nanos> {
+        Some(self.flash.array().retry_time())
+    }
+
+    fn set_die_times(&mut self, die: u32, thousandths: u32) {
+        self.flash.set_die_times(die, thousandths);
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -15,6 +15,7 @@ pub fn subsystem_config(config: &Config, device: &DeviceConfig) -> controller::S
         tenants: config.tenants.iter().map(|t| machine_tenant(t, class_from)).collect(),
         in_capsule: config.nvme_tcp.in_capsule.get() as u32,
         ana_ports: config.nvme_tcp.ana_ports(),
+        faults: config.node.faults,
         max_io_queues: queues.unwrap_or(device.queues),
         ..machine_config(device)
     }

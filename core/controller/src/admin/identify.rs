@@ -134,10 +134,14 @@ impl Subsystem {
         let ctrl = self.ctrl(c).ok_or(Status::INTERNAL_ERROR)?;
         let config = &self.config;
         let mut id = IdentifyController::new_zeroed();
-        set_text(&mut id.sn, &config.serial, b' ');
+        set_text(&mut id.sn, &self.shown_serial(), b' ');
         set_text(&mut id.mn, &config.model, b' ');
         id.fr = self.maintenance.firmware.running();
         set_text(&mut id.subnqn, &config.subnqn, 0);
+        if config.faults {
+            // In 100 ms.
+            (id.crdt1, id.crdt2, id.crdt3) = (U16::new(1), U16::new(10), U16::new(50));
+        }
         id.cmic = u8::from(self.shared()) << 1;
         id.mdts = config.mdts;
         id.cntlid = U16::new(ctrl.id);
@@ -256,7 +260,7 @@ impl Subsystem {
         let page = U16::new((4096 >> ns.shift) - 1);
         id.nsfeat = 1 << 4;
         (id.npwg, id.npwa, id.npdg, id.npda, id.nows) = (page, page, page, page, page);
-        id.nguid = ns.uuid;
+        id.nguid = self.shown_uuid(nsid, ns.uuid);
         id.endgid = U16::new(self.endurance_group());
         self.format_page(c, nsid, ns, &mut id);
         self.describe_namespace_io(ns, &mut id);
@@ -293,7 +297,8 @@ impl Subsystem {
     fn describe_namespace(&self, c: u32, nsid: u32, page: &mut [u8]) -> Result<(), Status> {
         let ns = self.visible(c, nsid)?;
         let set = [ns.set()];
-        let all = [(nidt::UUID, &ns.uuid[..]), (nidt::NGUID, &ns.uuid[..]), (nidt::CSI, &set[..])];
+        let uuid = self.shown_uuid(nsid, ns.uuid);
+        let all = [(nidt::UUID, &uuid[..]), (nidt::NGUID, &uuid[..]), (nidt::CSI, &set[..])];
         let mut at = 0;
         for (kind, id) in all {
             at = put_namespace_descriptor(page, at, NamespaceDescriptor { kind, id }).ok_or(Status::INTERNAL_ERROR)?;

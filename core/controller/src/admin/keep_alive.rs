@@ -24,7 +24,7 @@ impl Subsystem {
             return;
         }
         self.watch_temperature(now);
-        let mut next = self.maintenance.background.wake.min(self.power.next_look);
+        let mut next = self.maintenance.background.wake.min(self.power.next_look).min(self.faults_due());
         for c in 0..self.controllers.list.len() as u32 {
             let Some(ctrl) = self.ctrl(c) else { continue };
             if ctrl.expires <= now {

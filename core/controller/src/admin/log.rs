@@ -303,7 +303,9 @@ impl Subsystem {
             warning_minutes: U32::new((life.warm.0 / minute) as u32),
             critical_minutes: U32::new((life.hot.0 / minute) as u32),
             available_spare: self.available_spare(),
-            percentage_used: self.timing.0.as_ref().map_or(0, |inside| inside.percentage_used()),
+            percentage_used: self
+                .drifted_smart(now, 100, self.timing.0.as_ref().map_or(0, |inside| inside.percentage_used()))
+                .1,
             spare_threshold: SPARE_THRESHOLD,
             data_units_read: units(work.read_bytes),
             data_units_written: units(work.write_bytes),

@@ -2,6 +2,7 @@
 
 pub(crate) mod ana;
 pub(crate) mod async_events;
+pub(crate) mod command;
 mod commands;
 pub(crate) mod discovery;
 pub(crate) mod exactly_once;
@@ -25,10 +26,11 @@ pub(crate) mod state;
 pub(crate) mod telemetry;
 mod zoned;
 
+pub(crate) use crate::admin::command::Admin;
+
 use crate::admin::exactly_once::CountedCommand;
 use crate::controller::{Transport, UNCLAIMED};
-use crate::data_pointer::check_pointer;
-use crate::host::{DataPointer, Host, Owner, Tag};
+use crate::host::{DataPointer, Host, Tag};
 use crate::queues::command::data_pointer;
 use crate::queues::queue::{NONE, SqState};
 use crate::subsystem::Subsystem;
@@ -50,30 +52,6 @@ pub(crate) enum AdminOutcome {
 impl AdminOutcome {
     pub const fn status(status: Status) -> Self {
         AdminOutcome::Done(status, 0)
-    }
-}
-
-/// An admin command being served.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Admin {
-    /// Its controller.
-    pub c: u32,
-    /// Its admin queue.
-    pub q: u32,
-    pub owner: Owner,
-    pub sqe: Sqe,
-    /// Which one of its controller's life, see [`crate::admin::exactly_once`]; 0: it is not counted.
-    pub number: u64,
-    pub tag: u32,
-    pub data: DataPointer,
-}
-
-impl Admin {
-    /// Sends an answer's bytes to the host.
-    pub fn answer<H: Host>(&self, host: &mut H, offset: u32, bytes: &[u8]) -> Result<(), Status> {
-        let end = u64::from(offset) + bytes.len() as u64;
-        check_pointer(&self.data, end)?;
-        host.write_data(self.owner, &self.data, offset, bytes)
     }
 }
 
@@ -198,22 +176,35 @@ impl Subsystem {
 
     /// Carries out an admin command that was taken from its queue.
     pub(crate) fn answer<H: Host>(&mut self, now: Nanos, admin: &Admin, bad_pointer: bool, host: &mut H) {
-        let Admin { c, q, sqe, number, tag, .. } = *admin;
-        let outcome = if sqe.fuse() != 0 || bad_pointer {
+        let outcome = if admin.sqe.fuse() != 0 || bad_pointer {
             AdminOutcome::status(Status::INVALID_FIELD.dnr())
         } else if let Some(outcome) = self.was_executed(admin) {
             outcome
-        } else {
-            let before = self.changes.nonvolatile;
-            let outcome = self.admin(now, admin, host);
-            if let AdminOutcome::Done(status, result) = outcome {
-                if self.changes.nonvolatile != before {
-                    let life = self.ctrl(c).map_or(0, |ctrl| ctrl.life);
-                    self.admin.executed.note(life, CountedCommand { number, sqe }, status, result);
-                }
-            }
+        } else if let Some(outcome) = self.admin_fault(now, admin) {
             outcome
+        } else {
+            self.execute_admin(now, admin, host)
         };
+        self.conclude(admin, outcome, host);
+    }
+
+    /// Carries out an admin command, and remembers it where it must not be carried out twice.
+    pub(crate) fn execute_admin<H: Host>(&mut self, now: Nanos, admin: &Admin, host: &mut H) -> AdminOutcome {
+        let before = self.changes.nonvolatile;
+        let outcome = self.admin(now, admin, host);
+        if let AdminOutcome::Done(status, result) = outcome {
+            if self.changes.nonvolatile != before {
+                let life = self.ctrl(admin.c).map_or(0, |ctrl| ctrl.life);
+                let counted = CountedCommand { number: admin.number, sqe: admin.sqe };
+                self.admin.executed.note(life, counted, status, result);
+            }
+        }
+        outcome
+    }
+
+    /// Answers an admin command, unless it is kept.
+    pub(crate) fn conclude<H: Host>(&mut self, admin: &Admin, outcome: AdminOutcome, host: &mut H) {
+        let Admin { c, q, sqe, number, tag, .. } = *admin;
         let (status, result, specific) = match outcome {
             AdminOutcome::Done(status, result) => (status, result, 0),
             AdminOutcome::Refused(status, specific) => (status, 0, specific),

@@ -134,6 +134,7 @@ impl Subsystem {
         if qid == 0 || q == NONE || self.sq(q).state == SqState::Deleting {
             return AdminOutcome::status(Status::INVALID_QUEUE_ID.dnr());
         }
+        self.drop_held(q);
         let sq = self.sq_mut(q);
         sq.state = SqState::Deleting;
         sq.waiting = 0;

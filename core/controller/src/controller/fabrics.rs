@@ -144,6 +144,9 @@ impl Subsystem {
         }
         let is_nobodys = if host.is_empty() { nameless } else { refused(Status::CONNECT_INVALID_HOST) };
         let tenant = tenant_of(&self.tenants.list, host).ok_or(is_nobodys)?;
+        if self.is_absent(tenant) {
+            return Err(ConnectError::busy());
+        }
         let qid = command.qid.get();
         let c = if qid == 0 {
             if data.cntlid.get() != CNTLID_DYNAMIC {

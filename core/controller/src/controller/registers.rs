@@ -46,6 +46,10 @@ impl Subsystem {
         if size == 0 {
             return 0;
         }
+        if self.ctrl(c).is_some_and(|ctrl| self.is_absent(ctrl.tenant)) {
+            // As a read that no device answers.
+            return u64::MAX >> (64 - size * 8);
+        }
         if size == 4 && offset % 4 == 0 {
             return self.read_dword(c, offset).into();
         }
@@ -72,7 +76,11 @@ impl Subsystem {
             register::CC => ctrl.cc.0,
             register::CSTS => {
                 let csts = ctrl.csts.with_nssro(ctrl.nssro.into());
-                if self.slots.has_orphans(ctrl.fence) { csts.with_rdy(0).0 } else { csts.0 }
+                match self.slots.has_orphans(ctrl.fence) {
+                    _ if self.is_resetting(c) => csts.with_rdy(1 - ctrl.cc.en()).0,
+                    true => csts.with_rdy(0).0,
+                    false => csts.0,
+                }
             }
             register::AQA => ctrl.aqa.0,
             0x28..=0x2f => half(ctrl.asq, register::ASQ),
@@ -101,6 +109,9 @@ impl Subsystem {
             Some(Doorbell::SqTail(qid)) => return self.ring_tail(c, qid, value as u32, host),
             Some(Doorbell::CqHead(qid)) => return self.ring_head(c, qid, value as u32, host),
             None => {}
+        }
+        if self.ctrl(c).is_none_or(|ctrl| self.is_absent(ctrl.tenant)) {
+            return;
         }
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         match offset {
@@ -186,8 +197,9 @@ impl Subsystem {
     }
 
     /// A controller level reset that spares no register (base 2.0, 3.7.2).
-    fn reset_controller<H: Host>(&mut self, now: Nanos, c: u32, host: &mut H) {
+    pub(crate) fn reset_controller<H: Host>(&mut self, now: Nanos, c: u32, host: &mut H) {
         self.disable(now, c, host);
+        self.forget_reset(c);
         if let Some(ctrl) = self.ctrl_mut(c) {
             (ctrl.cc, ctrl.aqa, ctrl.asq, ctrl.acq) = (Cc(0), Aqa(0), 0, 0);
             (ctrl.cmbmsc, ctrl.nssro) = (CmbMsc(0), false);
@@ -239,6 +251,7 @@ impl Subsystem {
         }
         ctrl.csts = Csts(0).with_rdy(1);
         ctrl.keep_alive(now);
+        self.delay_ready(now, c, true);
         let fence = self.slots.queues_gone();
         if let Some(ctrl) = self.ctrl_mut(c) {
             ctrl.fence = fence;
@@ -268,6 +281,7 @@ impl Subsystem {
     /// CC.EN 1 → 0: what is in flight is dropped without completions, I/O queues are gone, events forgotten.
     /// AQA, ASQ and ACQ keep their values.
     fn disable<H: Host>(&mut self, now: Nanos, c: u32, host: &mut H) {
+        self.delay_ready(now, c, false);
         let Some(ctrl) = self.ctrl_mut(c) else { return };
         ctrl.csts = Csts(0);
         ctrl.shutdown = Shutdown::None;

@@ -152,7 +152,7 @@ impl Subsystem {
         if !self.slots.elapsed.is_empty() || !self.slots.released.is_empty() {
             self.elapse(now, host);
         }
-        if !self.slow_path.waits.is_empty() || !self.slow_path.locks.is_empty() {
+        if !self.slow_path.waits.is_empty() || !self.slow_path.locks.is_empty() || self.faults.is_some() {
             self.go_on_waiting(now, host);
         }
         self.serve_io(now, host, effects);
@@ -452,7 +452,7 @@ impl Subsystem {
                 return self.resume(now, id, io);
             }
         }
-        let owed = self.slots.owed(id).cloned();
+        let owed = self.end_spoiling(id, host);
         let steps = if slot.ranges == NONE { None } else { self.slots.work(slot.ranges).steps.take() };
         self.release(now, id);
         if let Some(steps) = steps.as_ref().filter(|_| status.is_success()) {

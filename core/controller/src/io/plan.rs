@@ -199,8 +199,8 @@ pub(crate) fn plan_vendor(namespaces: &Namespaces, command: &Command, mdts: u64)
 }
 
 /// Whether a flush has to ask somebody first.
-pub(crate) fn flush_asks(why: impl Iterator<Item = u8>, nsid: u32) -> bool {
-    const ASKS: u8 = !(why::ZONES | why::VENDOR);
+pub(crate) fn flush_asks(why: impl Iterator<Item = u16>, nsid: u32) -> bool {
+    const ASKS: u16 = !(why::ZONES | why::VENDOR);
     let mut asks = why.map(|why| why & ASKS != 0);
     if nsid == NSID_ALL { asks.any(|asks| asks) } else { asks.next().unwrap_or(false) }
 }

@@ -4,6 +4,7 @@ use crate::event::Op;
 use alloc::boxed::Box;
 use core::any::Any;
 use core::fmt::Debug;
+use weir_fault::{FlashPlace, FlashShape};
 use weir_flash::{Flash, When};
 use weir_units::Nanos;
 
@@ -70,6 +71,23 @@ pub trait TimingModel: Debug + Send + Any {
     /// How many of the blocks that may fail have not, in percent.
     fn available_spare(&self) -> u8 {
         100
+    }
+    /// The flash inside, as rules of failures name its parts; `None` where there is none.
+    fn flash_shape(&self) -> Option<FlashShape> {
+        None
+    }
+    /// Where the byte at an offset of the media lies, where that is known.
+    fn place_of(&self, offset: u64) -> Option<FlashPlace> {
+        let _ = offset;
+        None
+    }
+    /// What sensing a page once more takes.
+    fn retry_time(&self) -> Option<Nanos> {
+        None
+    }
+    /// Array operations of a die take so many thousandths of their time from now on.
+    fn set_die_times(&mut self, die: u32, thousandths: u32) {
+        let _ = (die, thousandths);
     }
     /// For whoever knows what it is.
     fn as_any(&self) -> &dyn Any;

@@ -25,21 +25,23 @@ pub(crate) const MANAGED: usize = 256;
 /// Bits of [`Namespace::why`]. Reasons come and go one by one.
 pub(crate) mod why {
     /// It has zones.
-    pub const ZONES: u8 = 1;
+    pub const ZONES: u16 = 1;
     /// A vendor's commands claim reads and writes.
-    pub const VENDOR: u8 = 1 << 1;
+    pub const VENDOR: u16 = 1 << 1;
     /// A controller does not reach it well enough (ANA).
-    pub const ANA: u8 = 1 << 7;
+    pub const ANA: u16 = 1 << 7;
     /// Its I/O commands are refused for now.
-    pub const BARRED: u8 = 1 << 2;
+    pub const BARRED: u16 = 1 << 2;
     /// Not everybody may do everything with it, or its blocks are not simply where they seem: see `slow_path/restricted_namespace.rs`.
-    pub const GUARDED: u8 = 1 << 3;
+    pub const GUARDED: u16 = 1 << 3;
     /// Somebody holds a reservation.
-    pub const RESERVED: u8 = 1 << 4;
+    pub const RESERVED: u16 = 1 << 4;
     /// Some of its blocks cannot be read.
-    pub const UNREADABLE: u8 = 1 << 5;
+    pub const UNREADABLE: u16 = 1 << 5;
     /// A pair of commands holds some of its blocks, or waits for them.
-    pub const LOCKED: u8 = 1 << 6;
+    pub const LOCKED: u16 = 1 << 6;
+    /// Some rule says what becomes of its commands (`fault`).
+    pub const FAULTS: u16 = 1 << 8;
 }
 
 /// A namespace.
@@ -60,7 +62,7 @@ pub(crate) struct Namespace {
     /// Its zones want to hear of flushes.
     pub volatile: bool,
     /// Why its reads and writes take the slow path, a bit for each reason ([`why`]); 0: they are not.
-    pub why: u8,
+    pub why: u16,
     /// Every I/O command but a flush is refused with this.
     pub barred: Option<Status>,
     /// Its LBA format beside the block size.

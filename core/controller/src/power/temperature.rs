@@ -22,7 +22,7 @@ impl Subsystem {
 
     /// The composite temperature, K.
     pub(crate) fn temperature(&self, now: Nanos) -> u16 {
-        self.power.thermal.kelvin(now, self.bytes_moved())
+        self.drifted_temperature(now, self.power.thermal.kelvin(now, self.bytes_moved()))
     }
 
     /// The readings of the sensors: of the controller and of the media, K.

@@ -81,7 +81,8 @@ impl Subsystem {
         self.controllers.next = (free + 1) % len.max(1);
         self.controllers.generation = self.controllers.generation.wrapping_add(1);
         let key = self.tenants.list[usize::from(tenant)].key;
-        let namespaces = self.first_attachments(&host);
+        let mut namespaces = self.first_attachments(&host);
+        self.hides_namespaces().into_iter().for_each(|nsid| namespaces.set(nsid, false));
         let ana = self.namespaces.access.of(&host, None);
         let mut ctrl = Controller {
             generation: self.controllers.generation,
@@ -222,6 +223,9 @@ impl Subsystem {
         if ctrl.transport != Transport::Rings {
             ctrl.attached += 1;
         }
+        if self.faults.is_some() {
+            self.refresh_stuck_queue(q);
+        }
         q
     }
 
@@ -281,6 +285,7 @@ impl Subsystem {
         if admin {
             self.forget_waiters(q);
         }
+        self.faults.iter_mut().for_each(|faults| faults.forget_queue(q));
         self.slow_path.partners.retain(|p| p.queue != q);
         if let (true, Some(ctrl)) = (admin, self.ctrl_mut(c)) {
             ctrl.admin.clear();
@@ -385,6 +390,7 @@ impl Subsystem {
             self.refresh_guards();
         }
         self.forget_held(c);
+        self.forget_reset(c);
         self.admin.ready.retain(|r| *r != c);
         self.admin.held.retain(|r| *r != c);
     }

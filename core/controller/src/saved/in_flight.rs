@@ -107,7 +107,10 @@ impl Subsystem {
             }
             counted[slot.queue as usize] += 1;
         }
-        for fetched in &self.fetched {
+        if self.faults.as_ref().is_some_and(|faults| !faults.admin.is_empty()) {
+            return false;
+        }
+        for fetched in self.fetched.iter().chain(self.held_by_rules()) {
             if !self.fetched_goes_on(fetched) {
                 return false;
             }
@@ -140,6 +143,11 @@ impl Subsystem {
             && self.is_plain(slot.opcode, slot.nsid)
     }
 
+    /// Commands that rules keep from starting: they are judged anew where they come again.
+    fn held_by_rules(&self) -> impl Iterator<Item = &Starting> {
+        self.faults.iter().flat_map(|faults| faults.held.iter().map(|held| &held.starting))
+    }
+
     fn fetched_goes_on(&self, fetched: &Starting) -> bool {
         let Starting { queue, command, decided, .. } = fetched;
         let is_whole = decided.is_none() && !command.is(flag::FUSED | flag::HOLE);
@@ -161,7 +169,8 @@ impl Subsystem {
         let begun = |q: u32, tag, due| Begun { qid: self.sq(q).qid, tag: Tag(tag), due };
         let mut list: Vec<Begun> = slots.map(|(slot, _)| begun(slot.queue, slot.tag, Some(slot.due))).collect();
         list.sort_by_key(|begun| begun.due);
-        let fetched = self.fetched.iter().filter(|f| is_one(f.queue) && self.fetched_goes_on(f));
+        let fetched = self.fetched.iter().chain(self.held_by_rules());
+        let fetched = fetched.filter(|f| is_one(f.queue) && self.fetched_goes_on(f));
         list.extend(fetched.map(|f| begun(f.queue, f.command.tag, f.due)));
         list
     }

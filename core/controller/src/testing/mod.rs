@@ -12,7 +12,8 @@ pub use chaos::drive;
 
 use crate::{
     Attach, ConnectError, ConnectRequest, Connected, ControllerHandle, Data, DataPiece, DataPointer, Direction, Effect,
-    Effects, Event, Host, Io, Owner, SqHandle, Subsystem, SubsystemConfig, Tag, TransportModel, Walk,
+    Effects, Event, Host, Io, Owner, SpoiledTransfer, SpoiledTransfers, SqHandle, Subsystem, SubsystemConfig, Tag,
+    TransportModel, Walk,
 };
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -57,6 +58,8 @@ pub struct TestHost {
     pub broken: Option<Owner>,
     /// How often entries were fetched.
     pub fetches: u64,
+    /// Commands whose bytes are flipped.
+    pub spoiled: SpoiledTransfers,
 }
 
 impl TestHost {
@@ -151,17 +154,27 @@ impl Host for TestHost {
         self.answers.push_back((owner, tag, *cqe));
     }
 
+    fn begin_spoiled(&mut self, transfer: SpoiledTransfer) {
+        self.spoiled.begin(transfer);
+    }
+
+    fn end_spoiled(&mut self, owner: Owner, data: &DataPointer) {
+        self.spoiled.end(owner, data);
+    }
+
     fn read_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
-        if let Data::Tag(tag) = data.get() {
-            into.copy_from_slice(self.tagged(owner, tag, offset, into.len())?);
-            return Ok(());
+        match data.get() {
+            Data::Tag(tag) => into.copy_from_slice(self.tagged(owner, tag, offset, into.len())?),
+            _ => self.pieces(owner, (data, Direction::FromHost), (offset, into.len()), |bytes, at| {
+                into[at].copy_from_slice(bytes)
+            })?,
         }
-        self.pieces(owner, (data, Direction::FromHost), (offset, into.len()), |bytes, at| {
-            into[at].copy_from_slice(bytes)
-        })
+        self.spoiled.flip(owner, data, offset, into);
+        Ok(())
     }
 
     fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
+        let from = &self.spoiled.flipped(owner, data, offset, from)[..];
         if let Data::Tag(tag) = data.get() {
             self.tagged(owner, tag, offset, from.len())?.copy_from_slice(from);
             return Ok(());

@@ -41,6 +41,14 @@ impl Subsystem {
     /// Starts a command of the slow path. The caller has seen that it fits.
     #[cold]
     pub(crate) fn start_slow<H: Host>(&mut self, now: Nanos, starting: &Starting, host: &mut H) {
+        if self.faults.is_some() {
+            return self.start_under_faults(now, starting, host);
+        }
+        self.start_as_planned(now, starting, host);
+    }
+
+    /// The same of a command that no rule holds up.
+    pub(crate) fn start_as_planned<H: Host>(&mut self, now: Nanos, starting: &Starting, host: &mut H) {
         let Starting { queue, ref command, .. } = *starting;
         if command.is(flag::FUSED) {
             return self.start_pair(now, starting, host);

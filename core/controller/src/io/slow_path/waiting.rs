@@ -74,12 +74,13 @@ impl Subsystem {
             // Those that wait behind it are no reason for it to wait.
             let behind = self.slow_path.waits.split_off(at);
             wait.partner.into_iter().for_each(|p| self.slow_path.partners.push_front(p));
-            self.start_slow(now, &starting, host);
+            self.start_as_planned(now, &starting, host);
             self.slow_path.waits.extend(behind);
         }
         touched.sort_unstable();
         touched.dedup();
         touched.into_iter().for_each(|nsid| self.review(nsid));
+        self.run_faults(now, host);
     }
 
     fn may_go_on(&self, at: usize) -> bool {

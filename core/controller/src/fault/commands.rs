@@ -1,0 +1,271 @@
+//! What rules make of a command.
+
+use crate::admin::{Admin, AdminOutcome};
+use crate::fault::state::{HeldAdmin, HeldCommand, HeldUntil, Judged, Spoils};
+use crate::host::Host;
+use crate::io::plan;
+use crate::io::starting::Starting;
+use crate::io::timing::Operation;
+use crate::namespace::why;
+use crate::queues::command::{Command, flag};
+use crate::subsystem::Subsystem;
+use weir_fault::{FaultOutcome, FaultVerdict, FaultyCommand};
+use weir_spec::nvme::{AdminOpcode, IoOpcode, Status};
+use weir_units::Nanos;
+
+/// Whether a status is a media and data integrity error of the drive's own.
+pub(super) fn is_media_error(status: Status) -> bool {
+    status.sct() == Status::WRITE_FAULT.sct() && !status.same_code(Status::COMPARE_FAILURE)
+}
+
+impl Subsystem {
+    /// Starts a command of the slow path while there are rules.
+    #[cold]
+    pub(crate) fn start_under_faults<H: Host>(&mut self, now: Nanos, starting: &Starting, host: &mut H) {
+        // Of a pair one half cannot fail alone.
+        if starting.command.is(flag::FUSED) {
+            return self.start_as_planned(now, starting, host);
+        }
+        if let Some(judged) = self.take_judged(starting) {
+            return self.start_judged(now, starting, judged.spoils, host);
+        }
+        let verdict = self.judge_command(now, starting);
+        let delay = verdict.delay.saturating_add(self.retry_time(verdict.retries));
+        match verdict.outcome {
+            Some((id, FaultOutcome::Hangs)) => self.hold_command(starting, HeldUntil::RuleEnds(id), None),
+            outcome if delay.0 > 0 => {
+                let until = HeldUntil::Time(now.saturating_add(delay));
+                self.hold_command(starting, until, outcome.map(|(_, outcome)| outcome));
+            }
+            outcome => self.start_with(now, starting, outcome.map(|(_, outcome)| outcome), host),
+        }
+    }
+
+    fn take_judged(&mut self, starting: &Starting) -> Option<Judged> {
+        let Starting { queue, command: Command { cid, tag, .. }, .. } = *starting;
+        let judged = &mut self.faults.as_mut()?.judged;
+        let at = judged.iter().position(|j| (j.queue, j.cid, j.tag) == (queue, cid, tag))?;
+        Some(judged.swap_remove(at))
+    }
+
+    /// What the rules say of a command, by its first start.
+    fn judge_command(&mut self, now: Nanos, starting: &Starting) -> FaultVerdict {
+        let command = starting.command.unplaced();
+        let sq = self.sq(starting.queue);
+        let (tenant, queue) = (sq.tenant, sq.qid);
+        let ns = self.namespaces.active(command.nsid).ok().copied();
+        let listed = command.opcode == IoOpcode::DATASET_MANAGEMENT.0 && !command.is(flag::RANGE);
+        let is_about_blocks = starting.plan.len > 0 && !listed && command.opcode != IoOpcode::COPY.0;
+        let blocks = if is_about_blocks { u64::from(command.blocks) } else { 0 };
+        let plain = ns.is_some_and(|ns| ns.why & (why::ZONES | why::VENDOR) == 0);
+        let seen = FaultyCommand {
+            admin: false,
+            opcode: command.opcode,
+            nsid: command.nsid,
+            lba: if is_about_blocks { command.slba } else { 0 },
+            blocks,
+            tenant,
+            queue,
+            plain,
+        };
+        let Self { faults, namespaces, timing, .. } = self;
+        let Some(faults) = faults else { return FaultVerdict::default() };
+        let place = |lba: u64| {
+            let (offset, _) = namespaces.pieces(command.nsid, &ns?, lba, 1).first().copied()?;
+            timing.0.as_ref()?.place_of(offset)
+        };
+        let verdict = faults.plan.decide(now, &seen, place);
+        self.note_verdict(&verdict);
+        verdict
+    }
+
+    /// Conditions that a command has triggered are taken up by the next `Run`, which follows at once.
+    fn note_verdict(&mut self, verdict: &FaultVerdict) {
+        if let Some(faults) = self.faults.as_mut().filter(|_| verdict.triggered) {
+            faults.changed = true;
+            self.turn.more = true;
+        }
+    }
+
+    fn retry_time(&self, retries: u32) -> Nanos {
+        if retries == 0 {
+            return Nanos(0);
+        }
+        let once = self.timing.0.as_ref().and_then(|inside| inside.retry_time()).unwrap_or_default();
+        Nanos(once.0.saturating_mul(retries.into()))
+    }
+
+    fn hold_command(&mut self, starting: &Starting, until: HeldUntil, outcome: Option<FaultOutcome>) {
+        if let Some(faults) = &mut self.faults {
+            faults.held.push(HeldCommand { starting: *starting, until, outcome });
+        }
+        self.arm_faults();
+    }
+
+    fn start_with<H: Host>(&mut self, now: Nanos, starting: &Starting, outcome: Option<FaultOutcome>, host: &mut H) {
+        match outcome {
+            None | Some(FaultOutcome::Hangs) => self.start_as_planned(now, starting, host),
+            Some(FaultOutcome::Fails { status, lba }) => self.fail_command(starting, status, lba, host),
+            Some(FaultOutcome::Corrupt { lba, bytes, seed }) => {
+                self.start_judged(now, starting, Some(Spoils { lba, bytes, seed }), host);
+            }
+            Some(FaultOutcome::Torn { keep }) => self.start_torn(now, starting, keep, host),
+            Some(FaultOutcome::Misdirected { by }) => self.start_misdirected(now, starting, by, host),
+            Some(FaultOutcome::Lost) => self.start_lost(now, starting, host),
+        }
+    }
+
+    /// As a drive fails a command whose media or inside has failed: SMART counts it, the error log has its first bad block.
+    fn fail_command<H: Host>(&mut self, starting: &Starting, status: Status, lba: u64, host: &mut H) {
+        self.health.media_errors += u64::from(is_media_error(status));
+        let command = Command { slba: lba, ..starting.command };
+        self.refuse(starting.queue, &command, status, host);
+    }
+
+    /// Starts a command whose bytes will be wrong, or not.
+    fn start_judged<H: Host>(&mut self, now: Nanos, starting: &Starting, spoils: Option<Spoils>, host: &mut H) {
+        self.start_as_planned(now, starting, host);
+        if let Some(spoils) = spoils {
+            self.begin_spoiling(starting, spoils, host);
+        }
+    }
+
+    fn start_torn<H: Host>(&mut self, now: Nanos, starting: &Starting, keep: u32, host: &mut H) {
+        let command = starting.command.unplaced();
+        let blocks = command.blocks.min(keep);
+        self.start_anew(now, starting, Command { blocks, ..command }, host);
+    }
+
+    /// The blocks that a command goes to, in its namespace whatever the distance.
+    fn start_misdirected<H: Host>(&mut self, now: Nanos, starting: &Starting, by: i64, host: &mut H) {
+        let command = starting.command.unplaced();
+        let blocks = self.namespaces.active(command.nsid).map_or(0, |ns| ns.blocks);
+        let places = i128::from(blocks.saturating_sub(u64::from(command.blocks))) + 1;
+        let slba = (i128::from(command.slba) + i128::from(by)).rem_euclid(places) as u64;
+        self.start_anew(now, starting, Command { slba, ..command }, host);
+    }
+
+    /// Starts another command in the place of one, with its data and for its answer.
+    fn start_anew<H: Host>(&mut self, now: Nanos, starting: &Starting, command: Command, host: &mut H) {
+        let mdts = self.sq(starting.queue).mdts;
+        match plan::plan(&self.namespaces.list, &command, mdts) {
+            Ok(plan) => self.start_as_planned(now, &Starting { command, plan, ..*starting }, host),
+            Err(status) => self.refuse(starting.queue, &command, status, host),
+        }
+    }
+
+    /// Nothing of a write is carried out, and it takes the time of one.
+    fn start_lost<H: Host>(&mut self, now: Nanos, starting: &Starting, host: &mut H) {
+        let Starting { queue, ref command, ref plan, .. } = *starting;
+        if self.is_instant() {
+            return self.finish(queue, command.cid, command.tag, Status::SUCCESS, 0, host);
+        }
+        let (op, offset, len, fua) = (plan.op, plan.offset, plan.len, command.is(flag::FUA));
+        let id = self.occupy_for(starting);
+        let due = self.complete_command_at(now, starting, Operation { op, offset, len, fua, placement: 0 });
+        self.delay_done(id, due);
+    }
+
+    /// A submission queue is being deleted: those of its commands that rules hold are dropped, and never completed.
+    pub(crate) fn drop_held(&mut self, q: u32) {
+        let Some(faults) = &mut self.faults else { return };
+        let before = faults.held.len();
+        faults.held.retain(|held| held.starting.queue != q);
+        let dropped = (before - faults.held.len()) as u32;
+        let sq = self.sq_mut(q);
+        sq.in_flight -= dropped;
+        let index = sq.cq;
+        let Some(cq) = self.queues.cq_mut(index).filter(|_| dropped > 0) else { return };
+        cq.credit += dropped;
+        self.feed(index);
+    }
+
+    /// Lets go of the commands whose time has come.
+    pub(super) fn release_commands<H: Host>(&mut self, now: Nanos, host: &mut H) {
+        let mut at = 0;
+        while let Some(held) = self.faults.as_ref().and_then(|faults| faults.held.get(at).copied()) {
+            if !self.faults.as_ref().is_some_and(|faults| faults.is_over(held.until, now)) {
+                at += 1;
+                continue;
+            }
+            self.faults.iter_mut().for_each(|faults| _ = faults.held.remove(at));
+            self.let_go(now, &held, host);
+        }
+    }
+
+    fn let_go<H: Host>(&mut self, now: Nanos, held: &HeldCommand, host: &mut H) {
+        let Starting { queue, command: Command { cid, tag, .. }, .. } = held.starting;
+        let spoils = match held.outcome {
+            None | Some(FaultOutcome::Hangs) => None,
+            Some(FaultOutcome::Corrupt { lba, bytes, seed }) => Some(Spoils { lba, bytes, seed }),
+            Some(_) => return self.start_with(now, &held.starting, held.outcome, host),
+        };
+        self.faults.iter_mut().for_each(|faults| faults.judged.push(Judged { queue, cid, tag, spoils }));
+        // It starts when there is a slot for it, as others that have left their queue.
+        self.fetched.push_back(held.starting);
+        self.turn.more = true;
+    }
+
+    /// What the rules make of an admin command; `None`: it is carried out.
+    #[inline]
+    pub(crate) fn admin_fault(&mut self, now: Nanos, admin: &Admin) -> Option<AdminOutcome> {
+        if self.faults.is_none() { None } else { self.judge_admin(now, admin) }
+    }
+
+    #[cold]
+    fn judge_admin(&mut self, now: Nanos, admin: &Admin) -> Option<AdminOutcome> {
+        let sq = self.sq(admin.q);
+        let seen = FaultyCommand {
+            admin: true,
+            opcode: admin.sqe.opcode,
+            nsid: admin.sqe.nsid.get(),
+            lba: 0,
+            blocks: 0,
+            tenant: sq.tenant,
+            queue: sq.qid,
+            plain: false,
+        };
+        // An event request waits by its nature.
+        let waits = admin.sqe.opcode == AdminOpcode::ASYNC_EVENT_REQUEST.0;
+        let faults = self.faults.as_mut().filter(|_| !waits)?;
+        let verdict = faults.plan.decide(now, &seen, |_| None);
+        self.note_verdict(&verdict);
+        let (until, outcome) = match verdict.outcome {
+            Some((id, FaultOutcome::Hangs)) => (HeldUntil::RuleEnds(id), None),
+            outcome if verdict.delay.0 > 0 => {
+                (HeldUntil::Time(now.saturating_add(verdict.delay)), outcome.map(|(_, outcome)| outcome))
+            }
+            Some((_, FaultOutcome::Fails { status, .. })) => return Some(AdminOutcome::status(status)),
+            _ => return None,
+        };
+        self.faults.iter_mut().for_each(|faults| faults.admin.push(HeldAdmin { admin: *admin, until, outcome }));
+        self.arm_faults();
+        Some(AdminOutcome::Parked)
+    }
+
+    /// Carries out the admin commands whose time has come.
+    pub(super) fn release_admin<H: Host>(&mut self, now: Nanos, host: &mut H) {
+        let mut at = 0;
+        while let Some(held) = self.faults.as_ref().and_then(|faults| faults.admin.get(at).copied()) {
+            if !self.faults.as_ref().is_some_and(|faults| faults.is_over(held.until, now)) {
+                at += 1;
+                continue;
+            }
+            self.faults.iter_mut().for_each(|faults| _ = faults.admin.remove(at));
+            match held.outcome {
+                Some(FaultOutcome::Fails { status, .. }) => {
+                    self.conclude(&held.admin, AdminOutcome::status(status), host);
+                }
+                _ => {
+                    let outcome = self.execute_admin(now, &held.admin, host);
+                    self.conclude(&held.admin, outcome, host);
+                }
+            }
+        }
+    }
+
+    /// Admin commands of a queue that rules hold.
+    pub(crate) fn held_admin_of(&self, q: u32) -> usize {
+        self.faults.as_ref().map_or(0, |faults| faults.admin.iter().filter(|held| held.admin.q == q).count())
+    }
+}

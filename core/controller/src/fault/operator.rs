@@ -1,0 +1,80 @@
+//! Rules come and go while the drive runs.
+
+use crate::fault::state::Faults;
+use crate::namespace::why;
+use crate::subsystem::Subsystem;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use weir_fault::{DriveFacts, FaultPlan, FaultRule, NamespaceFacts, PlannedFault, RuleError};
+use weir_units::Nanos;
+
+impl Subsystem {
+    /// What rules of this drive are held against.
+    pub fn fault_facts(&self) -> DriveFacts {
+        let fact = |(nsid, ns): (u32, &Option<crate::namespace::Namespace>)| {
+            let ns = ns.as_ref()?;
+            let plain = ns.why & (why::ZONES | why::VENDOR) == 0;
+            Some(NamespaceFacts { nsid, blocks: ns.blocks, plain })
+        };
+        DriveFacts {
+            namespaces: (1u32..).zip(&self.namespaces.list).filter_map(fact).collect(),
+            tenants: self.tenants.list.iter().map(|t| t.config.name.clone()).collect(),
+            queues: self.config.max_io_queues,
+            flash: self.timing.0.as_ref().and_then(|inside| inside.flash_shape()),
+        }
+    }
+
+    /// One more rule, from `now` on; its number. What follows from it happens in the next `Run`.
+    ///
+    /// # Errors
+    /// It can never apply to this drive, or contradicts another rule; nothing has changed.
+    pub fn add_fault(&mut self, now: Nanos, rule: FaultRule) -> Result<u32, RuleError> {
+        let facts = self.fault_facts();
+        let had_none = self.faults.is_none();
+        let first = self.changes.faults;
+        let made = || Box::new(Faults { plan: FaultPlan::after(first), ..Faults::default() });
+        let added = self.faults.get_or_insert_with(made).plan.add(now, rule, &facts);
+        match added {
+            Ok(id) => {
+                self.changes.faults = id;
+                self.faults_changed();
+            }
+            Err(_) if had_none => self.faults = None,
+            Err(_) => {}
+        }
+        added
+    }
+
+    /// Takes a rule out: what it held goes on, and conditions end, in the next `Run`. What it was, if it was there.
+    pub fn remove_fault(&mut self, id: u32) -> Option<PlannedFault> {
+        let removed = self.faults.as_mut()?.plan.remove(id)?;
+        self.faults_changed();
+        Some(removed)
+    }
+
+    /// The rules, in the order of their numbers.
+    pub fn faults(&self) -> &[PlannedFault] {
+        self.faults.as_ref().map_or(&[], |faults| faults.plan.rules())
+    }
+
+    fn faults_changed(&mut self) {
+        if let Some(faults) = &mut self.faults {
+            faults.changed = true;
+        }
+        self.mark_faulty_namespaces();
+        self.turn.more = true;
+    }
+
+    /// The invariants of rules and of what they hold.
+    pub(crate) fn check_faults(&self) {
+        let Some(faults) = &self.faults else {
+            let marked = self.namespaces.list.iter().flatten().any(|ns| ns.why & why::FAULTS != 0);
+            assert!(!marked, "without rules no command is looked at");
+            return;
+        };
+        faults.check();
+        let queues: Vec<u32> = faults.held.iter().map(|held| held.starting.queue).collect();
+        let lives = |q: &u32| self.queues.sqs[*q as usize].is_some();
+        assert!(queues.iter().all(lives), "what is held belongs to a live queue");
+    }
+}

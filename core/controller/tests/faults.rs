@@ -1,0 +1,712 @@
+//! Failures by rule, through drives as hosts see them: what a rule makes of commands, what SMART, the error log and events say of it, and
+//! that all goes on when the rule goes.
+
+mod common;
+
+use common::{CC_EN, csts, drive, fabric_with_queues, identify, identify_controller, set_feature};
+use std::collections::BTreeMap;
+use weir_controller::testing::{Fabric, TestRing, TestWorld, admin, io};
+use weir_controller::{Attach, BlockRequest, Event, Host, SqHandle};
+use weir_controller::{
+    Data, FaultRule, FlashPlace, FlashShape, Op, Operation, Owner, SubsystemConfig, Tag, TimingModel, TransportModel,
+};
+use weir_flash::When;
+use weir_spec::nvme::identify::IdentifyNamespace;
+use weir_spec::nvme::log::{ErrorEntry, Smart, critical_warning, lid};
+use weir_spec::nvme::register::{self, ams};
+use weir_spec::nvme::{AdminOpcode, IoOpcode, Sqe, Status};
+use weir_units::Nanos;
+use zerocopy::FromBytes;
+
+const READ: u8 = IoOpcode::READ.0;
+const WRITE: u8 = IoOpcode::WRITE.0;
+
+fn add(world: &mut TestWorld, text: &str) -> u32 {
+    let rule = FaultRule::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+    let id = world.drive.add_fault(world.now, rule).unwrap_or_else(|e| panic!("{text}: {e}"));
+    world.run();
+    id
+}
+
+fn remove(world: &mut TestWorld, id: u32) {
+    assert!(world.drive.remove_fault(id).is_some());
+    world.run();
+}
+
+/// A drive whose medium is memory, and a host of tenant gold with an I/O queue.
+struct Rig {
+    world: TestWorld,
+    host: Fabric,
+    /// Blocks of 512 bytes, by the byte that they begin at.
+    medium: BTreeMap<u64, [u8; 512]>,
+    cid: u16,
+}
+
+impl Rig {
+    fn with(change: impl FnOnce(&mut SubsystemConfig)) -> Rig {
+        let mut world = drive(change);
+        let host = fabric_with_queues(&mut world, "nqn.gold", 100, 1);
+        Rig { world, host, medium: BTreeMap::new(), cid: 0 }
+    }
+
+    fn new() -> Rig {
+        Self::with(|_| {})
+    }
+
+    /// Sends a command; what it is called.
+    fn send(&mut self, sqe: Sqe, data: &[u8]) -> u32 {
+        self.cid += 1;
+        let sqe = Sqe { cid: self.cid.into(), ..sqe };
+        let tag = u32::from(self.cid) + 1000;
+        let (queue, owner) = (self.host.queues[1], Owner(self.host.base + 1));
+        self.world.host.data.insert((owner.0, tag), if data.is_empty() { vec![0; 4096] } else { data.to_vec() });
+        self.world.capsule(owner, queue, tag, sqe);
+        tag
+    }
+
+    fn settle(&mut self) {
+        self.world.run();
+        while !self.world.issued.is_empty() {
+            let io = self.world.issued[0];
+            self.carry_out(&io);
+            self.world.done(0, Status::SUCCESS);
+            self.world.run();
+        }
+    }
+
+    fn carry_out(&mut self, io: &weir_controller::Io) {
+        for at in (0..io.len).step_by(512) {
+            let block = self.medium.entry(io.offset + u64::from(at)).or_insert([0; 512]);
+            match io.op {
+                Op::Read => self.world.host.write_data(io.owner, &io.data, io.skip + at, &block[..]).expect("reads"),
+                Op::Write => io.read_data(&mut self.world.host, at, &mut block[..]).expect("writes"),
+                _ => {}
+            }
+        }
+    }
+
+    fn answer(&mut self, tag: u32) -> Option<Status> {
+        let owner = Owner(self.host.base + 1);
+        self.world.answer(owner, tag).map(|cqe| cqe.status())
+    }
+
+    /// Sends a command and has it done; its status.
+    fn status(&mut self, sqe: Sqe, data: &[u8]) -> Status {
+        let tag = self.send(sqe, data);
+        self.settle();
+        self.answer(tag).expect("it is answered")
+    }
+
+    fn write(&mut self, lba: u64, blocks: u32, byte: u8) -> Status {
+        self.status(io(WRITE, 0, lba, blocks), &vec![byte; blocks as usize * 512])
+    }
+
+    fn read(&mut self, lba: u64, blocks: u32) -> Vec<u8> {
+        let tag = self.send(io(READ, 0, lba, blocks), &vec![0xee; blocks as usize * 512]);
+        self.settle();
+        assert_eq!(self.answer(tag), Some(Status::SUCCESS));
+        let owner = Owner(self.host.base + 1);
+        self.world.host.data[&(owner.0, tag)].clone()
+    }
+
+    fn log(&mut self, lid: u8, bytes: usize) -> Vec<u8> {
+        let cdw10 = u32::from(lid) | (bytes as u32 / 4 - 1) << 16;
+        let sqe = Sqe { nsid: u32::MAX.into(), ..admin(AdminOpcode::GET_LOG_PAGE, 70, cdw10, 0) };
+        let (cqe, data) = self.host.admin_data(&mut self.world, sqe);
+        assert!(cqe.status().is_success());
+        data
+    }
+
+    fn smart(&mut self) -> Smart {
+        Smart::read_from_bytes(&self.log(lid::SMART, 512)[..512]).expect("512 bytes")
+    }
+
+    fn newest_error(&mut self) -> ErrorEntry {
+        ErrorEntry::read_from_bytes(&self.log(lid::ERROR, 64)[..64]).expect("64 bytes")
+    }
+
+    fn identify_namespace(&mut self, nsid: u32) -> IdentifyNamespace {
+        let (cqe, data) = self.host.admin_data(&mut self.world, identify(0, nsid));
+        assert!(cqe.status().is_success());
+        IdentifyNamespace::read_from_bytes(&data[..4096]).expect("4096 bytes")
+    }
+}
+
+#[test]
+fn a_media_error_is_answered_counted_and_logged_as_a_real_drives() {
+    let mut rig = Rig::new();
+    assert!(rig.write(0, 32, 7).is_success());
+    let id = add(&mut rig.world, "media-error lba=10-11 op=read,write");
+    assert_eq!(rig.status(io(READ, 0, 8, 4), &[]), Status::UNRECOVERED_READ_ERROR);
+    let entry = rig.newest_error();
+    let logged = (entry.lba.get(), entry.nsid.get(), entry.sqid.get(), entry.status_field.get() >> 1);
+    assert_eq!(logged, (10, 1, 1, Status::UNRECOVERED_READ_ERROR.field()), "the first block that is to blame");
+    assert_eq!(rig.smart().media_errors.get(), 1);
+    assert_eq!(rig.write(11, 1, 9), Status::WRITE_FAULT);
+    assert_eq!(rig.newest_error().lba.get(), 11);
+    assert_eq!((rig.smart().media_errors.get(), rig.smart().error_entries.get()), (2, 2));
+    assert_eq!(rig.read(8, 2), vec![7; 1024], "other blocks are as they were");
+    assert_eq!(rig.status(io(READ, 0, 12, 4), &[]), Status::SUCCESS);
+    let fault = &rig.world.drive.faults()[0];
+    assert_eq!((fault.matched, fault.applied), (2, 2));
+    remove(&mut rig.world, id);
+    assert_eq!(rig.read(10, 2), vec![7; 1024], "and so is what could not be read, or written");
+}
+
+#[test]
+fn any_status_goes_out_as_it_is_and_only_media_errors_are_counted() {
+    for (text, status, media) in [
+        ("status code=0/06h", Status::INTERNAL_ERROR, 0),
+        ("status code=0/82h dnr=true", Status::NAMESPACE_NOT_READY.dnr(), 0),
+        ("status code=0/21h crd=2", Status::from_field(0x21 | 2 << 11), 0),
+        ("status code=3/02h", Status::new(3, 2), 0),
+        ("status code=2/82h", Status::GUARD_CHECK_ERROR, 1),
+        ("status code=2/85h", Status::COMPARE_FAILURE, 0),
+        ("status code=7/ffh", Status::new(7, 0xff), 0),
+        ("disk-full op=write", Status::CAPACITY_EXCEEDED.dnr(), 0),
+    ] {
+        let mut rig = Rig::new();
+        add(&mut rig.world, text);
+        assert_eq!(rig.write(3, 1, 1), status, "{text}");
+        assert_eq!(rig.smart().media_errors.get(), media, "{text}");
+        assert_eq!(rig.newest_error().status_field.get() >> 1, status.field(), "{text}");
+    }
+}
+
+#[test]
+fn the_retry_delays_are_told_where_failures_may_be_injected() {
+    let mut plain = Rig::new();
+    let id = identify_controller(&mut plain.world, &mut plain.host);
+    assert_eq!((id.crdt1.get(), id.crdt2.get(), id.crdt3.get()), (0, 0, 0));
+    let mut rig = Rig::with(|c| c.faults = true);
+    let id = identify_controller(&mut rig.world, &mut rig.host);
+    assert_eq!((id.crdt1.get(), id.crdt2.get(), id.crdt3.get()), (1, 10, 50));
+}
+
+#[test]
+fn rules_are_for_their_tenant_queue_and_namespace() {
+    let mut rig = Rig::new();
+    let mut silver = fabric_with_queues(&mut rig.world, "nqn.silver", 200, 1);
+    add(&mut rig.world, "status code=0/06h tenant=silver");
+    assert!(rig.write(0, 1, 1).is_success());
+    let tag = silver.send(&mut rig.world, 1, io(READ, 1, 0, 1));
+    rig.settle();
+    assert_eq!(silver.answer(&mut rig.world, 1, tag).map(|c| c.status()), Some(Status::INTERNAL_ERROR));
+    add(&mut rig.world, "status code=0/04h nsid=3");
+    assert!(rig.write(0, 1, 1).is_success());
+    let of_3 = Sqe { nsid: 3.into(), ..io(READ, 0, 0, 1) };
+    assert_eq!(rig.status(of_3, &[]), Status::DATA_TRANSFER_ERROR);
+    add(&mut rig.world, "status code=0/08h nsid=1 queue=2");
+    assert!(rig.write(0, 1, 1).is_success());
+}
+
+#[test]
+fn a_late_command_begins_later_by_so_much() {
+    let mut rig = Rig::new();
+    let id = add(&mut rig.world, "latency time=2ms op=read");
+    let tag = rig.send(io(READ, 0, 0, 1), &[]);
+    rig.settle();
+    rig.world.pass(Nanos(1_999_999));
+    rig.settle();
+    assert_eq!(rig.answer(tag), None);
+    assert!(rig.write(0, 1, 1).is_success(), "others overtake it");
+    rig.world.pass(Nanos(1));
+    rig.settle();
+    assert_eq!(rig.answer(tag), Some(Status::SUCCESS));
+    // What is late when its rule goes is late all the same.
+    let tag = rig.send(io(READ, 0, 0, 1), &[]);
+    rig.settle();
+    remove(&mut rig.world, id);
+    assert_eq!(rig.answer(tag), None);
+    rig.world.pass(Nanos::from_millis(2));
+    rig.settle();
+    assert_eq!(rig.answer(tag), Some(Status::SUCCESS));
+}
+
+#[test]
+fn a_late_command_may_fail_as_well() {
+    let mut rig = Rig::new();
+    add(&mut rig.world, "latency time=2ms");
+    add(&mut rig.world, "media-error lba=8");
+    let tag = rig.send(io(READ, 0, 8, 1), &[]);
+    rig.settle();
+    assert_eq!(rig.answer(tag), None);
+    rig.world.pass(Nanos::from_millis(2));
+    assert_eq!(rig.answer(tag), Some(Status::UNRECOVERED_READ_ERROR));
+}
+
+#[test]
+fn a_command_that_hangs_cannot_be_aborted_and_goes_on_when_its_rule_goes() {
+    let mut rig = Rig::new();
+    let id = add(&mut rig.world, "hang op=write count=1");
+    let tag = rig.send(io(WRITE, 0, 0, 1), &[5; 512]);
+    rig.settle();
+    rig.world.pass(Nanos::from_secs(3600));
+    assert_eq!(rig.answer(tag), None);
+    assert!(rig.write(1, 1, 6).is_success(), "the rule applies once");
+    let abort = admin(AdminOpcode::ABORT, 71, 1 | 1 << 16, 0);
+    let cqe = rig.host.admin(&mut rig.world, abort);
+    assert_eq!((cqe.status(), cqe.dw0.get()), (Status::SUCCESS, 1), "not aborted");
+    remove(&mut rig.world, id);
+    rig.settle();
+    assert_eq!(rig.answer(tag), Some(Status::SUCCESS));
+    assert_eq!(rig.read(0, 2), [vec![5; 512], vec![6; 512]].concat());
+    assert!(rig.world.drive.faults().is_empty());
+}
+
+#[test]
+fn what_hangs_goes_with_its_queue() {
+    let mut rig = Rig::new();
+    add(&mut rig.world, "hang");
+    rig.send(io(WRITE, 0, 0, 1), &[5; 512]);
+    rig.settle();
+    let (queue, owner) = (rig.host.queues[1], Owner(rig.host.base + 1));
+    rig.world.disconnect(owner, queue);
+    rig.settle();
+    rig.world.drive.remove_fault(1);
+    rig.settle();
+    assert!(rig.world.issued.is_empty() && rig.medium.is_empty(), "nothing of it is carried out");
+}
+
+#[test]
+fn corrupted_bytes_are_wrong_at_the_host_or_on_the_medium() {
+    let mut rig = Rig::new();
+    assert!(rig.write(0, 8, 1).is_success());
+    let id = add(&mut rig.world, "corrupt bytes=3 lba=2 op=read");
+    let data = rig.read(0, 8);
+    let wrong: Vec<usize> = (0..data.len()).filter(|at| data[*at] != 1).collect();
+    assert_eq!(wrong, [1024, 1025, 1026]);
+    remove(&mut rig.world, id);
+    assert_eq!(rig.read(0, 8), vec![1; 4096], "the medium is as it was");
+    add(&mut rig.world, "corrupt bytes=3 lba=2 op=write count=1 seed=5");
+    assert!(rig.write(0, 8, 2).is_success());
+    let data = rig.read(0, 8);
+    let wrong: Vec<usize> = (0..data.len()).filter(|at| data[*at] != 2).collect();
+    assert_eq!(wrong, [1024, 1025, 1026]);
+    assert!(rig.world.host.spoiled.is_empty(), "nothing is flipped any more");
+}
+
+#[test]
+fn what_is_to_be_flipped_is_forgotten_with_its_queue() {
+    let mut rig = Rig::with(|c| c.latency = Nanos::from_millis(1));
+    add(&mut rig.world, "corrupt op=read");
+    rig.send(io(READ, 0, 0, 1), &[]);
+    rig.world.run();
+    assert!(!rig.world.host.spoiled.is_empty());
+    let (queue, owner) = (rig.host.queues[1], Owner(rig.host.base + 1));
+    rig.world.disconnect(owner, queue);
+    rig.world.run();
+    assert!(rig.world.host.spoiled.is_empty());
+}
+
+#[test]
+fn torn_misdirected_and_lost_writes_succeed_and_store_something_else() {
+    let mut rig = Rig::new();
+    let blocks = |rig: &Rig| rig.medium.iter().filter(|(_, b)| b[0] == 3).map(|(at, _)| at / 512).collect::<Vec<u64>>();
+    for (text, lba, stored) in [
+        ("torn-write keep=2", 10, vec![10, 11]),
+        ("misdirected by=100", 10, vec![110, 111, 112, 113]),
+        ("misdirected by=-8", 10, vec![2, 3, 4, 5]),
+        ("lost-write", 10, vec![]),
+    ] {
+        let id = add(&mut rig.world, &format!("{text} nsid=1"));
+        rig.medium.clear();
+        assert!(rig.write(lba, 4, 3).is_success(), "{text}");
+        assert_eq!(blocks(&rig), stored, "{text}");
+        remove(&mut rig.world, id);
+    }
+    // At the end of the namespace it goes round, and stays in it.
+    add(&mut rig.world, "misdirected by=8 nsid=1");
+    rig.medium.clear();
+    let last = (1 << 30) / 512 - 4;
+    assert!(rig.write(last, 4, 3).is_success());
+    assert_eq!(blocks(&rig), [7, 8, 9, 10]);
+}
+
+#[test]
+fn read_only_media_take_no_writes_and_smart_says_so() {
+    let mut rig = Rig::new();
+    assert!(rig.write(0, 1, 1).is_success());
+    // All critical warnings as events.
+    assert!(rig.host.admin(&mut rig.world, set_feature(0x0b, 0x1f)).status().is_success());
+    let event = rig.host.send(&mut rig.world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 5, 0, 0));
+    rig.world.run();
+    let id = add(&mut rig.world, "read-only");
+    let told = rig.host.answer(&mut rig.world, 0, event).expect("an event");
+    assert_eq!(told.dw0.get(), u32::from(lid::SMART) << 16 | 1, "SMART / health status: reliability");
+    assert_eq!(rig.smart().critical_warning, critical_warning::READ_ONLY);
+    let refused = Status::new(1, 0x82).dnr();
+    assert_eq!(rig.write(0, 1, 2), refused);
+    assert_eq!(rig.newest_error().status_field.get() >> 1, refused.field());
+    assert_eq!(rig.read(0, 1), vec![1; 512]);
+    assert_eq!(rig.smart().media_errors.get(), 0);
+    remove(&mut rig.world, id);
+    assert_eq!(rig.smart().critical_warning, 0);
+    assert!(rig.write(0, 1, 2).is_success());
+}
+
+#[test]
+fn smart_drifts_evenly_and_warns_when_a_threshold_is_crossed() {
+    let mut rig = Rig::new();
+    assert!(rig.host.admin(&mut rig.world, set_feature(0x0b, 0x1f)).status().is_success());
+    let event = rig.host.send(&mut rig.world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 5, 0, 0));
+    add(&mut rig.world, "smart spare=0 wear=100 media_errors=50 temperature=333 over=100s");
+    rig.world.pass(Nanos::from_secs(50));
+    let half = rig.smart();
+    let seen = (half.available_spare, half.percentage_used, half.media_errors.get(), half.temperature.get());
+    assert_eq!(seen, (50, 50, 25, 323));
+    assert_eq!((half.critical_warning, rig.host.answer(&mut rig.world, 0, event).is_none()), (0, true));
+    rig.world.pass(Nanos::from_secs(45));
+    rig.world.run();
+    let told = rig.host.answer(&mut rig.world, 0, event).expect("an event");
+    assert_eq!(told.dw0.get(), u32::from(lid::SMART) << 16 | 2 << 8 | 1, "spare below threshold");
+    assert_eq!(rig.smart().critical_warning, critical_warning::SPARE);
+    rig.world.pass(Nanos::from_secs(60));
+    let end = rig.smart();
+    let seen = (end.available_spare, end.percentage_used, end.media_errors.get(), end.temperature.get());
+    assert_eq!(seen, (0, 100, 50, 333));
+    remove(&mut rig.world, 1);
+    let after = rig.smart();
+    let seen = (after.available_spare, after.percentage_used, after.media_errors.get(), after.critical_warning);
+    assert_eq!(seen, (100, 0, 50, 0), "what was counted stays counted");
+}
+
+#[test]
+fn heat_is_an_event_of_its_own() {
+    let mut rig = Rig::new();
+    assert!(rig.host.admin(&mut rig.world, set_feature(0x0b, 0x1f)).status().is_success());
+    let event = rig.host.send(&mut rig.world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 5, 0, 0));
+    add(&mut rig.world, "smart temperature=360");
+    rig.world.pass(Nanos::from_secs(1));
+    rig.world.run();
+    let told = rig.host.answer(&mut rig.world, 0, event).expect("an event");
+    assert_eq!(told.dw0.get(), u32::from(lid::SMART) << 16 | 1 << 8 | 1, "temperature threshold");
+    assert_eq!(rig.smart().critical_warning, critical_warning::TEMPERATURE);
+}
+
+#[test]
+fn a_stuck_queue_is_not_fetched_from_until_the_rule_goes() {
+    let mut rig = Rig::new();
+    let mut two = fabric_with_queues(&mut rig.world, "nqn.gold", 300, 2);
+    let id = add(&mut rig.world, "stuck-queue queue=2");
+    assert!(rig.write(0, 1, 1).is_success());
+    let stuck = two.send(&mut rig.world, 2, io(READ, 1, 0, 1));
+    let other = two.send(&mut rig.world, 1, io(READ, 2, 0, 1));
+    rig.settle();
+    assert!(two.answer(&mut rig.world, 1, other).is_some() && two.answer(&mut rig.world, 2, stuck).is_none());
+    // A queue that comes later is stuck as well.
+    let mut late = fabric_with_queues(&mut rig.world, "nqn.gold", 400, 2);
+    let second = late.send(&mut rig.world, 2, io(READ, 1, 0, 1));
+    rig.settle();
+    assert!(late.answer(&mut rig.world, 2, second).is_none());
+    remove(&mut rig.world, id);
+    rig.settle();
+    assert!(two.answer(&mut rig.world, 2, stuck).is_some() && late.answer(&mut rig.world, 2, second).is_some());
+}
+
+#[test]
+fn a_fatal_controller_says_so_and_serves_again_after_a_reset() {
+    let mut rig = Rig::new();
+    let mut ring = TestRing::ready(&mut rig.world, 0, Owner(1), ams::RR);
+    ring.add_queue(&mut rig.world, 1, 8, 0);
+    add(&mut rig.world, "controller-fatal op=write after=1");
+    for n in 0..2 {
+        assert_eq!(csts(&ring, &rig.world).cfs(), 0, "{n} writes");
+        rig.send(io(WRITE, 0, 0, 1), &[0; 512]);
+        rig.settle();
+    }
+    rig.world.run();
+    assert_eq!(csts(&ring, &rig.world).cfs(), 1, "the second write triggers it");
+    assert_eq!(rig.world.closing.len(), 2, "connections of both queues are closed");
+    ring.write(&mut rig.world, register::CC, 0);
+    assert_eq!((csts(&ring, &rig.world).cfs(), csts(&ring, &rig.world).rdy()), (0, 0));
+    ring.enable(&mut rig.world, 8, 8, ams::RR);
+    assert_eq!((csts(&ring, &rig.world).cfs(), csts(&ring, &rig.world).rdy()), (0, 1));
+}
+
+#[test]
+fn a_slow_reset_takes_its_time_and_a_failed_one_never_ends() {
+    let mut world = drive(|_| {});
+    let ring = TestRing::ready(&mut world, 0, Owner(1), ams::RR);
+    let slow = add(&mut world, "slow-reset time=5s");
+    ring.write(&mut world, register::CC, 0);
+    assert_eq!(csts(&ring, &world).rdy(), 0);
+    ring.write(&mut world, register::CC, CC_EN.into());
+    world.pass(Nanos(4_999_999_999));
+    assert_eq!(csts(&ring, &world).rdy(), 0);
+    world.pass(Nanos(1));
+    assert_eq!(csts(&ring, &world).rdy(), 1);
+    remove(&mut world, slow);
+    let fails = add(&mut world, "reset-fails");
+    ring.write(&mut world, register::CC, 0);
+    world.pass(Nanos::from_secs(100));
+    assert_eq!(csts(&ring, &world).rdy(), 1, "CSTS.RDY stays where it was");
+    ring.write(&mut world, register::CC, CC_EN.into());
+    world.pass(Nanos::from_secs(100));
+    assert_eq!(csts(&ring, &world).rdy(), 0);
+    remove(&mut world, fails);
+    assert_eq!(csts(&ring, &world).rdy(), 1);
+}
+
+#[test]
+fn a_lost_link_closes_connections_and_reads_as_ones_until_it_is_back() {
+    let mut rig = Rig::new();
+    let mut ring = TestRing::ready(&mut rig.world, 0, Owner(1), ams::RR);
+    let silver = fabric_with_queues(&mut rig.world, "nqn.silver", 200, 1);
+    add(&mut rig.world, "link-loss tenant=gold lasts=15s");
+    assert_eq!(rig.world.closing.len(), 2, "gold's connections");
+    for (owner, queue) in std::mem::take(&mut rig.world.closing) {
+        rig.world.disconnect(owner, queue);
+    }
+    assert_eq!(ring.read(&rig.world, register::CSTS), u64::from(u32::MAX));
+    ring.write(&mut rig.world, register::CC, CC_EN.into());
+    let refused = Fabric::connect(&mut rig.world, "nqn.gold", 500, 0).expect_err("nobody is there");
+    assert_eq!(
+        (refused.status, refused.status.is_dnr()),
+        (Status::CONNECT_CONTROLLER_BUSY, false),
+        "to be tried again"
+    );
+    let mut silver = silver;
+    let tag = silver.send(&mut rig.world, 1, io(READ, 1, 0, 1));
+    rig.settle();
+    assert!(silver.answer(&mut rig.world, 1, tag).is_some(), "others have theirs");
+    rig.world.pass(Nanos::from_secs(15));
+    rig.world.run();
+    assert_eq!(
+        (csts(&ring, &rig.world).rdy(), ring.read(&rig.world, register::CC)),
+        (0, 0),
+        "as after a link that was down"
+    );
+    ring.enable(&mut rig.world, 8, 8, ams::RR);
+    assert_eq!(csts(&ring, &rig.world).rdy(), 1);
+    rig.host = fabric_with_queues(&mut rig.world, "nqn.gold", 500, 1);
+    assert!(rig.write(0, 1, 1).is_success());
+}
+
+#[test]
+fn requests_of_a_virtio_queue_wait_until_the_link_is_back() {
+    let mut world = drive(|_| {});
+    let owner = Owner(7);
+    let attach = Attach { tenant: 0, owner, model: TransportModel::Front, host: "vm".into() };
+    let front = world.drive.attach(world.now, attach).expect("it may attach");
+    let queue: SqHandle = world.drive.add_message_queue(front, 8, None, owner).expect("it may have a queue");
+    add(&mut world, "link-loss lasts=15s");
+    world.host.pending.insert((owner.0, 3), 3);
+    let request = BlockRequest { op: Op::Read, nsid: 1, offset: 0, len: 512, fua: false };
+    world.event(Event::Submit { queue, request, tag: Tag(3) });
+    world.settle();
+    assert!(world.host.answers.is_empty() && world.closing.is_empty());
+    world.pass(Nanos::from_secs(15));
+    world.settle();
+    assert_eq!(world.host.answers.back().map(|(_, tag, cqe)| (*tag, cqe.status())), Some((Tag(3), Status::SUCCESS)));
+}
+
+#[test]
+fn what_comes_back_after_a_removal_is_the_same_drive_or_another() {
+    let identity = |rig: &mut Rig| {
+        let sn = identify_controller(&mut rig.world, &mut rig.host).sn;
+        (sn, rig.identify_namespace(1).nguid)
+    };
+    for (back, same) in [("same", true), ("other", false)] {
+        let mut rig = Rig::new();
+        let before = identity(&mut rig);
+        let id = add(&mut rig.world, &format!("removal back={back} lasts=10s"));
+        for (owner, queue) in std::mem::take(&mut rig.world.closing) {
+            rig.world.disconnect(owner, queue);
+        }
+        rig.world.pass(Nanos::from_secs(10));
+        rig.world.run();
+        rig.host = fabric_with_queues(&mut rig.world, "nqn.gold", 500, 1);
+        let after = identity(&mut rig);
+        assert_eq!((after.0 == before.0, after.1 == before.1), (same, same), "{back}");
+        remove(&mut rig.world, id);
+        assert_eq!(identity(&mut rig), before, "without the rule it is the drive that it was");
+    }
+}
+
+#[test]
+fn a_namespace_changes_its_identity_its_size_or_goes_and_hosts_are_told() {
+    let mut rig = Rig::new();
+    assert!(rig.host.admin(&mut rig.world, set_feature(0x0b, 1 << 8)).status().is_success());
+    let before = rig.identify_namespace(1);
+    for text in ["namespace-identity nsid=1", "namespace-resized nsid=1 blocks=100", "namespace-gone nsid=1"] {
+        let event = rig.host.send(&mut rig.world, 0, admin(AdminOpcode::ASYNC_EVENT_REQUEST, 5, 0, 0));
+        let id = add(&mut rig.world, text);
+        let told = rig.host.answer(&mut rig.world, 0, event).expect(text);
+        assert_eq!(told.dw0.get() & 0xff_ffff, u32::from(lid::CHANGED_NAMESPACES) << 16 | 2, "{text}");
+        assert_eq!(rig.log(lid::CHANGED_NAMESPACES, 8)[..4], 1u32.to_le_bytes(), "{text}");
+        let now = rig.identify_namespace(1);
+        match id {
+            1 => assert!(now.nguid != before.nguid && now.nsze == before.nsze),
+            2 => {
+                assert_eq!((now.nguid, now.nsze.get()), (before.nguid, 100));
+                assert_eq!(rig.status(io(READ, 0, 100, 1), &[]), Status::LBA_OUT_OF_RANGE.dnr());
+            }
+            _ => assert_eq!(rig.status(io(READ, 0, 0, 1), &[]), Status::INVALID_FIELD.dnr(), "inactive"),
+        }
+        remove(&mut rig.world, id);
+        let _ = rig.log(lid::CHANGED_NAMESPACES, 4096);
+        let again = rig.identify_namespace(1);
+        assert_eq!((again.nguid, again.nsze), (before.nguid, before.nsze), "{text}");
+        assert!(rig.status(io(READ, 0, 0, 1), &[]).is_success(), "{text}");
+    }
+}
+
+#[test]
+fn admin_commands_fail_late_or_hang_by_their_names() {
+    let mut rig = Rig::new();
+    add(&mut rig.world, "status code=0/06h admin=get-log-page count=1");
+    let sqe = Sqe { nsid: u32::MAX.into(), ..admin(AdminOpcode::GET_LOG_PAGE, 70, 2 | 127 << 16, 0) };
+    assert_eq!(rig.host.admin(&mut rig.world, sqe).status(), Status::INTERNAL_ERROR);
+    assert!(rig.host.admin(&mut rig.world, sqe).status().is_success());
+    assert!(rig.write(0, 1, 1).is_success(), "I/O is another matter");
+    let id = add(&mut rig.world, "hang admin=identify");
+    let tag = rig.host.send(&mut rig.world, 0, identify(1, 0));
+    rig.world.run();
+    rig.world.pass(Nanos::from_secs(60));
+    assert!(rig.host.answer(&mut rig.world, 0, tag).is_none());
+    remove(&mut rig.world, id);
+    assert!(rig.host.answer(&mut rig.world, 0, tag).is_some_and(|cqe| cqe.status().is_success()));
+    add(&mut rig.world, "latency time=1s admin=identify");
+    let tag = rig.host.send(&mut rig.world, 0, identify(1, 0));
+    rig.world.run();
+    assert!(rig.host.answer(&mut rig.world, 0, tag).is_none());
+    rig.world.pass(Nanos::from_secs(1));
+    assert!(rig.host.answer(&mut rig.world, 0, tag).is_some());
+}
+
+/// Flash of four dies: block n lies on die n mod 4, and a retry takes 40 us.
+#[derive(Debug, Default)]
+struct FourDies {
+    times: [u32; 4],
+}
+
+impl TimingModel for FourDies {
+    fn begin(&mut self, now: Nanos, operation: Operation) -> When {
+        let die = (operation.offset / 512 % 4) as usize;
+        When::at(now.saturating_add(Nanos(u64::from(self.times[die].max(1000)) * 100)))
+    }
+    fn flash_shape(&self) -> Option<FlashShape> {
+        Some(FlashShape { channels: 2, dies: 4, blocks: 1 << 20, pages: 64, mapped: true })
+    }
+    fn place_of(&self, offset: u64) -> Option<FlashPlace> {
+        let die = (offset / 512 % 4) as u32;
+        Some(FlashPlace { channel: die % 2, die, block: 0, page: 0 })
+    }
+    fn retry_time(&self) -> Option<Nanos> {
+        Some(Nanos::from_micros(40))
+    }
+    fn set_die_times(&mut self, die: u32, thousandths: u32) {
+        self.times[die as usize] = thousandths;
+    }
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+impl Rig {
+    fn on_flash() -> Rig {
+        let mut rig = Rig::new();
+        rig.world.drive.set_service(Box::<FourDies>::default());
+        rig
+    }
+
+    /// How long a read takes, and how it ends.
+    fn timed(&mut self, lba: u64, blocks: u32) -> (Nanos, Status) {
+        let (tag, began) = (self.send(io(READ, 0, lba, blocks), &[0; 4096]), self.world.now);
+        for _ in 0..1000 {
+            self.settle();
+            if let Some(status) = self.answer(tag) {
+                return (self.world.now.saturating_sub(began), status);
+            }
+            let at = self.world.drive.next_deadline().expect("it is due some time");
+            self.world.pass(at.saturating_sub(self.world.now));
+        }
+        panic!("it is never done");
+    }
+}
+
+#[test]
+fn reads_of_a_die_fail_retry_or_are_slow() {
+    let ok = |us: u64| (Nanos::from_micros(us), Status::SUCCESS);
+    let mut rig = Rig::on_flash();
+    assert_eq!([0, 1, 2, 3].map(|lba| rig.timed(lba, 1)), [ok(100); 4]);
+    let id = add(&mut rig.world, "media-error die=3");
+    assert_eq!([0, 1, 2].map(|lba| rig.timed(lba, 1)), [ok(100); 3]);
+    assert_eq!(rig.timed(4, 4).1, Status::UNRECOVERED_READ_ERROR);
+    assert_eq!(rig.newest_error().lba.get(), 7, "the block that lies on it");
+    assert!(rig.smart().media_errors.get() == 1);
+    remove(&mut rig.world, id);
+    let id = add(&mut rig.world, "correctable-error retries=2 channel=1");
+    assert_eq!([0, 1, 2, 3].map(|lba| rig.timed(lba, 1)), [ok(100), ok(180), ok(100), ok(180)]);
+    remove(&mut rig.world, id);
+    let id = add(&mut rig.world, "slow-die times=5 die=2");
+    assert_eq!([0, 1, 2, 3].map(|lba| rig.timed(lba, 1)), [ok(100), ok(100), ok(500), ok(100)]);
+    remove(&mut rig.world, id);
+    assert_eq!(rig.timed(2, 1), ok(100));
+}
+
+#[test]
+fn ring_hosts_see_the_same() {
+    let mut world = drive(|_| {});
+    let mut ring = TestRing::ready(&mut world, 0, Owner(1), ams::RR);
+    ring.add_queue(&mut world, 1, 8, 0);
+    add(&mut world, "media-error lba=8 op=read");
+    add(&mut world, "hang lba=9 op=read");
+    for lba in [7, 8, 9] {
+        let _ = ring.submit(&mut world, 1, io(READ, lba as u16, lba, 1));
+    }
+    world.settle();
+    let done: Vec<Status> = ring.reap(&mut world, 1).iter().map(|cqe| cqe.status()).collect();
+    assert_eq!(done.len(), 2, "the third hangs");
+    assert!(done.contains(&Status::UNRECOVERED_READ_ERROR) && done.contains(&Status::SUCCESS));
+    // A reset gets rid of it.
+    ring.write(&mut world, register::CC, 0);
+    assert_eq!(csts(&ring, &world).rdy(), 0);
+    ring.enable(&mut world, 8, 8, ams::RR);
+    assert_eq!(csts(&ring, &world).rdy(), 1);
+}
+
+#[test]
+fn the_deletion_of_a_queue_gets_rid_of_what_hangs_in_it() {
+    let mut world = drive(|_| {});
+    let mut ring = TestRing::ready(&mut world, 0, Owner(1), ams::RR);
+    ring.add_queue(&mut world, 1, 8, 0);
+    let id = add(&mut world, "hang op=read");
+    for n in 0..3 {
+        let _ = ring.submit(&mut world, 1, io(READ, n, 8, 1));
+    }
+    world.settle();
+    assert!(ring.reap(&mut world, 1).is_empty());
+    let deleted = ring.admin(&mut world, admin(AdminOpcode::DELETE_IO_SQ, 5, 1, 0));
+    assert!(deleted.status().is_success());
+    remove(&mut world, id);
+    world.settle();
+    assert!(world.issued.is_empty() && ring.reap(&mut world, 1).is_empty(), "they never complete");
+}
+
+#[test]
+fn the_same_rules_and_commands_fail_alike() {
+    let run = |seed: u64| {
+        let mut rig = Rig::new();
+        add(&mut rig.world, &format!("status code=0/06h probability=0.3 seed={seed}"));
+        (0..100).map(|n| rig.write(n, 1, 1).is_success()).collect::<Vec<bool>>()
+    };
+    assert_eq!(run(3), run(3));
+    assert_ne!(run(3), run(4));
+}
+
+#[test]
+fn a_rule_that_is_refused_leaves_the_drive_as_it_was() {
+    let mut rig = Rig::new();
+    let rule = FaultRule::parse("hang nsid=9").expect("a rule");
+    let refused = rig.world.drive.add_fault(rig.world.now, rule).expect_err("there is no namespace 9");
+    assert_eq!(refused.to_string(), "nsid: the drive has no namespace 9; it has 1, 3");
+    rig.world.drive.check();
+    assert!(rig.world.drive.faults().is_empty() && rig.write(0, 1, 1).is_success());
+    let tag = Data::Tag(Tag(0));
+    assert_eq!(weir_controller::DataPointer::tag(Tag(0)).get(), tag);
+}
