@@ -58,6 +58,8 @@ pub enum CliCommand {
     Device(DeviceArgs),
     /// List tenants, or change their shares
     Tenant(TenantArgs),
+    /// List failures by rule, make some, and remove them
+    Fault(FaultArgs),
     /// List pools and their drives, or change which drives they have
     Pool(PoolArgs),
     /// List, make, resize, rename and delete volumes
@@ -213,6 +215,65 @@ Examples:
     PowerCut {
         /// The drive
         name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct FaultArgs {
+    #[command(subcommand)]
+    pub command: FaultCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum FaultCommand {
+    /// List the rules, and how often each applied
+    #[command(after_help = "\
+Examples:
+  weir fault ls
+  weir fault ls ssd0 --json")]
+    Ls {
+        /// Of this drive only
+        device: Option<String>,
+    },
+    /// Make a rule: what goes wrong with which commands, from now on
+    #[command(after_help = "\
+A rule is an effect and KEY=VALUE words. The node's configuration has to say faults = true in [node].
+
+Examples:
+  weir fault add ssd0 media-error lba=1000-1007 op=read
+  weir fault add ssd0 status code=0/06h probability=1% seed=7
+  weir fault add ssd0 latency time=1ms..5ms tenant=silver
+  weir fault add ssd0 hang op=write after=100 count=1
+  weir fault add ssd0 link-loss lasts=15s
+  weir fault add ssd0 removal back=other lasts=10s
+  weir fault add ssd0 smart spare=5 temperature=355 over=1min
+  weir fault add ssd0 slow-die die=3 times=8
+
+Effects: status code= [dnr=] [crd=], media-error, correctable-error [retries=], corrupt [bytes=], torn-write keep=, misdirected by=,
+lost-write, disk-full, latency time=, hang; and, for a while: stuck-queue, controller-fatal, reset-fails, slow-reset time=, link-loss,
+removal [back=same|other], read-only, namespace-resized blocks=, namespace-identity, namespace-gone, smart [spare=] [wear=]
+[temperature=] [media_errors=] [over=], slow-die times=.
+
+Which commands: nsid=, lba=8-15, op=read,write, admin=identify, tenant=, queue=, channel=, die=, block=, page=.
+When: probability=0.01, seed=, count=, after=COMMANDS, from=TIME, lasts=TIME.")]
+    Add {
+        /// The drive
+        device: String,
+        /// The effect, then KEY=VALUE
+        #[arg(required = true, value_name = "RULE")]
+        rule: Vec<String>,
+    },
+    /// Remove a rule: what it held goes on
+    #[command(after_help = "\
+Examples:
+  weir fault rm ssd0 3
+  weir fault rm ssd0 all")]
+    Rm {
+        /// The drive
+        device: String,
+        /// The rule's number, or all
+        #[arg(value_name = "NUMBER|all")]
+        rule: String,
     },
 }
 

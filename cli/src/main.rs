@@ -18,6 +18,7 @@ mod client;
 mod config;
 mod connect;
 mod failure;
+mod fault;
 mod firmware;
 mod fs;
 mod node_commands;
@@ -82,6 +83,7 @@ fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
             command: args::DeviceCommand::FirmwareImage { revision, payload, out },
         }) => firmware::run(&revision, payload.as_deref(), &out, json),
         CliCommand::Device(args) => node_commands::device(&client()?, &args, json),
+        CliCommand::Fault(args) => fault::run(&client()?, &args, json),
         CliCommand::Tenant(args) => node_commands::tenant(&client()?, &args, json),
         CliCommand::Export(args) => node_commands::export(&client()?, &args, json),
         CliCommand::Pool(args) => volume::pool(&client()?, &args, json),

@@ -5,9 +5,10 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_api::{
-    Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, PoolDriveAdd,
-    PoolDriveReplace, PoolStatus, PowerCutStatus, Refusal, Running, SlaPatch, State, Status, TenantAdd, TenantPatch,
-    TenantStatus, UpgradeStart, UpgradeState, UpgradeStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
+    Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, FaultAdd, FaultStatus,
+    PoolDriveAdd, PoolDriveReplace, PoolStatus, PowerCutStatus, Refusal, Running, SlaPatch, State, Status, TenantAdd,
+    TenantPatch, TenantStatus, UpgradeStart, UpgradeState, UpgradeStatus, VolumeAdd, VolumeExport, VolumePatch,
+    VolumeStatus,
 };
 use weir_config::{Address, Arbitration, ClassFrom, Cost};
 
@@ -139,6 +140,22 @@ impl Control for Fake {
             timing: None,
             completion_error: None,
         })
+    }
+
+    fn faults(&self, device: &str) -> Result<Vec<FaultStatus>, Refusal> {
+        Ok(vec![fault(device, 1, "hang lba=8"), fault(device, 3, "link-loss lasts=15s")])
+    }
+
+    fn add_fault(&self, device: &str, add: &FaultAdd) -> Result<FaultStatus, Refusal> {
+        if device == "gone" {
+            return Err(Refusal::Conflict("failures can be injected only where [node] says faults = true".into()));
+        }
+        Ok(fault(device, 4, &add.rule().map_err(Refusal::Invalid)?.to_string()))
+    }
+
+    fn remove_fault(&self, device: &str, id: u32) -> Result<FaultStatus, Refusal> {
+        let found = self.faults(device)?.into_iter().find(|fault| fault.id == id);
+        found.ok_or_else(|| Refusal::NotFound(format!("device \"{device}\" has no rule {id}")))
     }
 
     fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal> {
@@ -368,6 +385,39 @@ fn completion_times_are_shown_and_measured_anew() {
     let json = served.good(&["device", "stats", "ssd0", "--reset", "--json"]);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["core_busy_pct"], 50.0);
     assert_eq!(served.fake.resets.load(Ordering::SeqCst), 1);
+}
+
+fn fault(device: &str, id: u32, rule: &str) -> FaultStatus {
+    FaultStatus { device: device.into(), id, rule: rule.into(), active: id == 1, matched: 5, applied: 2 }
+}
+
+#[test]
+fn rules_of_failures_are_listed_made_and_removed() {
+    let served = Served::new("faults");
+    let added = served.good(&["fault", "add", "my ssd", "misdirected", "by=-8", "op=write", "probability=25%"]);
+    assert_eq!(added, "my ssd: rule 4: misdirected by=-8 op=write probability=0.25\n");
+    let table = served.good(&["fault", "ls", "ssd0"]);
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[1], ["ssd0", "1", "yes", "5", "2", "hang", "lba=8"], "{table}");
+    assert_eq!(rows[2][..3], ["ssd0", "3", "no"], "{table}");
+    let json = served.good(&["fault", "ls", "ssd0", "--json"]);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()[1]["rule"], "link-loss lasts=15s");
+    let removed = served.good(&["fault", "rm", "ssd0", "all"]);
+    assert!(
+        removed.starts_with("ssd0: rule 1 removed: hang lba=8, applied 2 times\nssd0: rule 3 removed"),
+        "{removed}"
+    );
+    for (args, code, says) in [
+        (&["fault", "add", "ssd0", "melt"][..], 2, "effect: there is no \"melt\""),
+        (&["fault", "add", "ssd0", "hang", "lba=9-8"], 2, "lba: \"9-8\" ends before it begins"),
+        (&["fault", "add", "gone", "hang"], 1, "[node] says faults = true"),
+        (&["fault", "rm", "ssd0", "7"], 1, "has no rule 7"),
+        (&["fault", "rm", "ssd0", "x"], 2, "\"x\" is no rule's number"),
+    ] {
+        let out = served.run(args);
+        let (_, stderr) = texts(&out);
+        assert!(out.status.code() == Some(code) && stderr.contains(says), "{args:?}: {:?} {stderr}", out.status);
+    }
 }
 
 #[test]

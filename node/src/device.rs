@@ -3,6 +3,7 @@
 mod backend;
 mod drives;
 mod error;
+mod faults;
 mod handover;
 mod inside;
 mod lost;

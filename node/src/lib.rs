@@ -60,7 +60,7 @@ pub use refusal::Refusal;
 pub use remote::RemoteStatus;
 pub use shard::{Call, Shard, ShardHandle};
 pub use snapshot::{
-    DeviceSnapshot, DeviceTiming, DoorSnapshot, ExportSnapshot, LostDrive, NodeSnapshot, PoolMember, PoolSnapshot,
-    ShardSnapshot, TenantSnapshot, VolumeSnapshot,
+    DeviceSnapshot, DeviceTiming, DoorSnapshot, ExportSnapshot, FaultSnapshot, LostDrive, NodeSnapshot, PoolMember,
+    PoolSnapshot, ShardSnapshot, TenantSnapshot, VolumeSnapshot,
 };
 pub use start_error::StartError;

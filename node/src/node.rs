@@ -22,7 +22,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use weir_config::admission;
 use weir_config::{Admission, ClassFrom, Config, DoorConfig, ExportConfig, MediaConfig};
-use weir_controller::{self as controller, DiscoveryRecord, Subsystem};
+use weir_controller::{self as controller, DiscoveryRecord, SpoiledTransfers, Subsystem};
 use weir_drive::{class_of, subsystem_config};
 use weir_spec::nvme::fabrics::DISCOVERY_NQN;
 use weir_sys::keeper_channel::{Keep, ToKeeper};
@@ -79,12 +79,7 @@ impl Node {
         let directory = Arc::new(directory(&config, cores.len()));
         let (mut shards, handles, waiting) = make_shards(crew, &config, &directory, keep, &owner)?;
         steps.done("shards");
-        for (i, device) in config.devices.iter().enumerate() {
-            let shard = &mut shards[i % cores.len()];
-            let opened = Device::open_kept(device, subsystem_config(&config, device), shard.reactor.now(), keep)
-                .map_err(|e| StartError::Device(device.name.clone(), e))?;
-            shard.drives.push(opened);
-        }
+        open_drives(&config, &mut shards, keep)?;
         steps.done("drives");
         let mut discovery = Subsystem::new(discovery_config(&config), shards[0].reactor.now())
             .map_err(|e| StartError::Device("discovery".into(), OpenError::Subsystem(e)))?;
@@ -274,6 +269,20 @@ fn end(
     answers.len() == shards.len() && answers.into_iter().all(|quiet| quiet)
 }
 
+/// Opens the drives, with their rules of failures, dealt out in turn.
+fn open_drives(config: &Config, shards: &mut [Shard], keep: &Keep) -> Result<(), StartError> {
+    for (i, device) in config.devices.iter().enumerate() {
+        let shard = &mut shards[i % config.node.cores.len()];
+        let now = shard.reactor.now();
+        let rules = config.faults.iter().filter(|fault| fault.device == i).map(|fault| &fault.rule);
+        let opened = Device::open_kept(device, subsystem_config(config, device), now, keep)
+            .and_then(|device| device.with_faults(rules, now))
+            .map_err(|e| StartError::Device(device.name.clone(), e))?;
+        shard.drives.push(opened);
+    }
+    Ok(())
+}
+
 /// Refuses promises that cannot be kept, or says so.
 fn admit(config: &Config) -> Result<(), StartError> {
     for device in admission::unknown(config) {
@@ -330,6 +339,7 @@ fn make_shards(
             nvme_tcp: nvme_tcp::Door::new(&config.nvme_tcp, &config.tenants, admission.clone()),
             vhost_user: vhost_user::Door::new(),
             vfio_user: vfio_user::Door::new(),
+            spoiled: SpoiledTransfers::default(),
         };
         let mut shard = Shard::new(id as u32, reactor, mailbox, idle(), Drives::default(), doors, directory.clone());
         shard.peers = handles.clone();

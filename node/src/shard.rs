@@ -465,7 +465,7 @@ impl Shard {
     }
 
     fn next_deadline(&self) -> Nanos {
-        let Doors { nvme_tcp, vhost_user, vfio_user } = &self.doors;
+        let Doors { nvme_tcp, vhost_user, vfio_user, .. } = &self.doors;
         let pcie = if self.is_closed() { Nanos::NEVER } else { vfio_user.next_deadline() };
         let doors = nvme_tcp.next_deadline().min(vhost_user.next_deadline()).min(pcie);
         let stop = self.stopping.as_ref().map_or(Nanos::NEVER, |s| s.deadline);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use weir_config::{ClassFrom, Config, DeviceConfig};
 use weir_controller::{Attainment, ControllerInfo, DriveStats, Work};
 use weir_drive::FlashFigures;
+use weir_fault::FaultRule;
 use weir_units::{Bytes, Ceiling, Class, Floor, Nanos, Sla};
 
 /// All of a node.
@@ -34,6 +35,21 @@ pub struct NodeSnapshot {
     pub tenants: Vec<TenantSnapshot>,
     /// Exports of drives in the order of the configuration, then those of volumes.
     pub exports: Vec<ExportSnapshot>,
+}
+
+/// A rule of failures, and what it has done.
+#[derive(Clone, Debug)]
+pub struct FaultSnapshot {
+    /// Its number, the drive's own.
+    pub id: u32,
+    /// The rule.
+    pub rule: FaultRule,
+    /// Commands that it was about.
+    pub matched: u64,
+    /// How often it applied.
+    pub applied: u64,
+    /// Its time has come and is not over.
+    pub is_active: bool,
 }
 
 /// One reactor thread.

@@ -1,5 +1,6 @@
 //! What the API asks of a node.
 
+use super::fault::{FaultAdd, FaultStatus};
 use super::pooled::{PoolDriveAdd, PoolDriveReplace, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
 use super::timing::DeviceStats;
 use super::types::{
@@ -24,6 +25,12 @@ pub trait Control: Send + Sync + 'static {
     fn set_device(&self, name: &str, patch: &DevicePatch) -> Result<DeviceStatus, Refusal>;
     /// Cuts a drive's power and brings it back: controllers die, what was written and not flushed may be gone.
     fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal>;
+    /// The rules of failures of a drive, in the order of their numbers.
+    fn faults(&self, device: &str) -> Result<Vec<FaultStatus>, Refusal>;
+    /// One more rule of failures, from now on.
+    fn add_fault(&self, device: &str, fault: &FaultAdd) -> Result<FaultStatus, Refusal>;
+    /// Takes a rule of failures out; the answer is what it was.
+    fn remove_fault(&self, device: &str, id: u32) -> Result<FaultStatus, Refusal>;
     /// Changes a tenant's class, weight or promises while I/O runs; the patch is in range (see [`TenantPatch::check`]).
     fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal>;
     /// One more tenant while I/O runs; it is in range (see [`TenantAdd::check`]).

@@ -13,6 +13,7 @@
 //! [`openapi`] describes every route; a test holds the two together.
 
 mod control;
+mod fault;
 mod flash;
 mod metrics;
 mod node;
@@ -28,6 +29,7 @@ mod types;
 mod tests;
 
 pub use control::Control;
+pub use fault::{FaultAdd, FaultStatus};
 pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStatus};
 pub use pooled::{
     LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolStatus, VolumeAdd, VolumeExport, VolumePatch,

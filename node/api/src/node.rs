@@ -1,6 +1,7 @@
 //! The node behind the API: its snapshots become what the API says, and what the API is asked becomes changes of it.
 
 use crate::control::Control;
+use crate::fault::{FaultAdd, FaultStatus};
 use crate::flash::FlashStatus;
 use crate::pooled::{
     LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolStatus, VolumeAdd, VolumeExport, VolumePatch,
@@ -76,6 +77,20 @@ impl Control for NodeControl {
             power_cycles: cut.power_cycles,
             unsafe_shutdowns: cut.unsafe_shutdowns,
         })
+    }
+
+    fn faults(&self, device: &str) -> Result<Vec<FaultStatus>, Refusal> {
+        let found = NodeControl::faults(self, device)?;
+        Ok(found.iter().map(|fault| FaultStatus::new(device, fault)).collect())
+    }
+
+    fn add_fault(&self, device: &str, fault: &FaultAdd) -> Result<FaultStatus, Refusal> {
+        let made = NodeControl::add_fault(self, device, fault.rule().map_err(Refusal::Invalid)?)?;
+        Ok(FaultStatus::new(device, &made))
+    }
+
+    fn remove_fault(&self, device: &str, id: u32) -> Result<FaultStatus, Refusal> {
+        Ok(FaultStatus::new(device, &NodeControl::remove_fault(self, device, id)?))
     }
 
     fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal> {

@@ -2,6 +2,7 @@
 // tidy: long because every operation of the API is here, each a few lines
 
 use super::control::Control;
+use super::fault::{FaultAdd, FaultStatus};
 use super::openapi::{SchemaOf, schema_of};
 use super::pooled::{PoolDriveAdd, PoolDriveReplace, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
 use super::timing::DeviceStats;
@@ -142,6 +143,27 @@ pub(super) fn operations() -> Vec<Operation> {
             ("post", 200, post(power_cut)),
         )
         .or(409, "The drive does not keep what that needs, or has no power already."),
+        Op::new::<Vec<FaultStatus>>(
+            "/v1/devices/{name}/faults",
+            "faults",
+            "The rules of failures of a drive, in the order of their numbers.",
+            ("get", 200, get(faults)),
+        ),
+        Op::new::<FaultStatus>(
+            "/v1/devices/{name}/faults",
+            "add_fault",
+            "One more rule of failures, from now on; where [node] says faults = true.",
+            ("post", 201, post(add_fault)),
+        )
+        .takes::<FaultAdd>()
+        .or(400, "A value is out of range or unknown, or the rule could never apply to the drive, or contradicts another.")
+        .or(409, "Failures may not be injected here."),
+        Op::new::<FaultStatus>(
+            "/v1/devices/{name}/faults/{id}",
+            "remove_fault",
+            "Take a rule of failures out: what it held goes on. The answer is what it was.",
+            ("delete", 200, delete(remove_fault)),
+        ),
         Op::new::<Vec<TenantStatus>>("/v1/tenants", "tenants", "All tenants.", ("get", 200, get(tenants))),
         Op::new::<TenantStatus>(
             "/v1/tenants",
@@ -484,6 +506,24 @@ async fn set_device(
 
 async fn power_cut(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
     ask(node, move |c| c.power_cut(&name)).await.map(Json)
+}
+
+async fn faults(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
+    ask(node, move |c| c.faults(&name)).await.map(Json)
+}
+
+async fn add_fault(
+    State(node): State<Node>,
+    Path(name): Path<String>,
+    Body(fault): Body<FaultAdd>,
+) -> Result<impl IntoResponse, Failure> {
+    let added = ask(node, move |c| c.add_fault(&name, &fault)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+async fn remove_fault(State(node): State<Node>, Path((name, id)): Path<(String, String)>) -> Answer<impl Serialize> {
+    let number = id.parse().map_err(|_| Failure(StatusCode::NOT_FOUND, format!("\"{id}\" is no rule's number")))?;
+    ask(node, move |c| c.remove_fault(&name, number)).await.map(Json)
 }
 
 async fn set_tenant(

@@ -123,6 +123,10 @@ fn flash() -> FlashStatus {
     }
 }
 
+fn fault(device: &str, id: u32, rule: &str) -> FaultStatus {
+    FaultStatus { device: device.into(), id, rule: rule.into(), active: true, matched: 3, applied: 2 }
+}
+
 impl Control for Fake {
     fn status(&self) -> Result<Status, Refusal> {
         Ok(Status {
@@ -193,6 +197,19 @@ impl Control for Fake {
         })
     }
 
+    fn faults(&self, device: &str) -> Result<Vec<FaultStatus>, Refusal> {
+        Ok(vec![fault(device, 1, "hang lba=8")])
+    }
+    fn add_fault(&self, device: &str, add: &FaultAdd) -> Result<FaultStatus, Refusal> {
+        let rule = add.rule().map_err(Refusal::Invalid)?;
+        Ok(fault(device, 2, &rule.to_string()))
+    }
+    fn remove_fault(&self, device: &str, id: u32) -> Result<FaultStatus, Refusal> {
+        match id {
+            1 => Ok(fault(device, 1, "hang lba=8")),
+            _ => Err(Refusal::NotFound(format!("device \"{device}\" has no rule {id}"))),
+        }
+    }
     fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal> {
         if name != "ssd0" {
             return Err(Refusal::Conflict(format!("device \"{name}\" keeps nothing")));
@@ -864,4 +881,28 @@ fn stop_removes_the_socket_and_waits_for_no_idle_client() {
     assert!(start.elapsed() < std::time::Duration::from_secs(10));
     assert!(!served.socket().exists());
     drop((idle, half));
+}
+
+#[test]
+fn rules_of_failures_come_and_go() {
+    let served = Served::new("faults");
+    assert_eq!(served.get("/v1/devices/ssd0/faults")[0]["rule"], "hang lba=8");
+    let post = |body: &str| served.ask(&with_body("POST", "/v1/devices/ssd0/faults", "application/json", body));
+    let (code, made) = post(r#"{"effect":"media-error","lba":"8-15","op":"read","probability":0.5}"#);
+    assert_eq!(code, 201, "{made}");
+    assert!(made.contains(r#""rule":"media-error lba=8-15 op=read probability=0.5""#), "{made}");
+    for (body, says) in [
+        (r#"{"effect":"melt"}"#, "effect: there is no"),
+        (r#"{"effect":"hang","lba":8}"#, "lba"),
+        (r#"{"effect":"hang","melt":1}"#, "unknown field"),
+        (r#"{"lba":"8"}"#, "effect"),
+    ] {
+        let (code, why) = post(body);
+        assert!(code == 400 && why.contains(says), "{body}: {code} {why}");
+    }
+    let delete = |path: &str| served.ask(&format!("DELETE {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+    assert_eq!(delete("/v1/devices/ssd0/faults/1").0, 200);
+    for path in ["/v1/devices/ssd0/faults/7", "/v1/devices/ssd0/faults/x"] {
+        assert_eq!(delete(path).0, 404, "{path}");
+    }
 }

@@ -3,6 +3,7 @@
 use super::device::DeviceConfig;
 use super::door::NvmeTcpConfig;
 use super::export::ExportConfig;
+use super::fault::FaultConfig;
 use super::node::NodeConfig;
 use super::pool::{PoolConfig, VolumeConfig};
 use super::store::StoreConfig;
@@ -27,4 +28,6 @@ pub struct Config {
     pub volumes: Vec<VolumeConfig>,
     /// `[store]`: a metadata service in this node.
     pub store: Option<StoreConfig>,
+    /// `[[fault]]`; none unless [`faults`](NodeConfig::faults) are allowed.
+    pub faults: Vec<FaultConfig>,
 }

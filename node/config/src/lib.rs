@@ -30,6 +30,7 @@ mod document;
 mod door;
 mod error;
 mod export;
+mod fault;
 mod fdp;
 mod flash;
 mod machine;
@@ -66,6 +67,7 @@ pub use document::Document;
 pub use door::{KeepAlive, NvmeTcpConfig};
 pub use error::{ConfigError, Problem};
 pub use export::{DoorConfig, Doorbells, ExportConfig};
+pub use fault::FaultConfig;
 pub use flash::FlashConfig;
 pub use media::MediaConfig;
 pub use node::{Address, Admission, NodeConfig, address};
@@ -108,8 +110,9 @@ fn read_config(root: &Section<'_>, base: &Path, machine: Machine, api: Option<Ad
     let pools = pool::read_pools(root);
     let volumes = pool::read_volumes(root, base);
     let store = store::read(root, base);
+    let faults = fault::read_all(root);
     root.finish();
-    let parts = check::Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes, store };
+    let parts = check::Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes, store, faults };
     check::assemble(root.sink(), machine, parts)
 }
 
@@ -122,6 +125,11 @@ pub fn devices(root: &Section<'_>, base: &Path, node: &str, tenants: usize) -> V
         read.device
     };
     read.into_iter().map(with_slots).collect()
+}
+
+/// The rules of failures of a document's `[[fault]]`, for its drives.
+pub fn faults(root: &Section<'_>, devices: &[DeviceConfig]) -> Vec<FaultConfig> {
+    fault::of_devices(root, devices)
 }
 
 /// How many tenants a document has, whatever is wrong with them.

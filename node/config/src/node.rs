@@ -34,6 +34,8 @@ pub struct NodeConfig {
     pub standby: bool,
     /// Without any export and any pool every drive is exported over NVMe/TCP.
     pub default_exports: bool,
+    /// Failures may be injected.
+    pub faults: bool,
 }
 
 /// Where the API listens.
@@ -71,8 +73,8 @@ pub(super) fn read(root: &Section<'_>, base: &Path, machine: Machine, api: Optio
     let admission = Admission::Enforce;
     let Some((line, entries)) = root.table("node") else {
         let (name, api, cores, poll, journal) = ("n1".into(), default_api, vec![0], false, true);
-        let (keeper, standby, default_exports) = (true, false, true);
-        return NodeConfig { name, api, cores, poll, admission, journal, keeper, standby, default_exports };
+        let (keeper, standby, default_exports, faults) = (true, false, true, false);
+        return NodeConfig { name, api, cores, poll, admission, journal, keeper, standby, default_exports, faults };
     };
     let node = root.inner("node", line, entries);
     let name = node.or("name", "n1".to_string(), name);
@@ -84,11 +86,12 @@ pub(super) fn read(root: &Section<'_>, base: &Path, machine: Machine, api: Optio
     let keeper = node.or("keeper", true, flag);
     let standby = node.or("standby", false, flag);
     let default_exports = node.or("default_exports", true, flag);
+    let faults = node.or("faults", false, flag);
     if standby && !keeper {
         node.fault("standby", "only a keeper starts one; leave keeper = false out");
     }
     node.finish();
-    NodeConfig { name, api, cores, poll, admission, journal, keeper, standby, default_exports }
+    NodeConfig { name, api, cores, poll, admission, journal, keeper, standby, default_exports, faults }
 }
 
 fn addresses(value: &Value, base: &Path) -> Read<Vec<Address>> {

@@ -33,8 +33,18 @@ impl Config {
         // Where all exports were ended none comes back.
         let ended = self.exports.is_empty() && self.pools.is_empty();
         writeln!(out, "default_exports = {}", node.default_exports && !ended)?;
+        if node.faults {
+            // Programs that do not know the key take over from this one where it says nothing.
+            writeln!(out, "faults = true")?;
+        }
         for device in &self.devices {
             write_device(out, device)?;
+        }
+        for fault in &self.faults {
+            writeln!(out, "\n[[fault]]\ndevice = {}", string(&self.devices[fault.device].name))?;
+            for (key, value) in fault.rule.pairs() {
+                writeln!(out, "{key} = {}", string(value))?;
+            }
         }
         for tenant in self.tenants.iter().filter(|t| !t.is_gone()) {
             write_tenant(out, tenant)?;

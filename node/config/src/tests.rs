@@ -192,7 +192,7 @@ fn unknown_keys_name_the_nearest() {
         ("[nod]\nname = \"x\"", "weir.toml:1: nod: unknown key; did you mean node?"),
         (
             "[node]\nnmae = \"x\"",
-            "weir.toml:2: node.nmae: unknown key; there is admission, api, cores, default_exports, journal, keeper, name, poll, standby",
+            "weir.toml:2: node.nmae: unknown key; there is admission, api, cores, default_exports, faults, journal, keeper, name, poll, standby",
         ),
         ("[node]\ncoress = [0]", "weir.toml:2: node.coress: unknown key; did you mean cores?"),
         (
@@ -223,7 +223,7 @@ fn unknown_keys_name_the_nearest() {
         ),
         (
             "\"a\\nb\" = 1",
-            "weir.toml:1: a\\nb: unknown key; there is device, door, export, node, pool, store, tenant, volume",
+            "weir.toml:1: a\\nb: unknown key; there is device, door, export, fault, node, pool, store, tenant, volume",
         ),
     ]);
 }
@@ -896,7 +896,7 @@ fn exports_that_do_not_fit() {
 fn all_faults_are_told_by_line() {
     refused(&[(
         "[node]\nzebra = 1\ncores = 9999\n[[device]]\nslots = 0\nlatency = \"x\"\n[[tenant]]\nname = \"\"",
-        "weir.toml:2: node.zebra: unknown key; there is admission, api, cores, default_exports, journal, keeper, name, poll, standby\n\
+        "weir.toml:2: node.zebra: unknown key; there is admission, api, cores, default_exports, faults, journal, keeper, name, poll, standby\n\
          weir.toml:3: node.cores: 9999 is out of range; 0 to 4095 is allowed\n\
          weir.toml:5: device.ssd0.slots: 0 is out of range; 1 to 4096 is allowed\n\
          weir.toml:6: device.ssd0.latency: \"x\" is not a time like 80us, 2ms, 10s\n\
@@ -1135,6 +1135,7 @@ prop_compose! {
                 keeper: poll || peer,
                 standby: peer,
                 default_exports: poll != peer,
+                faults: peer,
             },
             devices: vec![devices.0, devices.1],
             tenants: vec![tenants.0, tenants.1],
@@ -1143,6 +1144,7 @@ prop_compose! {
                 ExportConfig { device: 0, door: DoorConfig::NvmeTcp, class_from: ClassFrom::Cattr, queues, read_only },
             ],
             pools: Vec::new(),
+            faults: if peer { rules() } else { Vec::new() },
             volumes: Vec::new(),
             store,
             nvme_tcp: NvmeTcpConfig {
@@ -1256,4 +1258,53 @@ fn a_volume_fits_the_drives_that_its_pool_may_have() {
     ));
     let other = "[[pool]]\nname = \"q\"\ndrives = [\"b\"]\n";
     assert!(of("1023MiB", other).unwrap_err().contains("1023MiB is more than pool \"p\" has for volumes, 1022MiB"));
+}
+
+/// One rule of each kind of value.
+fn rules() -> Vec<FaultConfig> {
+    let texts =
+        ["status code=2/81h dnr=true lba=8-15 op=read,write probability=0.25 count=3", "smart spare=5 over=10s"];
+    let rule = |text: &str| weir_fault::FaultRule::parse(text).expect("a rule");
+    texts.iter().enumerate().map(|(device, text)| FaultConfig { device, rule: rule(text) }).collect()
+}
+
+#[test]
+fn rules_of_failures_are_read_by_their_keys() {
+    let config = good(
+        "[node]\nfaults = true\n[[device]]\nname = \"a\"\n[[device]]\nname = \"b\"\n[[fault]]\ndevice = \"b\"\neffect = \"status\"\n\
+         code = \"2/81h\"\nlba = 8\nop = [\"read\", \"write\"]\nprobability = 0.5\ncount = 3\ndnr = true\n",
+    );
+    let text = "status code=2/81h dnr=true lba=8 op=write,read probability=0.5 count=3";
+    let rule = weir_fault::FaultRule::parse(text).expect("a rule");
+    assert_eq!(config.faults, [FaultConfig { device: 1, rule }]);
+}
+
+#[test]
+fn rules_that_are_none_name_file_line_and_key() {
+    let node = "[node]\nfaults = true\n";
+    for (text, says) in [
+        (
+            "[[fault]]\neffect = \"hang\"\n",
+            "t:1: fault#1: failures can be injected only where [node] says faults = true",
+        ),
+        ("[node]\nfaults = true\n[[fault]]\neffect = \"melt\"\n", "t:4: fault#1.effect: there is no \"melt\""),
+        ("[node]\nfaults = true\n[[fault]]\nlba = 3\n", "t:3: fault#1.effect: missing"),
+        (
+            "[node]\nfaults = true\n[[fault]]\neffect = \"hang\"\nlba = \"9-8\"\n",
+            "t:5: fault#1.lba: \"9-8\" ends before",
+        ),
+        ("[node]\nfaults = true\n[[fault]]\neffect = \"hang\"\nmelt = 1\n", "t:5: fault#1.melt: unknown key"),
+        (
+            "[node]\nfaults = true\n[[fault]]\neffect = \"hang\"\ndevice = \"x\"\n",
+            "t:5: fault#1.device: there is no device \"x\"; there is ssd0",
+        ),
+        (
+            "[node]\nfaults = true\n[[device]]\n[[device]]\n[[fault]]\neffect = \"hang\"\n",
+            "t:5: fault#1.device: missing, and there are several; write one of ssd0, ssd1",
+        ),
+    ] {
+        let error = Config::parse(text, "t", Path::new("/")).expect_err(text).to_string();
+        assert!(error.contains(says), "{text}: {error}");
+    }
+    assert!(good(node).node.faults && !good("").node.faults);
 }

@@ -3,6 +3,7 @@
 mod admit;
 mod doors;
 mod exports;
+mod faults;
 mod keeper_messages;
 mod upgrade;
 mod volumes;

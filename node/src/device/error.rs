@@ -17,6 +17,8 @@ pub enum OpenError {
     Capacity(String),
     /// Its flash.
     Flash(String),
+    /// A rule of failures that cannot be one of this drive.
+    Fault(String),
 }
 
 impl fmt::Display for OpenError {
@@ -25,7 +27,7 @@ impl fmt::Display for OpenError {
             OpenError::Media(e) => e.fmt(f),
             OpenError::Target(e) => write!(f, "media: {e}"),
             OpenError::Subsystem(e) => e.fmt(f),
-            OpenError::Capacity(e) | OpenError::Flash(e) => f.write_str(e),
+            OpenError::Capacity(e) | OpenError::Flash(e) | OpenError::Fault(e) => f.write_str(e),
         }
     }
 }

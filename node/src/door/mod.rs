@@ -13,7 +13,7 @@ pub mod vhost_user;
 
 use crate::tokens::Kind;
 use context::Cx;
-use weir_controller::{DataPointer, Host, Owner, RingCompletion, Tag};
+use weir_controller::{DataPointer, Host, Owner, RingCompletion, SpoiledTransfer, SpoiledTransfers, Tag};
 use weir_spec::nvme::{Cqe, Status};
 
 /// All doors of a shard.
@@ -24,6 +24,8 @@ pub struct Doors {
     pub vhost_user: vhost_user::Door,
     /// vfio-user.
     pub vfio_user: vfio_user::Door,
+    /// Commands whose bytes rules of failures flip on their way.
+    pub spoiled: SpoiledTransfers,
 }
 
 impl Doors {
@@ -98,12 +100,28 @@ impl Host for Doors {
 
     #[inline]
     fn read_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, into: &mut [u8]) -> Result<(), Status> {
-        dispatch!(self, owner, read_data(data, offset, into))
+        dispatch!(self, owner, read_data(data, offset, &mut *into))?;
+        if !self.spoiled.is_empty() {
+            self.spoiled.flip(owner, data, offset, into);
+        }
+        Ok(())
     }
 
     #[inline]
     fn write_data(&mut self, owner: Owner, data: &DataPointer, offset: u32, from: &[u8]) -> Result<(), Status> {
+        if !self.spoiled.is_empty() {
+            let flipped = self.spoiled.flipped(owner, data, offset, from);
+            return dispatch!(self, owner, write_data(data, offset, &flipped));
+        }
         dispatch!(self, owner, write_data(data, offset, from))
+    }
+
+    fn begin_spoiled(&mut self, transfer: SpoiledTransfer) {
+        self.spoiled.begin(transfer);
+    }
+
+    fn end_spoiled(&mut self, owner: Owner, data: &DataPointer) {
+        self.spoiled.end(owner, data);
     }
 
     // A guest's buffer keeps what it holds, which is the guest's; a data PDU has to have something in it.

@@ -3,7 +3,7 @@
 
 use crate::tokens::{Kind, owner};
 use std::collections::VecDeque;
-use weir_controller::{Data, DataPointer, Host, Owner, RingCompletion, SlotId, Tag};
+use weir_controller::{Data, DataPointer, Host, Owner, RingCompletion, SlotId, SpoiledTransfer, Tag};
 use weir_spec::nvme::{Cqe, Status};
 
 /// Whose queue at a drive it is that belongs to the front of that number.
@@ -309,6 +309,14 @@ impl<H: Host, F: Fronts> Host for Via<'_, H, F> {
             true => self.parts.done.push_back((tag.0, cqe.status())),
             false => self.doors.respond(owner, tag, cqe),
         }
+    }
+
+    fn begin_spoiled(&mut self, transfer: SpoiledTransfer) {
+        self.doors.begin_spoiled(transfer);
+    }
+
+    fn end_spoiled(&mut self, owner: Owner, data: &DataPointer) {
+        self.doors.end_spoiled(owner, data);
     }
 
     #[inline]

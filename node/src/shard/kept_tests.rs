@@ -53,6 +53,7 @@ impl Keeper {
             nvme_tcp: nvme_tcp::Door::new(&Default::default(), &[], nvme_tcp::Admission::new(&Default::default(), 0)),
             vhost_user: vhost_user::Door::new(),
             vfio_user: vfio_user::Door::new(),
+            spoiled: Default::default(),
         };
         let directory = Arc::new(Directory::new(Vec::new()));
         let reactor = Reactor::new().unwrap();

@@ -11,7 +11,7 @@ use crate::page::{Needs, namespaces, root, try_page};
 type Page = (&'static str, fn(&Env) -> Outcome);
 
 /// Pages with blocks that run, in the order in which they are tried.
-const PAGES: [Page; 32] = [
+const PAGES: [Page; 33] = [
     ("README.md", |env| page(env, "README.md")),
     ("docs/guides/calibrate.md", |env| page(env, "docs/guides/calibrate.md")),
     ("docs/guides/coming-from.md", |env| page(env, "docs/guides/coming-from.md")),
@@ -39,6 +39,7 @@ const PAGES: [Page; 32] = [
     ("docs/reference/api.md", |env| page(env, "docs/reference/api.md")),
     ("docs/reference/cli.md", |env| page(env, "docs/reference/cli.md")),
     ("docs/reference/configuration.md", |env| page(env, "docs/reference/configuration.md")),
+    ("docs/reference/faults.md", |env| with_guest(env, "docs/reference/faults.md")),
     ("docs/reference/modelled-times.md", |env| page(env, "docs/reference/modelled-times.md")),
     ("docs/reference/profiles.md", |env| page(env, "docs/reference/profiles.md")),
     ("docs/start/connect.md", |env| with_guest(env, "docs/start/connect.md")),

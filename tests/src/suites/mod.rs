@@ -12,6 +12,7 @@ mod crash_vfio;
 mod dirty_log;
 mod docs;
 mod every_message;
+mod fault_rules;
 mod faults;
 mod finding;
 mod fio;
@@ -88,6 +89,7 @@ pub fn all() -> Vec<Test> {
         dirty_log::tests(),
         hostile_vfio::tests(),
         faults::tests(),
+        fault_rules::tests(),
         crash::tests(),
         crash_aimed::tests(),
         crash_vfio::tests(),

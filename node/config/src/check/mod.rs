@@ -10,6 +10,7 @@ use super::config::Config;
 use super::device::{self, DeviceConfig, DeviceRead};
 use super::door::NvmeTcpConfig;
 use super::export::{DoorConfig, DoorRead, Doorbells, ExportConfig, ExportRead};
+use super::fault::{self, FaultRead};
 use super::machine::{Identity, Machine};
 use super::media::MediaConfig;
 use super::node::{Address, NodeConfig};
@@ -35,12 +36,13 @@ pub(super) struct Parts {
     pub(super) pools: Vec<PoolRead>,
     pub(super) volumes: Vec<VolumeRead>,
     pub(super) store: Option<StoreRead>,
+    pub(super) faults: Vec<FaultRead>,
 }
 
 /// Puts the sections together, notes what does not fit, and fills what is missing: a RAM drive, one tenant for every
 /// host, and, where there is no pool, an NVMe/TCP export of every drive.
 pub(super) fn assemble(sink: &Sink, machine: Machine, parts: Parts) -> Config {
-    let Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes, store } = parts;
+    let Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes, store, faults } = parts;
     unique_devices(sink, machine, &devices);
     unique_tenants(sink, &tenants);
     let shared_slots: Vec<Option<u16>> = devices.iter().map(|d| d.shared_slots).collect();
@@ -71,7 +73,8 @@ pub(super) fn assemble(sink: &Sink, machine: Machine, parts: Parts) -> Config {
     if none && node.default_exports && pools.is_empty() {
         exports = devices.iter().enumerate().map(|(i, device)| by_tcp(i, device)).collect();
     }
-    let mut config = Config { node, devices, tenants, exports, nvme_tcp, pools, volumes, store: None };
+    let faults = fault::check(sink, node.faults, faults, &devices);
+    let mut config = Config { node, devices, tenants, exports, nvme_tcp, pools, volumes, store: None, faults };
     for (i, slots) in shared_slots.into_iter().enumerate() {
         if let Some(slots) = slots.filter(|_| admission::reach(&config, i).len() > 1) {
             config.devices[i].slots = slots;
