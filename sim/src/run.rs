@@ -106,7 +106,11 @@ impl Scenario {
             requests: self.requests,
             ..Setup::new(capacity(&self.device), self.clients.clone(), self.seed)
         };
-        SimulatedDrive::with(self.machine(), inside, setup).map_err(|e| RunError(e.to_string()))
+        let mut world = SimulatedDrive::with(self.machine(), inside, setup).map_err(|e| RunError(e.to_string()))?;
+        for rule in &self.faults {
+            world.add_fault(rule.clone()).map_err(|e| RunError(format!("fault \"{rule}\": {e}")))?;
+        }
+        Ok(world)
     }
 
     /// Runs it to its end; `watch` sees how far it has come every few milliseconds.

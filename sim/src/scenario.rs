@@ -9,6 +9,7 @@ use crate::trace::{Reader, Trace};
 use weir_config::read::{Section, integer, one_or_list, time, word};
 use weir_config::{self as config, ConfigError, DeviceConfig, Document};
 use weir_controller::{ClassFrom, SubsystemConfig as MachineConfig, TenantConfig};
+use weir_fault::FaultRule;
 use weir_flash::Precondition;
 use weir_units::{Bytes, Nanos};
 
@@ -33,6 +34,8 @@ pub struct Scenario {
     pub series: Option<Nanos>,
     /// When the power goes, from the end of the ramp on; ascending.
     pub power_cuts: Vec<Nanos>,
+    /// Failures by rule; their times count from the beginning.
+    pub faults: Vec<FaultRule>,
 }
 
 /// A day and a bit of virtual time: longer runs are mistakes.
@@ -71,6 +74,7 @@ impl Scenario {
 
 fn read(root: &Section<'_>, document: &Document, devices: Vec<DeviceConfig>) -> Option<Vec<Scenario>> {
     let devices: Vec<DeviceConfig> = devices.into_iter().filter_map(|device| timed(root, device)).collect();
+    let faults = config::faults(root, &devices);
     let tenants = tenants(root);
     let mut jobs: Vec<JobRead> = Vec::new();
     let tables = root.tables("job");
@@ -112,7 +116,9 @@ fn read(root: &Section<'_>, document: &Document, devices: Vec<DeviceConfig>) -> 
         }
         let (tenants, clients) = assemble(root, tenants.clone(), own);
         let power_cuts = power_cuts.clone();
-        scenarios.push(Scenario { device, tenants, clients, seed, time: length, requests, ramp, series, power_cuts });
+        let faults = faults.iter().filter(|fault| fault.device == at).map(|fault| fault.rule.clone()).collect();
+        let time = length;
+        scenarios.push(Scenario { device, tenants, clients, seed, time, requests, ramp, series, power_cuts, faults });
     }
     Some(scenarios).filter(|scenarios| !scenarios.is_empty())
 }

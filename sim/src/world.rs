@@ -9,6 +9,7 @@ use weir_controller::{
     Attach, BlockRequest, ControllerHandle, DriveStats, Effect, Effects, Event, NamespaceConfig, Op, Owner, Subsystem,
     SubsystemConfig, Tag, TenantConfig, TimingModel, TransportModel,
 };
+use weir_fault::{FaultRule, RuleError};
 use weir_spec::nvme::Status;
 use weir_units::{Bytes, Class, Nanos};
 use weir_workload::{Generator, Job, JobRegion, JobResult, JobTarget, Recorder, RequestKind};
@@ -416,6 +417,14 @@ impl SimulatedDrive {
             let event = Event::Submit { queue, request, tag: Tag(tag) };
             self.drive.apply(self.now, event, &mut self.answers, &mut self.effects);
         }
+    }
+
+    /// One more rule of failures, from now on.
+    ///
+    /// # Errors
+    /// It can never apply to this drive, or contradicts another.
+    pub fn add_fault(&mut self, rule: FaultRule) -> Result<u32, RuleError> {
+        self.drive.add_fault(self.now, rule)
     }
 
     /// What the drive counted.

@@ -418,3 +418,33 @@ fn a_hybrid_map_suits_who_writes_in_order() {
     let page = amplification("page", "randwrite");
     assert!(page > 1.5 && random > 3.0 * page, "at random {random}, with a page map {page}");
 }
+
+#[test]
+fn rules_of_failures_are_part_of_an_experiment() {
+    let text = |rules: &str| format!("{}{rules}", with_drive("[[job]]\nqd = 4\n"));
+    let plain = run(&text(""));
+    let late = run(&text("[[fault]]\neffect = \"latency\"\ntime = \"900us\"\n"));
+    let (plain, late) = (plain.total.summary.iops, late.total.summary.iops);
+    assert!(plain > 9.0 * late && late > 3_500.0, "1 ms instead of 100 us: {plain}, {late}");
+    let rule = "[[fault]]\neffect = \"status\"\ncode = \"0/06h\"\nprobability = \"10%\"\nseed = 3\n";
+    let failing = run(&text(rule));
+    let part = failing.total.summary.errors as f64 / failing.requests as f64;
+    assert!((0.08..0.12).contains(&part), "{part}");
+    assert_eq!(run(&text(rule)).digest, failing.digest, "the same commands fail in every run");
+    let once = run(&text("[[fault]]\neffect = \"hang\"\ncount = 1\n"));
+    assert!(
+        once.total.summary.iops < 31_000.0,
+        "three at a time, when one never comes back: {}",
+        once.total.summary.iops
+    );
+    let paused = run(&text("[[fault]]\neffect = \"link-loss\"\nfrom = \"20ms\"\nlasts = \"50ms\"\n"));
+    assert!((1_900..2_100).contains(&paused.requests), "half of the time nobody is served: {}", paused.requests);
+    for (rule, says) in [
+        ("[[fault]]\neffect = \"hang\"\ndie = 3\n", "die: the drive has no flash inside"),
+        ("[[fault]]\neffect = \"hang\"\ntenant = \"x\"\n", "tenant: the drive has no tenant \"x\""),
+    ] {
+        let error = read(&text(rule)).expect("it is read").run(|_| {}).expect_err("it cannot be").to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    assert!(read(&text("[[fault]]\neffect = \"melt\"\n")).expect_err("no effect").contains("fault#1.effect"));
+}

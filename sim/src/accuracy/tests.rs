@@ -124,6 +124,7 @@ fn loops_on_a_p3700(loops: &[(u8, u32)]) -> (Vec<PlanTenant>, Vec<Summary>) {
         ramp: Nanos::from_millis(300),
         series: None,
         power_cuts: Vec::new(),
+        faults: Vec::new(),
     };
     let results = scenario.run(|_| {}).unwrap().jobs;
     let tenants = jobs.iter().map(|job| PlanTenant::new("t", Class::Medium, Demand::of(job))).collect();

@@ -124,6 +124,7 @@ pub(crate) fn run(
         ramp,
         series: None,
         power_cuts: Vec::new(),
+        faults: Vec::new(),
     };
     scenario.load_test_in(scenario.world_with(insides.one()?)?)
 }

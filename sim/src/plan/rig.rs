@@ -107,6 +107,7 @@ impl<'a> Rig<'a> {
             ramp,
             series: None,
             power_cuts: Vec::new(),
+            faults: Vec::new(),
         };
         let stand_in = file.calibration.as_ref().map(|(_, drive)| drive.clone());
         let bench = Bench { insides, scenario, stand_in, slas: members.iter().map(|m| m.sla).collect() };

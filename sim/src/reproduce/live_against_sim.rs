@@ -93,6 +93,7 @@ fn scenario(config: &DeviceConfig, client: SimulatedClient) -> Scenario {
         ramp: Nanos(0),
         series: None,
         power_cuts: Vec::new(),
+        faults: Vec::new(),
     }
 }
 
