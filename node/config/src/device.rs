@@ -274,13 +274,17 @@ fn link_timeouts(section: &Section<'_>, media: &MediaConfig) -> (Nanos, Nanos) {
     section.unoffer("reconnect");
     let fails = section.or("fast_io_fail_tmo", default, time(MAX_FAST_IO_FAIL));
     let alive = section.or("keep_alive_tmo", KEEP_ALIVE, keep_alive);
-    if is_tcp && section.has("fast_io_fail_tmo") && fails > Nanos(0) && fails < alive {
-        let what = format!(
-            "{fails} is less than keep_alive_tmo, {alive}, after which a silent target is seen to have gone; make it at least \
-             {alive}, or 0 to have commands fail at once, or keep_alive_tmo smaller"
-        );
-        section.fault("fast_io_fail_tmo", what);
+    if !is_tcp || fails == Nanos(0) || fails >= alive {
+        return (fails, alive);
     }
+    let given = ["fast_io_fail_tmo", "keep_alive_tmo"].into_iter().find(|key| section.has(key));
+    // A drive that has only the old key was good for the program before, and goes on with what fits.
+    let Some(key) = given else { return (fails, fails.max(KEEP_ALIVE_LIMITS.0)) };
+    let what = format!(
+        "fast_io_fail_tmo, {fails}, is less than keep_alive_tmo, {alive}, after which a silent target is seen to have gone; make \
+         fast_io_fail_tmo at least {alive}, or 0 to have commands fail at once, or keep_alive_tmo smaller"
+    );
+    section.fault(key, what);
     (fails, alive)
 }
 

@@ -636,7 +636,15 @@ fn wrong_units_and_ranges() {
         ),
         (
             "[[device]]\nmedia = \"nvme:nvme-tcp://h:1/nqn.x\"\nfast_io_fail_tmo = \"5s\"",
-            "weir.toml:3: device.ssd0.fast_io_fail_tmo: 5s is less than keep_alive_tmo, 15s, after which a silent target is seen to have gone; make it at least 15s, or 0 to have commands fail at once, or keep_alive_tmo smaller",
+            "weir.toml:3: device.ssd0.fast_io_fail_tmo: fast_io_fail_tmo, 5s, is less than keep_alive_tmo, 15s, after which a silent target is seen to have gone; make fast_io_fail_tmo at least 15s, or 0 to have commands fail at once, or keep_alive_tmo smaller",
+        ),
+        (
+            "[[device]]\nmedia = \"nvme:nvme-tcp://h:1/nqn.x\"\nkeep_alive_tmo = \"90s\"",
+            "weir.toml:3: device.ssd0.keep_alive_tmo: fast_io_fail_tmo, 60s, is less than keep_alive_tmo, 90s, after which a silent target is seen to have gone; make fast_io_fail_tmo at least 90s, or 0 to have commands fail at once, or keep_alive_tmo smaller",
+        ),
+        (
+            "[[device]]\nmedia = \"nvme:nvme-tcp://h:1/nqn.x\"\nreconnect = \"5s\"\nkeep_alive_tmo = \"10s\"",
+            "weir.toml:4: device.ssd0.keep_alive_tmo: fast_io_fail_tmo, 5s, is less than keep_alive_tmo, 10s, after which a silent target is seen to have gone; make fast_io_fail_tmo at least 10s, or 0 to have commands fail at once, or keep_alive_tmo smaller",
         ),
         (
             "[[device]]\nmedia = \"nvme:nvme-tcp://h:1/nqn.x\"\nkeep_alive_tmo = \"100ms\"",
@@ -776,10 +784,12 @@ fn addresses_and_media() {
     assert_eq!(media("media = \"block:/dev/sdx\""), MediaConfig::Block("/dev/sdx".into()));
     let remote = "nvme-tcp://10.0.0.2:4420/nqn.x?ns=1";
     assert_eq!(media(&format!("media = \"nvme:{remote}\"")), MediaConfig::Nvme(remote.into()));
-    // As programs before `fast_io_fail_tmo` hand it over.
-    let old =
-        good(&format!("[[device]]\nmedia = \"nvme:{remote}\"\nreconnect = \"200ms\"")).devices[0].fast_io_fail_tmo;
-    assert_eq!(old, Nanos::from_millis(200));
+    // As programs before `fast_io_fail_tmo` hand it over: the keep alive fits it, as far as it can.
+    for (reconnect, millis, alive) in [("200ms", 200, 1), ("5s", 5000, 5), ("40s", 40_000, 15), ("0", 0, 15)] {
+        let old = format!("[[device]]\nmedia = \"nvme:{remote}\"\nreconnect = \"{reconnect}\"");
+        let old = &good(&old).devices[0];
+        assert_eq!((old.fast_io_fail_tmo, old.keep_alive_tmo), (Nanos::from_millis(millis), Nanos::from_secs(alive)));
+    }
     let socket = media("media = \"nvme:vfio-user:a.sock?ns=2\"");
     assert!(
         matches!(&socket, MediaConfig::Nvme(t) if t.starts_with("vfio-user:/") && t.ends_with("/a.sock?ns=2")),
