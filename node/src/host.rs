@@ -226,6 +226,7 @@ impl Controller {
                     max_io: options.max_io,
                     priority: options.unniced,
                     ams: *ams,
+                    ..vfio::VfioUserOptions::default()
                 };
                 Way::VfioUser(vfio::connect(path, &wanted)?.into_iter(), *nsid, options.unniced)
             }

@@ -39,6 +39,9 @@ const TURN: Nanos = Nanos::from_millis(500);
 const AGAIN: Duration = Duration::from_millis(5);
 /// How long a controller may take to shut down before the socket is closed all the same.
 const FAREWELL: Nanos = Nanos::from_secs(1);
+/// Polls of a controller that is waited for before they are paced, and the pause between them from then on.
+const QUICK: u32 = 64;
+const PACE: Duration = Duration::from_millis(1);
 /// Empty polls between looks at the socket.
 const LOOK: u32 = 1 << 14;
 /// Bytes of a page of the controller's.
@@ -59,12 +62,16 @@ pub struct VfioUserOptions {
     pub priority: Class,
     /// CC.AMS ([`ams`]); `None`: weighted round robin where the controller has it, without which QPRIO does not count.
     pub ams: Option<u32>,
+    /// How long the server may take to accept, and for each answer.
+    pub answer_timeout: Duration,
 }
 
 impl Default for VfioUserOptions {
     /// One queue pair of 128 requests of at most 128 KiB on namespace 1, of class medium.
     fn default() -> Self {
-        VfioUserOptions { nsid: 1, queues: 1, depth: 128, max_io: 128 << 10, priority: Class::Medium, ams: None }
+        let answer_timeout = connection::REPLY_TIMEOUT;
+        let priority = Class::Medium;
+        VfioUserOptions { nsid: 1, queues: 1, depth: 128, max_io: 128 << 10, priority, ams: None, answer_timeout }
     }
 }
 
@@ -172,14 +179,17 @@ impl Shared {
         &mut self,
         mut poll: impl FnMut(Nanos, &mut Self) -> Result<Option<T>, TransportError>,
     ) -> Result<T, TransportError> {
+        let mut polls = 0;
         loop {
             let step = poll(now(), self);
+            polls += 1;
             if let Some(fault) = &self.connection.fault {
                 return Err(fault.clone());
             }
             match step {
                 Ok(Some(found)) => return Ok(found),
-                Ok(None) => std::thread::yield_now(),
+                Ok(None) if polls < QUICK => std::thread::yield_now(),
+                Ok(None) => std::thread::sleep(PACE),
                 Err(e) => return Err(named(&self.connection.path, e)),
             }
         }
@@ -261,7 +271,7 @@ pub fn connect(path: &Path, options: &VfioUserOptions) -> Result<Vec<VfioUserQue
     let file = memory_file("weir-driver", len).map_err(system)?;
     let mut memory = GuestMemory::new();
     add(&mut memory, &file, 0, len as u64).map_err(system)?;
-    let (connection, found, bar) = meet(path, &file, len as u64, options.queues)?;
+    let (connection, found, bar) = meet(path, &file, len as u64, options)?;
     let doorbells = match (&found.doorbells, &bar) {
         (Some(area), Some(file)) => Some(Mapped::new(file, area)),
         _ => None,
@@ -277,6 +287,7 @@ pub fn connect(path: &Path, options: &VfioUserOptions) -> Result<Vec<VfioUserQue
     // A ring of n entries holds n - 1 requests, and CAP.MQES is n - 1.
     plan.queues.iter_mut().for_each(|q| q.depth = q.depth.min(cap.mqes().max(1) as u32));
     let ready = shared.bring_up(plan)?;
+    shared.connection.patience(connection::REPLY_TIMEOUT)?;
     shared.admin = Some(ready.admin);
     let (doorbells, identity) = (shared.doorbells.clone(), Arc::new(ready.identity));
     let shared = Arc::new(Mutex::new(shared));
@@ -306,13 +317,13 @@ fn meet(
     path: &Path,
     memory: &OwnedFd,
     len: u64,
-    queues: u16,
+    options: &VfioUserOptions,
 ) -> Result<(ControlSocket, Negotiated, Option<OwnedFd>), TransportError> {
     let deadline = now().saturating_add(TURN);
     let mut turned_away = None;
     loop {
-        let met = ControlSocket::open(path).and_then(|connection| {
-            let (found, bar) = connection.hello(memory, len, queues)?;
+        let met = ControlSocket::open(path, options.answer_timeout).and_then(|connection| {
+            let (found, bar) = connection.hello(memory, len, options.queues)?;
             Ok((connection, found, bar))
         });
         match met {

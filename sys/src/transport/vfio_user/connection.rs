@@ -2,6 +2,9 @@
 
 use super::super::fds;
 use super::BASE;
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -14,8 +17,16 @@ use weir_driver::vfio_user::{
 use weir_spec::vfio_user::{Command, Header, RegionAccess, errno, region};
 use zerocopy::IntoBytes;
 
-/// How long a server may take to answer a message.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a server may take to answer a message, where nothing else is asked for.
+pub(super) const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connects; an AF_UNIX socket's timeout for sends is that of its connect as well (Linux's unix_stream_connect).
+fn connect(path: &Path, timeout: Duration) -> Result<UnixStream, Errno> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
 
 /// The control socket; closing it gives the drive back.
 #[derive(Debug)]
@@ -24,6 +35,7 @@ pub(super) struct ControlSocket {
     pub(super) path: String,
     /// Number of the last message.
     id: u16,
+    timeout: Duration,
     /// Why it can be used no more.
     pub(super) fault: Option<TransportError>,
 }
@@ -32,17 +44,24 @@ pub(super) struct ControlSocket {
 type Reply = (Header, Vec<u8>, Option<OwnedFd>);
 
 impl ControlSocket {
-    pub(super) fn open(path: &Path) -> Result<Self, TransportError> {
+    /// Connects; the server may take so long to accept, and for each answer.
+    pub(super) fn open(path: &Path, timeout: Duration) -> Result<Self, TransportError> {
         let name = path.display().to_string();
-        let socket = UnixStream::connect(path)
-            .map_err(|e| TransportError::Unreachable(format!("cannot connect to the vfio-user socket {name}: {e}")))?;
+        let socket = connect(path, timeout).map_err(|e| match e {
+            // A stopped server's queue of connections is full.
+            Errno::AGAIN => {
+                TransportError::Timeout(format!("{name}: the server accepts no connection within {timeout:?}"))
+            }
+            e => TransportError::Unreachable(format!("cannot connect to the vfio-user socket {name}: {e}")),
+        })?;
         // The numbers of later messages are apart from those of `Hello`.
-        let connection = ControlSocket { socket, path: name, id: 1 << 15, fault: None };
-        connection.patience(REPLY_TIMEOUT)?;
+        let mut connection = ControlSocket { socket, path: name, id: 1 << 15, timeout, fault: None };
+        connection.patience(timeout)?;
         Ok(connection)
     }
 
-    pub(super) fn patience(&self, time: Duration) -> Result<(), TransportError> {
+    pub(super) fn patience(&mut self, time: Duration) -> Result<(), TransportError> {
+        self.timeout = time;
         let set = self.socket.set_read_timeout(Some(time)).and_then(|()| self.socket.set_write_timeout(Some(time)));
         set.map_err(|e| self.failed(&e))
     }
@@ -57,8 +76,8 @@ impl ControlSocket {
     fn failed(&self, e: &io::Error) -> TransportError {
         match e.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => TransportError::Timeout(format!(
-                "{}: no answer from the server within {REPLY_TIMEOUT:?}; another client may have the drive",
-                self.path
+                "{}: no answer from the server within {:?}; another client may have the drive",
+                self.path, self.timeout
             )),
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => self.closed(),
             _ => TransportError::Closed(format!("{}: {e}", self.path)),
@@ -175,5 +194,37 @@ impl ControlSocket {
             self.fault.get_or_insert(e);
             otherwise
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{bind, listen};
+
+    const TIMEOUT: Duration = Duration::from_millis(50);
+
+    /// A server that is stopped: its queue of connections fills up, and then takes none.
+    #[test]
+    fn a_server_that_accepts_nothing_and_answers_nothing_is_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("weir-vfio-stopped-{}.sock", std::process::id()));
+        let server = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        bind(&server, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&server, 0).unwrap();
+        let mut waiting = Vec::new();
+        let refused = loop {
+            match ControlSocket::open(&path, TIMEOUT) {
+                Ok(connection) => waiting.push(connection),
+                Err(e) => break e,
+            }
+        };
+        std::fs::remove_file(&path).unwrap();
+        assert!(
+            matches!(&refused, TransportError::Timeout(text) if text.contains("accepts no connection within 50ms"))
+        );
+        let silent = waiting[0].read(0, 8).unwrap_err();
+        assert!(
+            matches!(&silent, TransportError::Timeout(text) if text.contains("no answer from the server within 50ms"))
+        );
     }
 }
