@@ -554,6 +554,7 @@ impl RemoteController {
             max_io,
             completions: Vec::with_capacity(depth as usize),
             polls: 0,
+            has_notice: false,
             class,
             again: None,
         })
@@ -620,6 +621,8 @@ pub struct NvmeTcpQueue {
     max_io: u32,
     completions: Vec<FinishedCommand>,
     polls: u32,
+    /// The controller has said something of the namespace.
+    has_notice: bool,
     class: Option<Class>,
     again: Option<Box<Reconnect>>,
 }
@@ -681,11 +684,14 @@ impl NvmeTcpQueue {
         self.polls = 0;
         let time = now();
         // Whoever holds it is doing just this.
-        match self.admin.try_lock() {
-            Ok(mut admin) => admin.keep_alive(time),
-            Err(std::sync::TryLockError::Poisoned(e)) => PoisonError::into_inner(e).keep_alive(time),
-            Err(std::sync::TryLockError::WouldBlock) => Ok(()),
-        }
+        let mut admin = match self.admin.try_lock() {
+            Ok(admin) => admin,
+            Err(std::sync::TryLockError::Poisoned(e)) => PoisonError::into_inner(e),
+            Err(std::sync::TryLockError::WouldBlock) => return Ok(()),
+        };
+        admin.keep_alive(time)?;
+        self.has_notice = admin.watch.as_ref().is_some_and(NamespaceWatch::has_notice);
+        Ok(())
     }
 }
 
@@ -733,7 +739,13 @@ impl QueuePair for NvmeTcpQueue {
     }
 
     fn take_notice(&mut self) -> Option<NamespaceNotice> {
-        self.admin.lock().unwrap_or_else(PoisonError::into_inner).watch.as_mut()?.take()
+        // This is asked after every answer.
+        if !self.has_notice {
+            return None;
+        }
+        let notice = self.admin.lock().unwrap_or_else(PoisonError::into_inner).watch.as_mut()?.take();
+        self.has_notice = notice.is_some();
+        notice
     }
 }
 

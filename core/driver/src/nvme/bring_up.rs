@@ -3,12 +3,12 @@
 use super::plan::ADMIN_ENTRIES;
 use super::{ControllerPlan, IoQueue, PAGE, Port, QueuePairRings, protocol, refused};
 use crate::TransportError;
-use crate::nvme_tcp::command;
+use crate::nvme_tcp::{command, lacks_descriptors, uuid_of};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use weir_spec::nvme::feature::{Queues, fid};
-use weir_spec::nvme::identify::{IdentifyController, IdentifyNamespace, cns};
+use weir_spec::nvme::identify::{IDENTIFY_LEN, IdentifyController, IdentifyNamespace, cns};
 use weir_spec::nvme::register::{self, Aqa, Cap, Cc, Csts, ams};
 use weir_spec::nvme::{AdminOpcode, Cqe, Sqe};
 use weir_units::{Class, Nanos};
@@ -36,6 +36,8 @@ pub struct ControllerIdentity {
     pub nguid: [u8; 16],
     /// The namespace's EUI-64; zeroes where it has none.
     pub eui64: [u8; 8],
+    /// The namespace's UUID; zeroes where it has none.
+    pub uuid: [u8; 16],
 }
 
 /// A controller that is up.
@@ -72,6 +74,7 @@ enum Step {
     Arbitration,
     Quanta,
     Namespace,
+    Descriptors,
     CreateCq(u16),
     CreateSq(u16),
 }
@@ -229,6 +232,7 @@ impl BringUp {
         match step {
             Step::Controller => to_page(command::identify(cns::CONTROLLER, 0)),
             Step::Namespace => to_page(command::identify(cns::NAMESPACE, self.plan.nsid)),
+            Step::Descriptors => to_page(command::identify(cns::NAMESPACE_DESCRIPTORS, self.plan.nsid)),
             Step::Queues => command::set_queues(self.plan.queues.len() as u16),
             Step::Arbitration => set_feature(fid::ARBITRATION, [self.plan.arbitration.map_or(0, |a| a.0), 0, 0]),
             Step::Quanta => set_feature(fid::QUANTA, self.plan.quanta.unwrap_or_default()),
@@ -265,13 +269,15 @@ impl BringUp {
 
     /// What the answer says, and the next step.
     fn take<P: Port>(&mut self, port: &mut P, step: Step, cqe: &Cqe) -> Result<Option<Step>, TransportError> {
-        if !cqe.status().is_success() {
-            return Err(refused(&describe(step), cqe.status()));
+        let status = cqe.status();
+        if !status.is_success() && !(step == Step::Descriptors && lacks_descriptors(status)) {
+            return Err(refused(&describe(step), status));
         }
         match step {
             Step::Controller => self.identified(&self.read_page(port)),
             Step::Queues => self.granted(Queues(cqe.dw0.get()))?,
             Step::Namespace => self.namespace(&self.read_page(port))?,
+            Step::Descriptors if status.is_success() => self.described(port),
             _ => {}
         }
         let (arbitration, quanta) = (self.plan.arbitration.is_some(), self.plan.quanta.is_some());
@@ -281,7 +287,8 @@ impl BringUp {
             Step::Queues if arbitration => Some(Step::Arbitration),
             Step::Queues | Step::Arbitration if quanta => Some(Step::Quanta),
             Step::Queues | Step::Arbitration | Step::Quanta => Some(Step::Namespace),
-            Step::Namespace => (!self.plan.queues.is_empty()).then_some(Step::CreateCq(0)),
+            Step::Namespace => Some(Step::Descriptors),
+            Step::Descriptors => (!self.plan.queues.is_empty()).then_some(Step::CreateCq(0)),
             Step::CreateCq(i) => Some(Step::CreateSq(i)),
             Step::CreateSq(i) => created(i).then_some(Step::CreateCq(i + 1)),
         })
@@ -321,6 +328,12 @@ impl BringUp {
         Ok(())
     }
 
+    fn described<P: Port>(&mut self, port: &mut P) {
+        let mut list = [0; IDENTIFY_LEN];
+        port.read(self.plan.page(), &mut list);
+        self.identity.uuid = uuid_of(&list).unwrap_or_default();
+    }
+
     fn ready<P: Port>(&mut self, port: &mut P) -> EnabledController {
         let queues = (0..self.plan.queues.len()).map(|i| IoQueue::new(&self.plan, i, &self.identity, port)).collect();
         EnabledController { identity: self.identity.clone(), admin: self.admin.clone(), queues }
@@ -354,6 +367,7 @@ fn describe(step: Step) -> String {
         Step::Arbitration => "Set Features, Arbitration".to_string(),
         Step::Quanta => "Set Features, Deficit Round Robin Quanta".to_string(),
         Step::Namespace => "Identify Namespace".to_string(),
+        Step::Descriptors => "Identify, Namespace Identification Descriptors".to_string(),
         Step::CreateCq(i) => format!("completion queue {}", i + 1),
         Step::CreateSq(i) => format!("submission queue {}", i + 1),
     }

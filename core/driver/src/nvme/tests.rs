@@ -192,6 +192,7 @@ fn the_real_controller_comes_up() {
         let ready = drive.bring_up(plan.clone()).unwrap();
         assert_eq!(ready.identity.subnqn, "nqn.2026-11.io.weir:test:ssd0");
         assert_eq!((ready.identity.blocks, ready.identity.block_shift), (SIZE / BLOCK, 9));
+        assert_eq!(ready.identity.uuid, [1; 16]);
         assert_eq!(ready.queues.iter().map(|q| (q.depth(), q.capacity())).collect::<Vec<_>>(), [(8, SIZE), (31, SIZE)]);
         assert_eq!(register::Cc(drive.register(register::CC, 4) as u32).ams(), ams);
         // A controller that is up comes up again: a driver may find it as another one left it.

@@ -207,6 +207,8 @@ pub struct BringUp {
     cap: Cap,
     polls_left: u32,
     ready: ConnectedController,
+    /// Asynchronous events to ask for.
+    notices: u32,
     unknown: bool,
 }
 
@@ -221,6 +223,7 @@ impl BringUp {
             cap: Cap(0),
             polls_left: 0,
             ready: ConnectedController::default(),
+            notices: 0,
             unknown: false,
         }
     }
@@ -266,7 +269,7 @@ impl BringUp {
             Phase::Descriptors => {
                 read(command::identify(cns::NAMESPACE_DESCRIPTORS, self.ready.nsid), IDENTIFY_LEN as u32)
             }
-            Phase::Notices => bare(command::set_notices(async_config::ANA | async_config::NAMESPACE)),
+            Phase::Notices => bare(command::set_notices(self.notices)),
             Phase::Done => Ask::Nothing,
         }
     }
@@ -276,7 +279,7 @@ impl BringUp {
     /// # Errors
     /// The controller refused, in its own words, or is none that this driver can use.
     pub fn answer(&mut self, cqe: &Cqe, data: &[u8]) -> Result<(), TransportError> {
-        if !cqe.status().is_success() && !self.is_optional() {
+        if !cqe.status().is_success() && !self.is_optional(cqe.status()) {
             if self.phase == Phase::Connect {
                 self.unknown = is_unknown(cqe);
                 return Err(connect_refusal(&self.options.subnqn, "Connect", cqe));
@@ -318,16 +321,19 @@ impl BringUp {
             Phase::Descriptors => {
                 let uuid = cqe.status().is_success().then(|| uuid_of(data)).flatten();
                 self.ready.uuid = uuid.unwrap_or_default();
-                Phase::Notices
+                if self.notices == 0 { Phase::Done } else { Phase::Notices }
             }
             Phase::Notices | Phase::Done => Phase::Done,
         };
         Ok(())
     }
 
-    /// A step that older controllers lack.
-    fn is_optional(&self) -> bool {
-        matches!(self.phase, Phase::Descriptors | Phase::Notices)
+    /// Whether an older controller says no in this way. Another error leaves open which namespace it is.
+    fn is_optional(&self, status: Status) -> bool {
+        match self.phase {
+            Phase::Descriptors => lacks_descriptors(status),
+            phase => phase == Phase::Notices,
+        }
     }
 
     fn offers(&self, mechanism: u32) -> bool {
@@ -372,6 +378,8 @@ impl BringUp {
             n => 1u32.checked_shl(n + page).filter(|b| *b != 0).unwrap_or(1 << 31),
         };
         self.ready.class = Granted::of(id);
+        // OAES has the bits of the feature.
+        self.notices = id.oaes.get() & (async_config::ANA | async_config::NAMESPACE);
         self.ready.volatile_write_cache = id.vwc & 1 != 0;
         self.ready.in_capsule = id.ioccsz.get().saturating_mul(16).saturating_sub(64);
         Ok(if self.options.subnqn == DISCOVERY_NQN { Phase::Done } else { Phase::Queues })
@@ -415,8 +423,13 @@ impl BringUp {
     }
 }
 
+/// Whether this status of Identify, CNS 03h, says that the controller has no namespace identification descriptors: one before NVMe 1.3.
+pub(crate) fn lacks_descriptors(status: Status) -> bool {
+    [Status::INVALID_FIELD, Status::INVALID_OPCODE].iter().any(|code| status.same_code(*code))
+}
+
 /// The UUID of a namespace identification descriptor list (base 2.0, Figure 277): type, length, two reserved bytes, identifier.
-fn uuid_of(mut list: &[u8]) -> Option<[u8; 16]> {
+pub(crate) fn uuid_of(mut list: &[u8]) -> Option<[u8; 16]> {
     const UUID: u8 = 3;
     while let [kind, len, _, _, rest @ ..] = list {
         let (kind, len) = (*kind, usize::from(*len));
@@ -553,6 +566,47 @@ mod tests {
             assert_eq!(uuid_of(odd), None);
         }
         assert_eq!(uuid_of(&[without, vec![0; 16]].concat()), None);
+    }
+
+    fn answered_with(phase: Phase, status: Status) -> (Result<(), TransportError>, BringUp) {
+        let mut machine = BringUp::new(ConnectOptions::new("nqn.a", "nqn.h"));
+        (machine.phase, machine.notices) = (phase, async_config::ANA);
+        let mut cqe = Cqe::default();
+        cqe.set_status(status);
+        (machine.answer(&cqe, &[0; 4096]), machine)
+    }
+
+    /// A UUID that was not told because of a passing error would be another drive's.
+    #[test]
+    fn only_a_controller_that_knows_no_descriptors_goes_without_them() {
+        for status in [Status::INVALID_FIELD, Status::INVALID_OPCODE.dnr(), Status::SUCCESS] {
+            let (answer, machine) = answered_with(Phase::Descriptors, status);
+            assert_eq!((answer, machine.phase), (Ok(()), Phase::Notices), "{status}");
+        }
+        for status in [Status::INTERNAL_ERROR, Status::NAMESPACE_NOT_READY, Status::INVALID_NAMESPACE_OR_FORMAT.dnr()] {
+            assert!(answered_with(Phase::Descriptors, status).0.is_err(), "{status}");
+        }
+        assert_eq!(answered_with(Phase::Notices, Status::INTERNAL_ERROR).1.phase, Phase::Done);
+    }
+
+    /// A bit of the feature that OAES lacks makes Set Features fail, and with it all other notices.
+    #[test]
+    fn notices_are_asked_for_as_far_as_there_are_any() {
+        let wanted = async_config::ANA | async_config::NAMESPACE;
+        let cases = [(0, 0), (async_config::ANA, async_config::ANA), (u32::MAX, wanted)];
+        for (oaes, asked) in cases {
+            let mut id = IdentifyController::new_zeroed();
+            id.oaes.set(oaes);
+            let (_, mut machine) = answered_with(Phase::Notices, Status::SUCCESS);
+            machine.controller(id.as_bytes()).unwrap();
+            machine.phase = Phase::Descriptors;
+            machine.answer(&Cqe::default(), &[0; 4096]).unwrap();
+            match machine.ask() {
+                Ask::Command { sqe, .. } => assert_eq!(sqe, command::set_notices(asked)),
+                Ask::Nothing => assert_eq!(asked, 0),
+                Ask::Wait(_) => panic!("it waits"),
+            }
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod receive;
 
 pub use association_probe::Association;
 pub use bring_up::{Ask, BringUp, ConnectOptions, ConnectedController, Discovery, Granted, connect_refusal};
+pub(crate) use bring_up::{lacks_descriptors, uuid_of};
 pub use connection::{
     Buffers, ConnectionFailure, DataTransfer, FinishedCommand, HostConnection, HostSettings, SendSegment,
 };

@@ -2,10 +2,11 @@
 //! names.
 //!
 //! ```text
-//!   next() ─► Asynchronous Event Request ─► answered(): ANA change ─► next(): Get Log Page, ANA ─► answered(): its state ─► take()
-//!     ▲                                     └─────────► answered(): attributes changed ────────────────────────────────────┘  │
-//!     └───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────┘
+//!   next_command() ─► Asynchronous Event Request ─► answered() ─┬─ ANA change ─────────► Get Log Page, ANA ────────────────┐
+//!     ▲                                                         └─ attributes changed ─► Get Log Page, changed namespaces ─┤
+//!     └──────────────────────────────────────────────── take() ◄───────────────────────────────────────────── answered() ◄─┘
 //! ```
+//! A controller does not tell an event again before its log page was read (base 2.0, 5.2).
 
 use super::command;
 use super::connection::DataTransfer;
@@ -15,15 +16,17 @@ use weir_spec::nvme::maintenance::{AnaGroup, AnaHeader, ana};
 use weir_spec::nvme::{Cqe, Sqe};
 use zerocopy::FromBytes;
 
-/// Bytes of the ANA log that are read: groups beyond it are not looked for.
+/// Bytes of a log that are read. ANA groups beyond it are not looked for; the changed namespace list is not longer.
 pub const LOG_LEN: u32 = 4096;
+/// The entry of a changed namespace list that stands for more namespaces than fit (base 2.0, 5.16.1.5).
+const TOO_MANY: u32 = 0xffff_ffff;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// A request for events is to be sent.
     Request,
-    /// The ANA log page is to be read.
-    Log,
+    /// A log page is to be read.
+    Log(Page),
     /// One of them is on its way.
     Sent(Sent),
     /// The controller takes no such request.
@@ -33,7 +36,23 @@ enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sent {
     Request,
-    Log,
+    Log(Page),
+}
+
+/// The log page that an event names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Page {
+    Ana,
+    ChangedNamespaces,
+}
+
+impl Page {
+    fn lid(self) -> u8 {
+        match self {
+            Self::Ana => lid::ANA,
+            Self::ChangedNamespaces => lid::CHANGED_NAMESPACES,
+        }
+    }
 }
 
 /// See the [module](self).
@@ -41,20 +60,23 @@ enum Sent {
 pub struct NamespaceWatch {
     nsid: u32,
     step: Step,
-    notice: Option<NamespaceNotice>,
+    has_changed: bool,
+    is_accessible: Option<bool>,
 }
 
 impl NamespaceWatch {
     /// Of one namespace; nothing was sent.
     pub fn new(nsid: u32) -> Self {
-        Self { nsid, step: Step::Request, notice: None }
+        Self { nsid, step: Step::Request, has_changed: false, is_accessible: None }
     }
 
     /// The admin command to send now, if there is one; [`answered`](Self::answered) comes before the next one.
     pub fn next_command(&mut self) -> Option<(Sqe, DataTransfer)> {
         let (sent, command) = match self.step {
             Step::Request => (Sent::Request, (command::async_event_request(), DataTransfer::None)),
-            Step::Log => (Sent::Log, (command::log_page(lid::ANA, 0, LOG_LEN), DataTransfer::ToHost(LOG_LEN))),
+            Step::Log(page) => {
+                (Sent::Log(page), (command::log_page(page.lid(), 0, LOG_LEN), DataTransfer::ToHost(LOG_LEN)))
+            }
             Step::Sent(_) | Step::Off => return None,
         };
         self.step = Step::Sent(sent);
@@ -65,36 +87,52 @@ impl NamespaceWatch {
     pub fn answered(&mut self, cqe: &Cqe, page: &[u8]) {
         let is_ok = cqe.status().is_success();
         self.step = match self.step {
-            Step::Sent(Sent::Request) if is_ok => self.event(AsyncEvent::from_dw0(cqe.dw0.get())),
+            Step::Sent(Sent::Request) if is_ok => event(AsyncEvent::from_dw0(cqe.dw0.get())),
             // Most likely it takes none at all.
             Step::Sent(Sent::Request) => Step::Off,
-            Step::Sent(Sent::Log) => {
-                let state = is_ok.then(|| state_of(page, self.nsid)).flatten();
-                if let Some(state) = state {
-                    let is_accessible = matches!(state, ana::OPTIMIZED | ana::NON_OPTIMIZED);
-                    self.notice = Some(NamespaceNotice::AccessChanged { is_accessible });
+            Step::Sent(Sent::Log(Page::Ana)) => {
+                if let Some(state) = is_ok.then(|| state_of(page, self.nsid)).flatten() {
+                    self.is_accessible = Some(matches!(state, ana::OPTIMIZED | ana::NON_OPTIMIZED));
                 }
+                Step::Request
+            }
+            // Without the list it may be this one.
+            Step::Sent(Sent::Log(Page::ChangedNamespaces)) => {
+                self.has_changed |= !is_ok || lists(page, self.nsid);
                 Step::Request
             }
             step => step,
         };
     }
 
-    fn event(&mut self, event: AsyncEvent) -> Step {
-        if event == AsyncEvent::ANA_CHANGE {
-            return Step::Log;
-        }
-        if event == AsyncEvent::NAMESPACE_ATTRIBUTE {
-            self.notice = Some(NamespaceNotice::AttributesChanged);
-        }
-        // Whatever else there is stays masked until its log page is read, and is of no interest.
-        Step::Request
+    /// Whether [`take`](Self::take) has something.
+    pub fn has_notice(&self) -> bool {
+        self.has_changed || self.is_accessible.is_some()
     }
 
-    /// What was said since the last call.
+    /// What was said since the last call; more than once until there is nothing. A namespace that has changed comes first: it is looked at
+    /// anew as a whole.
     pub fn take(&mut self) -> Option<NamespaceNotice> {
-        self.notice.take()
+        if core::mem::take(&mut self.has_changed) {
+            return Some(NamespaceNotice::AttributesChanged);
+        }
+        self.is_accessible.take().map(|is_accessible| NamespaceNotice::AccessChanged { is_accessible })
     }
+}
+
+/// What to do about an event. Others than these stay masked until their log page is read, and are of no interest.
+fn event(event: AsyncEvent) -> Step {
+    match event {
+        AsyncEvent::ANA_CHANGE => Step::Log(Page::Ana),
+        AsyncEvent::NAMESPACE_ATTRIBUTE => Step::Log(Page::ChangedNamespaces),
+        _ => Step::Request,
+    }
+}
+
+/// Whether a changed namespace list names a namespace (base 2.0, 5.16.1.5).
+fn lists(page: &[u8], nsid: u32) -> bool {
+    let mut entries = page.chunks_exact(4).filter_map(|id| id.try_into().ok()).map(u32::from_le_bytes);
+    entries.any(|id| id == nsid || id == TOO_MANY)
 }
 
 /// The ANA state of a namespace (base 2.0, 5.16.1.13); `None`: the page does not have it.
@@ -115,6 +153,7 @@ fn state_of(page: &[u8], nsid: u32) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use alloc::vec::Vec;
     use weir_spec::nvme::Status;
     use zerocopy::IntoBytes;
@@ -166,12 +205,45 @@ mod tests {
         }
     }
 
+    /// The event comes again only after its log page was read.
+    #[test]
+    fn a_change_of_the_namespace_is_told_after_the_list_was_read() {
+        let changed = Some(NamespaceNotice::AttributesChanged);
+        let lists: [(&[u32], Option<NamespaceNotice>); 4] =
+            [(&[1, 0], changed), (&[2, 3, 0], None), (&[TOO_MANY, 0], changed), (&[], None)];
+        let mut watch = NamespaceWatch::new(1);
+        for (list, notice) in lists {
+            watch.next_command();
+            watch.answered(&event(AsyncEvent::NAMESPACE_ATTRIBUTE), &[]);
+            assert_eq!(watch.take(), None, "not yet");
+            let log = command::log_page(lid::CHANGED_NAMESPACES, 0, LOG_LEN);
+            assert_eq!(watch.next_command(), Some((log, DataTransfer::ToHost(LOG_LEN))));
+            let bytes: Vec<u8> = list.iter().flat_map(|id| id.to_le_bytes()).collect();
+            watch.answered(&Cqe::default(), &bytes);
+            assert_eq!((watch.has_notice(), watch.take()), (notice.is_some(), notice), "{list:?}");
+        }
+    }
+
+    #[test]
+    fn two_notices_are_told_one_after_the_other() {
+        let mut watch = NamespaceWatch::new(1);
+        let pages = [(AsyncEvent::NAMESPACE_ATTRIBUTE, vec![1, 0, 0, 0]), (AsyncEvent::ANA_CHANGE, page(&[(1, &[1])]))];
+        for (of, bytes) in pages {
+            watch.next_command();
+            watch.answered(&event(of), &[]);
+            watch.next_command();
+            watch.answered(&Cqe::default(), &bytes);
+        }
+        let access = NamespaceNotice::AccessChanged { is_accessible: true };
+        assert_eq!(
+            [watch.take(), watch.take(), watch.take()],
+            [Some(NamespaceNotice::AttributesChanged), Some(access), None]
+        );
+    }
+
     #[test]
     fn other_events() {
         let mut watch = NamespaceWatch::new(1);
-        watch.next_command();
-        watch.answered(&event(AsyncEvent::NAMESPACE_ATTRIBUTE), &[]);
-        assert_eq!(watch.take(), Some(NamespaceNotice::AttributesChanged));
         watch.next_command();
         watch.answered(&event(AsyncEvent::SPARE), &[]);
         assert_eq!(watch.take(), None);
