@@ -9,9 +9,13 @@ use weir_spec::nvme::Cqe;
 use weir_units::Nanos;
 use zerocopy::little_endian::U32;
 
+fn drive() -> DriveIdentity {
+    DriveIdentity { nguid: [1; 16], ..DriveIdentity::default() }
+}
+
 fn event(what: u8, now: u64) -> LinkEvent {
     let cause = TransportError::Closed("gone".into());
-    let drive = DriveIdentity { capacity: u64::from(what >> 4 & 1), ..DriveIdentity::default() };
+    let drive = DriveIdentity { capacity: u64::from(what >> 4 & 1), ..drive() };
     match what & 15 {
         0 => LinkEvent::Lost { cause, heard: Nanos(now / 2) },
         1 => LinkEvent::Lost { cause, heard: Nanos(now) },
@@ -36,7 +40,7 @@ pub fn link_recovery(data: &[u8]) {
         fast_io_fail_tmo: Nanos::from_secs(u64::from(how >> 4)),
         reconnects: how & 1 == 0,
     };
-    let mut machine = LinkRecovery::new(policy, DriveIdentity::default(), how & 2 != 0);
+    let mut machine = LinkRecovery::new(policy, drive(), how & 2 != 0);
     let (mut now, mut effects) = (1u64, Vec::new());
     for pair in events.chunks_exact(2) {
         now = now.saturating_add(1u64 << (pair[1] & 37));
@@ -47,6 +51,7 @@ pub fn link_recovery(data: &[u8]) {
         for effect in effects.drain(..) {
             match effect {
                 LinkEffect::Replay => assert!(matches!(before, LinkState::Fencing | LinkState::Inaccessible)),
+                LinkEffect::Try => assert_eq!(before, LinkState::Inaccessible),
                 LinkEffect::Fail => assert_eq!(machine.admission(), Admission::Fail),
                 _ => {}
             }

@@ -124,8 +124,20 @@ impl Fence {
     /// # Errors
     /// The keeper does not listen.
     pub fn again(link: Link, earlier: Vec<Identity>, own: Vec<OwnedFd>, keep: &Keep, now: Nanos) -> io::Result<Self> {
-        keep.hold(&link.keep_name(), &own.iter().map(AsFd::as_fd).collect::<Vec<_>>())?;
+        hold(&link, &own, keep)?;
         Ok(Self::around(link, Vec::new(), own, keep, now).asking(earlier))
+    }
+
+    /// Fences what is sent on other connections, in place of those that were lost before it was over: nothing was sent over them, so the
+    /// fence is against the same associations, and over at the same time.
+    ///
+    /// # Errors
+    /// The keeper does not listen; the fence is as it was.
+    pub fn guard(&mut self, own: Vec<OwnedFd>) -> io::Result<()> {
+        let all: Vec<BorrowedFd> = own.iter().map(AsFd::as_fd).chain(self.old.iter().map(AsFd::as_fd)).collect();
+        self.keep.hold(&self.name, &all)?;
+        self.own = own;
+        Ok(())
     }
 
     fn around(link: Link, old: Vec<TcpStream>, own: Vec<OwnedFd>, keep: &Keep, now: Nanos) -> Self {
@@ -228,6 +240,14 @@ impl Fence {
     }
 }
 
+/// Has the keeper hold the connections of a drive that needs no fence.
+///
+/// # Errors
+/// The keeper does not listen.
+pub fn hold(link: &Link, own: &[OwnedFd], keep: &Keep) -> io::Result<()> {
+    keep.hold(&link.keep_name(), &own.iter().map(AsFd::as_fd).collect::<Vec<_>>())
+}
+
 /// Whether the other side has closed a connection. What it still sends is for nobody.
 fn is_closed(socket: &mut TcpStream) -> io::Result<bool> {
     let mut bytes = [0; 4096];
@@ -290,6 +310,18 @@ mod tests {
         let (admin, _target) = pair();
         only_the_time_ends(fence(vec![admin]));
         only_the_time_ends(fence(Vec::new()));
+    }
+
+    /// A target that ends every connection while it is fenced does not put the end off, nor is what was there before forgotten.
+    #[test]
+    fn other_connections_leave_the_fence_as_it_is() {
+        let ((admin, _target), (own, _other)) = (pair(), pair());
+        let mut fence = fence(vec![admin]);
+        for _ in 0..3 {
+            fence.guard(vec![own.try_clone().unwrap().into()]).unwrap();
+            assert_eq!((fence.old.len(), fence.own.len(), fence.is_provable), (1, 1, true));
+        }
+        only_the_time_ends(fence);
     }
 
     /// Unread bytes at the close make it a reset.

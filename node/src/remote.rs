@@ -9,13 +9,16 @@
 //! [`LinkRecovery`] decides, this carries it out. A drive that says nothing of who it is (virtio) is not connected to again: an empty one could
 //! have taken its place.
 
+mod answer;
 mod connector;
 mod gone;
+mod hosts;
 mod origin;
 
-use crate::fence::{Fence, Link, Record};
+use crate::fence::{self, Fence, Link, Record};
 use crate::target::{Identity, Opened};
 use crate::transfer::Transfer;
+use answer::is_later;
 use connector::{Connector, Step};
 use gone::Gone;
 pub use origin::{Origin, Source};
@@ -24,7 +27,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use weir_controller::{Host, Io, SlotId, Subsystem};
 use weir_driver::link_recovery::{
-    Admission, DriveIdentity, LinkEffect, LinkEvent, LinkNotice, LinkPolicy, LinkRecovery, LinkState, LinkStatus,
+    Admission, DriveIdentity, LinkEffect, LinkEvent, LinkPolicy, LinkRecovery, LinkState, LinkStatus,
 };
 use weir_driver::{Done, Io as Request, IoKind, NamespaceNotice, QueuePair, TransportError};
 use weir_spec::nvme::Status;
@@ -43,6 +46,9 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(2);
 const SILENT_AFTER: Nanos = Nanos::from_millis(2);
 const LATE_PART: u64 = 16;
 const LATE: (Nanos, Nanos) = (Nanos::from_micros(50), Nanos::from_millis(5));
+/// A target that has requests and has answered none for so long, or for its keep alive timeout where that is longer, is lost, although it
+/// keeps the association alive. Linux's hosts wait as long for a command (`nvme_core.io_timeout`).
+const IO_TIMEOUT: Nanos = Nanos::from_secs(30);
 
 /// See the [module](self).
 pub struct Remote {
@@ -61,6 +67,8 @@ pub struct Remote {
     opened: Option<Opened>,
     /// A queue pair to be closed, which may wait.
     old: Option<Box<dyn QueuePair + Send>>,
+    /// What waits is sent one by one until there is an answer.
+    is_trial: bool,
     /// A read that finds out whether the drive answers: wanted, and its slot.
     wants_probe: bool,
     probe: Option<u32>,
@@ -76,6 +84,10 @@ pub struct Remote {
     is_noted: bool,
     /// Nothing is sent before it is over.
     fence: Option<Fence>,
+    /// Something was sent over this association.
+    has_sent: bool,
+    /// Associations of before over which something was sent, until they are known to have ended.
+    unfenced: Vec<Identity>,
     record: Option<Record>,
     origin: Origin,
 }
@@ -87,12 +99,6 @@ pub struct RemoteStatus {
     pub link: LinkStatus,
     /// Commands that wait for it.
     pub held: usize,
-}
-
-/// Says that the namespace cannot be accessed, and will be (base 2.0, 8.1.3; Figure 100, Namespace Not Ready).
-fn is_later(status: Status) -> bool {
-    let ana = [Status::ANA_INACCESSIBLE, Status::ANA_TRANSITION, Status::ANA_PERSISTENT_LOSS];
-    ana.iter().any(|code| status.same_code(*code)) || status.same_code(Status::NAMESPACE_NOT_READY) && !status.is_dnr()
 }
 
 impl Remote {
@@ -118,6 +124,7 @@ impl Remote {
             connector: None,
             opened: None,
             old: None,
+            is_trial: false,
             wants_probe: false,
             probe: None,
             begun: 0,
@@ -126,6 +133,8 @@ impl Remote {
             look_at: Nanos(0),
             attend_at: Nanos(0),
             is_noted: false,
+            has_sent: false,
+            unfenced: Vec::new(),
             fence,
             record,
             origin,
@@ -148,7 +157,8 @@ impl Remote {
     }
 
     fn may_send(&self) -> bool {
-        self.loss.is_none() && self.link.admission() == Admission::Send
+        let is_tried = self.is_trial && self.at_target() > 0 && !self.link.is_serving();
+        self.loss.is_none() && self.link.admission() == Admission::Send && !is_tried
     }
 
     /// Why the far side is gone, if it is.
@@ -175,7 +185,7 @@ impl Remote {
     fn begin<H: Host>(&mut self, mut transfer: Transfer, machine: &Subsystem, host: &mut H) -> Option<Status> {
         let slot = if self.may_send() { self.free.pop() } else { None };
         let Some(slot) = slot else {
-            self.hold(transfer);
+            self.hold(transfer, None);
             return None;
         };
         let limit = self.pair.max_io();
@@ -188,7 +198,7 @@ impl Remote {
             self.heard_at = None;
         }
         // It leaves with the next poll.
-        self.is_silent = false;
+        (self.is_silent, self.has_sent) = (false, true);
         let kind = transfer.kind();
         let len = if kind == IoKind::Flush { 0 } else { transfer.chunk };
         match self.pair.submit(Request { kind, offset: transfer.offset(), len, slot }) {
@@ -209,9 +219,10 @@ impl Remote {
         }
     }
 
-    /// It waits in its place.
-    fn hold(&mut self, mut transfer: Transfer) {
+    /// It waits in its place; since when, if an outage keeps it.
+    fn hold(&mut self, mut transfer: Transfer, since: Option<Nanos>) {
         transfer.restart_chunk();
+        transfer.held_since = transfer.held_since.or(since);
         let at = self.waiting.partition_point(|other| other.order < transfer.order);
         self.waiting.insert(at, transfer);
     }
@@ -236,6 +247,7 @@ impl Remote {
         busy |= self.send_waiting(machine, host, ended);
         if !self.link.is_serving() || self.is_noted {
             busy |= self.tell_hosts(machine, ended);
+            busy |= self.give_up(now, machine, ended);
         }
         busy
     }
@@ -251,19 +263,22 @@ impl Remote {
         if let Err(e) = self.pair.poll(&mut done) {
             self.loss.get_or_insert(e);
         }
-        let busy = !done.is_empty() || self.loss.is_some();
-        self.listen(now, busy);
+        let is_heard = !done.is_empty();
+        let busy = is_heard || self.loss.is_some();
+        self.listen(now, is_heard);
         let (mut later, mut is_answered) = (None, false);
         for d in done.drain(..) {
             let is_later = is_later(d.status);
+            let is_gone = self.is_gone(d.status);
             later = if is_later { Some(d.status) } else { later };
-            is_answered |= !is_later;
+            is_answered |= !is_later && !is_gone;
             let Some(mut transfer) = self.take(d.slot) else { continue };
-            if is_later {
+            if is_later || is_gone {
                 self.free.push(d.slot);
-                self.hold(transfer);
+                self.hold(transfer, Some(now));
                 continue;
             }
+            transfer.held_since = None;
             let live = machine.is_live(transfer.io.slot);
             let status = transfer.finish(d.status, self.pair.buffer(d.slot), live, host);
             self.free.push(d.slot);
@@ -276,7 +291,21 @@ impl Remote {
         } else if is_answered && !self.link.is_serving() {
             self.apply(now, LinkEvent::Answered);
         }
+        if is_heard {
+            self.take_notices(now);
+        }
         busy
+    }
+
+    /// Whether an answer says that there is no such namespace: it was taken away, perhaps to come back as another one. The association is
+    /// lost then. A drive that is not connected to again has its error.
+    fn is_gone(&mut self, status: Status) -> bool {
+        if self.origin.identity.is_none() || !status.same_code(Status::INVALID_NAMESPACE_OR_FORMAT) {
+            return false;
+        }
+        let target = &self.origin.source.target;
+        self.loss.get_or_insert_with(|| TransportError::Closed(format!("{target}: its namespace is gone ({status})")));
+        true
     }
 
     /// What was in a slot; the probe's is free from then on.
@@ -293,14 +322,35 @@ impl Remote {
     fn listen(&mut self, now: Nanos, busy: bool) {
         if busy {
             (self.heard_at, self.is_silent) = (Some(now), false);
+            if self.link.is_serving() {
+                self.look_at = Nanos::NEVER;
+            }
             return;
         }
         let silence = now.saturating_sub(*self.heard_at.get_or_insert(now));
+        if silence >= self.io_timeout() {
+            self.stall(silence);
+        }
         self.is_silent = silence >= SILENT_AFTER;
         if self.is_silent {
             self.look_at = now.saturating_add(Nanos(silence.get() / LATE_PART).clamp(LATE.0, LATE.1));
             self.attend_at = self.attend_at.min(now.saturating_add(ATTEND_SILENT));
         }
+    }
+
+    /// A drive that is not connected to again is waited for: its loss would be for good.
+    fn io_timeout(&self) -> Nanos {
+        if self.origin.identity.is_none() {
+            return Nanos::NEVER;
+        }
+        self.origin.association.map_or(IO_TIMEOUT, |association| association.kato.max(IO_TIMEOUT))
+    }
+
+    #[cold]
+    fn stall(&mut self, silence: Nanos) {
+        let (target, count) = (&self.origin.source.target, self.at_target());
+        let text = format!("{target}: no answer to {count} commands for {:.0} s", silence.as_secs_f64());
+        self.loss.get_or_insert(TransportError::Timeout(text));
     }
 
     fn send_waiting<H: Host>(&mut self, machine: &Subsystem, host: &mut H, ended: &mut Vec<(SlotId, Status)>) -> bool {
@@ -321,7 +371,7 @@ impl Remote {
     #[cold]
     fn send_probe(&mut self) {
         self.wants_probe = false;
-        if self.at_target() > 0 || self.loss.is_some() {
+        if self.at_target() > 0 || self.loss.is_some() || self.link.state() != LinkState::Replaying {
             return;
         }
         let Some(slot) = self.free.pop() else { return };
@@ -330,23 +380,6 @@ impl Remote {
         if let Err(e) = self.pair.submit(Request { kind: IoKind::Read, offset: 0, len, slot }) {
             self.loss.get_or_insert(e);
         }
-    }
-
-    /// What waits fails where it may not wait, and SMART says that it does.
-    #[cold]
-    fn tell_hosts(&mut self, machine: &mut Subsystem, ended: &mut Vec<(SlotId, Status)>) -> bool {
-        let fails = self.link.admission() == Admission::Fail;
-        if fails && !self.is_noted {
-            machine.note_media_fault(false);
-        } else if self.is_noted && self.link.is_serving() {
-            machine.note_media_restored();
-        }
-        self.is_noted = fails || self.is_noted && !self.link.is_serving();
-        if !fails || self.waiting.is_empty() {
-            return false;
-        }
-        ended.extend(self.waiting.drain(..).map(|transfer| (transfer.io.slot, Status::INTERNAL_PATH_ERROR)));
-        true
     }
 
     /// What is not to be done for each request.
@@ -384,9 +417,13 @@ impl Remote {
     }
 
     fn lose(&mut self, now: Nanos, cause: TransportError) {
-        let heard = self.pair.heard().max(self.heard_at.unwrap_or(Nanos(0)));
-        // One that has said nothing yet was heard when it was connected to.
-        let heard = if heard == Nanos(0) { now } else { heard };
+        let heard = match self.heard_at {
+            // Its keep alives tell nothing of its requests.
+            Some(at) if self.at_target() > 0 && now.saturating_sub(at) >= self.io_timeout() => at,
+            Some(at) if self.at_target() > 0 => self.pair.heard().max(at),
+            // One that is asked nothing is not silent.
+            _ => now,
+        };
         self.apply(now, LinkEvent::Lost { cause, heard });
     }
 
@@ -410,8 +447,9 @@ impl Remote {
 
     fn end_fence(&mut self) {
         self.fence = None;
+        self.unfenced.clear();
         if let (Some(record), Some(own)) = (&mut self.record, self.origin.association) {
-            record.set(own.cntlid, [].iter());
+            record.clear(own.cntlid);
         }
     }
 
@@ -425,16 +463,22 @@ impl Remote {
         if let Err(e) = self.pair.attend() {
             return self.lose(now, e);
         }
-        match self.pair.take_notice() {
-            Some(NamespaceNotice::AttributesChanged) => {
-                let text = format!("{}: its namespace has changed, and is looked at again", self.origin.source.target);
-                self.lose(now, TransportError::Closed(text));
+        self.take_notices(now);
+    }
+
+    fn take_notices(&mut self, now: Nanos) {
+        while let Some(notice) = self.pair.take_notice() {
+            match notice {
+                NamespaceNotice::AttributesChanged => {
+                    let target = &self.origin.source.target;
+                    let text = format!("{target}: its namespace has changed, and is looked at again");
+                    self.lose(now, TransportError::Closed(text));
+                }
+                NamespaceNotice::AccessChanged { is_accessible: true } => self.apply(now, LinkEvent::Accessible),
+                NamespaceNotice::AccessChanged { is_accessible: false } => {
+                    self.close(now, "its ANA state lets no command through".into());
+                }
             }
-            Some(NamespaceNotice::AccessChanged { is_accessible: true }) => self.apply(now, LinkEvent::Accessible),
-            Some(NamespaceNotice::AccessChanged { is_accessible: false }) => {
-                self.close(now, "its ANA state lets no command through".into());
-            }
-            None => {}
         }
     }
 
@@ -455,12 +499,12 @@ impl Remote {
     /// What follows from it, if that is known at once.
     fn carry_out(&mut self, now: Nanos, effect: LinkEffect) -> Option<LinkEvent> {
         match effect {
-            LinkEffect::Release => self.release(),
+            LinkEffect::Release => self.release(now),
             LinkEffect::Connect(answer_timeout) => return self.connect(answer_timeout),
             LinkEffect::Fence => return self.resume(now),
-            LinkEffect::Replay => {
+            LinkEffect::Replay | LinkEffect::Try => {
                 self.attend_at = now;
-                self.wants_probe = self.waiting.is_empty();
+                (self.is_trial, self.wants_probe) = (effect == LinkEffect::Try, true);
             }
             // Whatever waits fails in the poll that goes on.
             LinkEffect::Fail => {}
@@ -470,7 +514,7 @@ impl Remote {
     }
 
     /// The queue pair is given up; what was in flight waits.
-    fn release(&mut self) {
+    fn release(&mut self, now: Nanos) {
         if let Some(opened) = self.opened.take() {
             self.old = Some(opened.pair);
             return;
@@ -480,9 +524,9 @@ impl Remote {
             let _ = TcpStream::from(connection).shutdown(Shutdown::Both);
         }
         let lost: Vec<Transfer> = self.active.drain(..).flatten().collect();
-        lost.into_iter().for_each(|transfer| self.hold(transfer));
+        lost.into_iter().for_each(|transfer| self.hold(transfer, Some(now)));
         self.free.clear();
-        (self.probe, self.wants_probe, self.is_silent) = (None, false, false);
+        (self.probe, self.wants_probe, self.is_silent, self.loss) = (None, false, false, None);
         self.old = Some(std::mem::replace(&mut self.pair, Box::new(Gone)));
     }
 
@@ -507,57 +551,30 @@ impl Remote {
         (self.free, self.active) = ((0..depth).rev().collect(), vec![None; depth as usize]);
         (self.pair, self.heard_at, self.attend_at) = (opened.pair, None, now);
         let lost = std::mem::replace(&mut self.origin.association, opened.association);
+        if std::mem::take(&mut self.has_sent) {
+            self.unfenced.extend(lost);
+        }
         self.origin.connections = opened.connections;
         let Some(new) = opened.association else { return Some(LinkEvent::Ended) };
-        match self.fence_off(lost, new, now) {
-            Ok(fence) => self.fence = Some(fence),
-            Err(e) => {
-                let cause = TransportError::Closed(format!("{}: {e}", self.origin.source.target));
-                return Some(LinkEvent::Lost { cause, heard: now });
-            }
-        }
-        None
+        let e = self.fence_off(new, now).err()?;
+        let cause = TransportError::Closed(format!("{}: {e}", self.origin.source.target));
+        Some(LinkEvent::Lost { cause, heard: now })
     }
 
-    fn fence_off(&mut self, lost: Option<Identity>, new: Identity, now: Nanos) -> std::io::Result<Fence> {
-        let before = self.fence.take();
-        let earlier: Vec<Identity> = lost.into_iter().chain(before.iter().flat_map(Fence::earlier).copied()).collect();
-        if let Some(record) = &mut self.record {
-            record.set(new.cntlid, earlier.iter());
-        }
+    /// What is to be fenced stays known where this fails: the next attempt begins here again.
+    fn fence_off(&mut self, new: Identity, now: Nanos) -> std::io::Result<()> {
         let own = self.origin.connections.iter().map(OwnedFd::try_clone).collect::<Result<_, _>>()?;
         let Source { drive, nqn, target, keep, .. } = &self.origin.source;
-        Fence::again(Link { drive, nqn, target, association: new }, earlier, own, keep, now)
-    }
-
-    fn tell(&self, now: Nanos, notice: LinkNotice) {
-        let Source { drive, target, fast_io_fail_tmo, .. } = &self.origin.source;
-        let status = self.link.status(now);
-        let why = status.last_cause.unwrap_or_default();
-        match notice {
-            LinkNotice::Lost if self.origin.identity.is_none() => {
-                tracing::error!(drive, "the drive behind this one is gone, and is not connected to again: {why}");
-            }
-            LinkNotice::Lost => tracing::warn!(
-                drive,
-                "the drive behind this one is gone: {why}; it is connected to again, and commands wait for up to {fast_io_fail_tmo}"
-            ),
-            LinkNotice::Inaccessible => tracing::warn!(
-                drive,
-                "the drive behind this one cannot be accessed: {why}; commands wait for up to {fast_io_fail_tmo}"
-            ),
-            LinkNotice::Failing => tracing::error!(
-                drive,
-                "the drive behind this one is not back: {why}; commands fail until it is, and attempts go on"
-            ),
-            LinkNotice::AnotherDrive => tracing::error!(
-                drive,
-                "{why}; what was written is not on it, so commands fail until the drive of before is at {target} again"
-            ),
-            LinkNotice::Restored => {
-                tracing::info!(drive, "the drive behind this one is back after {} attempts", status.attempts);
-            }
+        let link = Link { drive, nqn, target, association: new };
+        match &mut self.fence {
+            Some(fence) => fence.guard(own)?,
+            None if self.unfenced.is_empty() => fence::hold(&link, &own, keep)?,
+            None => self.fence = Some(Fence::again(link, self.unfenced.clone(), own, keep, now)?),
         }
+        if let Some(record) = &mut self.record {
+            record.set(new.cntlid, self.fence.iter().flat_map(Fence::earlier));
+        }
+        Ok(())
     }
 }
 

@@ -1,8 +1,10 @@
 //! [Targets](Target) of other processes, opened as the media of a drive.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 use weir_config::{Target, TargetError};
 use weir_driver::link_recovery::DriveIdentity;
+use weir_driver::nvme::ControllerIdentity;
 use weir_driver::nvme_tcp::Association;
 use weir_driver::{QueuePair, TransportError, nvme_tcp, vhost_user};
 use weir_sys::transport;
@@ -78,20 +80,27 @@ pub fn open(target: &str, how: OpenOptions, reached: &mut dyn FnMut(Stage)) -> R
             let ready = pair.ready();
             let (nguid, eui64, uuid) = (ready.nguid, ready.eui64, ready.uuid);
             let (capacity, block_size) = (ready.capacity, ready.block_size);
-            let identity = Some(DriveIdentity { nguid, eui64, uuid, capacity, block_size });
+            let identity = identified(DriveIdentity { nguid, eui64, uuid, capacity, block_size });
             Ok(Opened { pair: Box::new(pair), connections, association, identity })
         }
         Target::VfioUser { path, nsid, ams } => {
             let depth = how.depth.clamp(1, DEPTH);
-            let options =
-                transport::vfio_user::VfioUserOptions { nsid, ams, depth, max_io: MAX_IO, ..Default::default() };
+            let answer_timeout = Duration::from_nanos(how.answer_timeout.get());
+            let options = transport::vfio_user::VfioUserOptions {
+                nsid,
+                ams,
+                depth,
+                max_io: MAX_IO,
+                answer_timeout,
+                ..Default::default()
+            };
             // Its server has one client at a time, and the next one's controller is not ready before the media has finished what it has.
             let pair = only(target, transport::vfio_user::connect(&path, &options)?)?;
             reached(Stage::Connected);
             reached(Stage::Enabled);
-            let (nguid, eui64) = (pair.identity().nguid, pair.identity().eui64);
+            let ControllerIdentity { nguid, eui64, uuid, .. } = *pair.identity();
             let (capacity, block_size) = (pair.capacity(), pair.block_size());
-            let identity = Some(DriveIdentity { nguid, eui64, uuid: [0; 16], capacity, block_size });
+            let identity = identified(DriveIdentity { nguid, eui64, uuid, capacity, block_size });
             Ok(Opened { identity, ..local(pair) })
         }
         Target::VhostUser { path } => {
@@ -99,6 +108,11 @@ pub fn open(target: &str, how: OpenOptions, reached: &mut dyn FnMut(Stage)) -> R
             only(target, transport::vhost_user::connect(&path, options, how.depth.clamp(1, DEPTH), MAX_IO)?).map(local)
         }
     }
+}
+
+/// None without an identifier: an empty namespace of the same size would look the same.
+fn identified(drive: DriveIdentity) -> Option<DriveIdentity> {
+    drive.is_identified().then_some(drive)
 }
 
 /// As the node connects to a subsystem.
@@ -127,4 +141,17 @@ fn only<Q>(target: &str, pairs: Vec<Q>) -> Result<Q, TransportError> {
 /// A queue pair whose server sees the end of its client's process, and fences the next one itself.
 fn local(pair: impl QueuePair + Send + 'static) -> Opened {
     Opened { pair: Box::new(pair), connections: Vec::new(), association: None, identity: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_without_identifiers_is_not_known_again() {
+        let none = DriveIdentity { capacity: 1 << 20, block_size: 512, ..DriveIdentity::default() };
+        assert_eq!(identified(none), None);
+        let some = DriveIdentity { uuid: [1; 16], ..none };
+        assert_eq!(identified(some), Some(some));
+    }
 }

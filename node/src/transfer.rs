@@ -9,6 +9,7 @@
 use weir_controller::{Data, Host, Io, Op};
 use weir_driver::IoKind;
 use weir_spec::nvme::Status;
+use weir_units::Nanos;
 
 /// An [`Io`] on its way.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,8 @@ pub struct Transfer {
     flushing: bool,
     /// Where it stands among all that were begun, for a backend that begins them again.
     pub order: u64,
+    /// Since when an outage of the backend has kept it; an answer ends that.
+    pub held_since: Option<Nanos>,
     /// Of a copy: the chunk is in the buffer, and is to be written.
     filled: bool,
 }
@@ -36,7 +39,16 @@ impl Transfer {
             Op::WriteZeroes { .. } => false,
             _ => true,
         };
-        Self { io, at: 0, chunk: 0, flush_after: io.fua && !through, flushing: false, order: 0, filled: false }
+        Self {
+            io,
+            at: 0,
+            chunk: 0,
+            flush_after: io.fua && !through,
+            flushing: false,
+            order: 0,
+            held_since: None,
+            filled: false,
+        }
     }
 
     /// What the backend has to do for this chunk.

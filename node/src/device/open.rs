@@ -71,6 +71,12 @@ fn open_remote(config: &DeviceConfig, target: &str, keep: &Keep) -> Result<(Back
     let patience = if keep.generation() > 0 { config.fast_io_fail_tmo } else { Nanos(0) };
     let target::Opened { pair, connections, association, identity } =
         open_within(patience, &config.name, target, how).map_err(OpenError::Target)?;
+    if identity.is_none() && !target.starts_with("vhost-user:") {
+        tracing::warn!(
+            drive = config.name,
+            "{target} has no NGUID, EUI-64 or UUID to know it by, so it is not connected to again when it goes"
+        );
+    }
     let (found, block) = (pair.capacity(), pair.block_size());
     if config.block_size % block != 0 {
         let what = format!("{target}: its blocks have {block} bytes; give the drive block_size = {block}");

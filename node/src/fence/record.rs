@@ -25,6 +25,8 @@ pub struct Record {
     head: String,
     /// Its bytes, which no other process writes.
     text: String,
+    /// It names all associations; the record of a program before may not have.
+    is_told: bool,
 }
 
 /// What the record of a process before says.
@@ -56,17 +58,17 @@ impl Record {
             Err(e) => return Err(e),
         };
         let head = format!("{} {}\n{target}\n", std::process::id(), now.get());
-        let mut record = Self { path: path.into(), head, text: String::new() };
+        let mut record = Self { path: path.into(), head, text: String::new(), is_told: true };
         let before = earlier.associations.iter().flatten().copied();
         // What an earlier record does not tell the next process must not be told either.
-        let is_told = !earlier.is_there || earlier.associations.is_some();
-        record.write(&[own].into_iter().chain(before).collect::<Vec<u16>>(), is_told)?;
+        record.is_told = !earlier.is_there || earlier.associations.is_some();
+        record.write(&[own].into_iter().chain(before).collect::<Vec<u16>>())?;
         Ok((record, earlier))
     }
 
-    fn write(&mut self, controllers: &[u16], is_told: bool) -> io::Result<()> {
+    fn write(&mut self, controllers: &[u16]) -> io::Result<()> {
         let mut text = self.head.clone();
-        if is_told {
+        if self.is_told {
             let list: String = controllers.iter().map(|id| format!(" {id}")).collect();
             text += &format!("{CONTROLLERS}{list}\n");
         }
@@ -75,10 +77,16 @@ impl Record {
         Ok(())
     }
 
+    /// From now on it names the process's own association only: those of before have ended.
+    pub fn clear(&mut self, own: u16) {
+        self.is_told = true;
+        self.set(own, [].iter());
+    }
+
     /// From now on it names these, the process's own first.
     pub fn set<'a>(&mut self, own: u16, others: impl Iterator<Item = &'a Identity>) {
         let all: Vec<u16> = [own].into_iter().chain(others.map(|id| id.cntlid)).collect();
-        if let Err(e) = self.write(&all, true) {
+        if let Err(e) = self.write(&all) {
             tracing::warn!(
                 "{}: {e}; after a kill of the whole node requests at the target may not be waited for",
                 self.path.display()
@@ -155,8 +163,13 @@ mod tests {
         fs::write(path, "4711 123456789\nnvme-tcp://127.0.0.1:4420/nqn.a?ns=1\n").unwrap();
         let (_, earlier) = Record::make(path, "t", Nanos(2), 4).unwrap();
         assert_eq!(earlier, Earlier { is_there: true, associations: None });
-        // Nor does the next one tell of what that one may have left.
+        // Nor does the next one tell of what that one may have left, until it has ended.
+        let (mut record, earlier) = Record::make(path, "t", Nanos(2), 5).unwrap();
+        assert_eq!(earlier.associations, None);
+        record.set(6, [].iter());
         assert_eq!(Record::make(path, "t", Nanos(2), 5).unwrap().1.associations, None);
+        record.clear(6);
+        assert_eq!(Record::make(path, "t", Nanos(2), 5).unwrap().1.associations, Some(vec![6]));
         fs::write(path, "4711 123456789\nnvme-tcp://127.0.0.1:4420/nqn.a?ns=1\ncontrollers 7 3\n").unwrap();
         assert_eq!(Record::make(path, "t", Nanos(2), 4).unwrap().1.associations, Some(vec![7, 3]));
         for broken in ["", "1 2\nt\ncontrollers x\n", "1 2\nt\nsomething 1\n"] {

@@ -2,8 +2,12 @@
 
 use super::*;
 use crate::target::OpenOptions;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use weir_controller::{DataPointer, Effects, NamespaceConfig, Op, Owner, SubsystemConfig, Tag};
+use weir_controller::{
+    Attach, BlockRequest, ControllerHandle, DataPointer, Effect, Effects, Event, NamespaceConfig, Op, Owner, SqHandle,
+    SubsystemConfig, Tag, TransportModel,
+};
 use weir_spec::nvme::Cqe;
 use weir_sys::keeper_channel::Keep;
 
@@ -12,6 +16,7 @@ use weir_sys::keeper_channel::Keep;
 struct Far {
     submitted: Vec<Request>,
     answers: Vec<Done>,
+    notices: Vec<NamespaceNotice>,
     is_lost: bool,
 }
 
@@ -49,6 +54,9 @@ impl QueuePair for FarPair {
         done.append(&mut far.answers);
         if far.is_lost { Err(TransportError::Closed("lost".into())) } else { Ok(()) }
     }
+    fn take_notice(&mut self) -> Option<NamespaceNotice> {
+        self.far.lock().unwrap().notices.pop()
+    }
 }
 
 /// Hosts whose memory takes everything.
@@ -75,8 +83,13 @@ impl Host for Sink {
 struct Bench {
     remote: Remote,
     machine: Subsystem,
+    host: ControllerHandle,
+    queue: SqHandle,
+    /// Which block a command's slot reads.
+    blocks: BTreeMap<u32, u32>,
     far: Arc<Mutex<Far>>,
     now: Nanos,
+    /// By blocks.
     ended: Vec<(SlotId, Status)>,
 }
 
@@ -94,7 +107,10 @@ impl Bench {
         let mut config = SubsystemConfig::new("nqn.2026-11.io.weir:test:ssd0");
         config.namespaces =
             vec![NamespaceConfig { nsid: 1, start: 0, size: CAPACITY, block_size: BLOCK, uuid: [1; 16] }];
-        let machine = Subsystem::new(config, Nanos(0)).unwrap();
+        let mut machine = Subsystem::new(config, Nanos(0)).unwrap();
+        let attach = Attach { tenant: 0, owner: Owner(0), model: TransportModel::Front, host: "test".into() };
+        let host = machine.attach(Nanos(0), attach).unwrap();
+        let queue = machine.add_message_queue(host, 256, None, Owner(0)).unwrap();
         let (pair, far) = pair();
         let how = OpenOptions { depth: DEPTH, keep_alive_tmo: Nanos(0), answer_timeout: Nanos::from_secs(1) };
         let source = Source {
@@ -108,22 +124,43 @@ impl Bench {
         let origin = Origin { source, association: None, connections: Vec::new(), identity: Some(identity()) };
         let mut remote = Remote::new(pair, origin, None, None);
         remote.connector = Some(Connector::idle());
-        Self { remote, machine, far, now: Nanos::from_secs(1), ended: Vec::new() }
+        let (blocks, now) = (BTreeMap::new(), Nanos::from_secs(1));
+        Self { remote, machine, host, queue, blocks, far, now, ended: Vec::new() }
     }
 
     /// A read of one block; commands are named by the block.
     fn read(&mut self, block: u32) {
-        let (offset, data) = (u64::from(block * BLOCK), DataPointer::tag(Tag(0)));
-        let (op, owner) = (Op::Read, Owner(0));
-        let io = Io { slot: SlotId(block), owner, data, op, nsid: 1, offset, len: BLOCK, fua: false, skip: 0 };
-        if let Some(status) = self.remote.start(io, &self.machine, &mut Sink) {
-            self.ended.push((io.slot, status));
+        let offset = u64::from(block * BLOCK);
+        let request = BlockRequest { op: Op::Read, nsid: 1, offset, len: BLOCK, fua: false };
+        let mut effects = Effects::new(16);
+        let submit = Event::Submit { queue: self.queue, request, tag: Tag(block) };
+        self.machine.apply(self.now, submit, &mut Sink, &mut effects);
+        self.machine.apply(self.now, Event::Run, &mut Sink, &mut effects);
+        for effect in effects.drain().collect::<Vec<_>>() {
+            let Effect::Io(io) = effect else { panic!("{effect:?}") };
+            self.blocks.insert(io.slot.0, block);
+            let status = self.remote.start(io, &self.machine, &mut Sink);
+            self.end(status.map(|status| (io.slot, status)));
+        }
+    }
+
+    fn end(&mut self, ended: impl IntoIterator<Item = (SlotId, Status)>) {
+        for (slot, status) in ended {
+            self.ended.push((SlotId(self.blocks[&slot.0]), status));
+            self.machine.apply(self.now, Event::Done { slot, status }, &mut Sink, &mut Effects::new(16));
         }
     }
 
     fn poll(&mut self) {
-        self.remote.poll(self.now, &mut self.machine, &mut Sink, &mut self.ended);
-        self.machine.apply(self.now, weir_controller::Event::Tick, &mut Sink, &mut Effects::new(16));
+        let mut ended = Vec::new();
+        self.remote.poll(self.now, &mut self.machine, &mut Sink, &mut ended);
+        self.end(ended);
+        self.machine.apply(self.now, Event::Tick, &mut Sink, &mut Effects::new(16));
+    }
+
+    /// How a block's read has ended.
+    fn end_of(&self, block: u32) -> Option<Status> {
+        self.ended.iter().find(|(slot, _)| slot.0 == block).map(|(_, status)| *status)
     }
 
     fn after(&mut self, pause: Nanos) {
@@ -153,8 +190,13 @@ impl Bench {
 
     /// The attempt that goes on has found a drive.
     fn find(&mut self, identity: DriveIdentity) {
+        self.find_at(identity, None);
+    }
+
+    /// The same, over a new association.
+    fn find_at(&mut self, identity: DriveIdentity, association: Option<Identity>) {
         let (pair, far) = pair();
-        let opened = Opened { pair, connections: Vec::new(), association: None, identity: Some(identity) };
+        let opened = Opened { pair, connections: Vec::new(), association, identity: Some(identity) };
         for step in [Step::Reached(Stage::Connected), Step::Reached(Stage::Enabled), Step::Opened(opened)] {
             self.remote.follow(self.now, step);
         }
@@ -203,7 +245,9 @@ fn what_was_in_flight_is_sent_again_in_the_order_of_submission_and_ends_once() {
 
 #[test]
 fn commands_wait_while_the_namespace_cannot_be_accessed() {
-    for status in [Status::ANA_INACCESSIBLE, Status::ANA_TRANSITION.dnr(), Status::NAMESPACE_NOT_READY] {
+    let passing = [Status::ABORTED_SQ_DELETION, Status::COMMAND_INTERRUPTED, Status::TRANSIENT_TRANSPORT_ERROR];
+    let access = [Status::ANA_INACCESSIBLE, Status::ANA_TRANSITION.dnr(), Status::NAMESPACE_NOT_READY];
+    for status in access.into_iter().chain(passing).chain([Status::HOST_ABORTED]) {
         let mut bench = Bench::new();
         (1..=3).for_each(|block| bench.read(block));
         bench.poll();
@@ -216,26 +260,30 @@ fn commands_wait_while_the_namespace_cannot_be_accessed() {
         bench.poll();
         assert_eq!((bench.ended.len(), bench.remote.status(bench.now).held), (1, 3));
         bench.after(Nanos::from_millis(10));
-        assert_eq!((bench.state(), bench.at_far_side()), (LinkState::Replaying, vec![1, 2, 4]));
+        assert_eq!((bench.state(), bench.at_far_side()), (LinkState::Replaying, vec![1]), "the oldest tries it");
         bench.answer(1, status);
+        bench.read(5);
         bench.poll();
-        assert_eq!((bench.state(), bench.at_far_side()), (LinkState::Inaccessible, vec![2, 4]));
-        bench.answer(2, OK);
-        bench.answer(4, OK);
+        assert_eq!((bench.state(), bench.at_far_side()), (LinkState::Inaccessible, vec![]));
         bench.after(Nanos::from_millis(20));
         assert_eq!(bench.at_far_side(), [1]);
         bench.answer(1, OK);
         bench.poll();
-        assert_eq!((bench.state(), bench.ended.len()), (LinkState::Serving, 4));
+        assert_eq!((bench.state(), bench.at_far_side()), (LinkState::Serving, vec![2, 4, 5]));
+        [2, 4, 5].into_iter().for_each(|block| bench.answer(block, OK));
+        bench.poll();
+        assert_eq!((bench.state(), bench.ended.len()), (LinkState::Serving, 5));
         assert!(bench.ended.iter().all(|(_, status)| status.is_success()));
     }
-    // Not ready for good is an error like others.
-    let mut bench = Bench::new();
-    bench.read(1);
-    bench.poll();
-    bench.answer(1, Status::NAMESPACE_NOT_READY.dnr());
-    bench.poll();
-    assert_eq!((bench.state(), bench.ended.len()), (LinkState::Serving, 1));
+    // One that lasts is an error like others.
+    for status in [Status::NAMESPACE_NOT_READY.dnr(), Status::COMMAND_INTERRUPTED.dnr()] {
+        let mut bench = Bench::new();
+        bench.read(1);
+        bench.poll();
+        bench.answer(1, status);
+        bench.poll();
+        assert_eq!((bench.state(), bench.ended.len()), (LinkState::Serving, 1));
+    }
 }
 
 /// Commands fail after the deadline, at once from then on, and a read of the drive's own finds out that it is back.
@@ -297,4 +345,227 @@ fn a_silent_target_is_looked_at_by_the_clock() {
     bench.answer(1, OK);
     bench.poll();
     assert!(bench.remote.must_poll(), "it answers again");
+}
+
+fn association(cntlid: u16) -> Identity {
+    Identity { cntlid, number: cntlid.into(), kato: Nanos(0) }
+}
+
+/// The connection ends while nothing is at the far side.
+fn cut(bench: &mut Bench) {
+    bench.remote.loss = Some(TransportError::Closed("cut".into()));
+    bench.poll();
+}
+
+#[test]
+fn associations_that_may_have_requests_are_fenced_until_they_have_ended() {
+    let mut bench = Bench::new();
+    bench.remote.origin.association = Some(association(1));
+    bench.read(1);
+    bench.poll();
+    bench.lose();
+    bench.find_at(identity(), Some(association(2)));
+    let begun = bench.now;
+    // Nothing is sent over those that are lost while it is fenced.
+    for cntlid in 3..6 {
+        assert_eq!((bench.state(), &bench.remote.unfenced[..]), (LinkState::Fencing, &[association(1)][..]));
+        assert_eq!(bench.remote.fence.as_ref().unwrap().earlier(), [association(1)]);
+        cut(&mut bench);
+        bench.after(Nanos::from_millis(100));
+        bench.find_at(identity(), Some(association(cntlid)));
+    }
+    // The fence's own time counts from its beginning, however often it is lost.
+    bench.now = begun.saturating_add(Nanos::from_secs(1));
+    bench.poll();
+    assert_eq!((bench.state(), bench.at_far_side()), (LinkState::Replaying, vec![1]));
+    assert!(bench.remote.unfenced.is_empty() && bench.remote.fence.is_none());
+}
+
+#[test]
+fn an_association_over_which_nothing_was_sent_needs_no_fence() {
+    let mut bench = Bench::new();
+    bench.remote.origin.association = Some(association(1));
+    cut(&mut bench);
+    bench.read(1);
+    bench.find_at(identity(), Some(association(2)));
+    assert_eq!((bench.state(), bench.at_far_side()), (LinkState::Replaying, vec![1]));
+}
+
+/// The deadline counts from the last sign only where a sign was waited for.
+#[test]
+fn a_drive_that_is_asked_nothing_is_not_silent() {
+    let mut bench = Bench::new();
+    bench.read(1);
+    bench.poll();
+    bench.answer(1, OK);
+    bench.poll();
+    bench.after(Nanos::from_secs(1000));
+    cut(&mut bench);
+    bench.read(2);
+    bench.after(Nanos::from_secs(59));
+    assert_eq!((bench.state(), bench.end_of(2)), (LinkState::Connecting, None));
+    bench.after(Nanos::from_secs(1));
+    assert_eq!(bench.end_of(2), Some(Status::INTERNAL_PATH_ERROR));
+}
+
+/// Nor is the loss itself a sign.
+#[test]
+fn silence_before_the_loss_counts() {
+    let mut bench = Bench::new();
+    bench.read(1);
+    bench.poll();
+    bench.after(Nanos::from_secs(20));
+    bench.lose();
+    bench.after(Nanos::from_secs(39));
+    assert_eq!(bench.end_of(1), None);
+    bench.after(Nanos::from_secs(1));
+    assert_eq!(bench.end_of(1), Some(Status::INTERNAL_PATH_ERROR));
+}
+
+#[test]
+fn a_target_that_answers_no_command_is_lost_although_its_association_lives() {
+    for (kato, timeout) in [(Nanos::from_secs(15), IO_TIMEOUT), (Nanos::from_secs(45), Nanos::from_secs(45))] {
+        let mut bench = Bench::new();
+        bench.remote.origin.association = Some(Identity { kato, ..association(1) });
+        bench.read(1);
+        bench.poll();
+        bench.after(Nanos(timeout.get() - 1));
+        assert_eq!(bench.state(), LinkState::Serving);
+        // It answers one of two, and has its time anew.
+        bench.read(2);
+        bench.answer(1, OK);
+        bench.poll();
+        bench.after(Nanos(timeout.get() - 1));
+        assert_eq!(bench.state(), LinkState::Serving);
+        bench.after(Nanos(1));
+        bench.poll();
+        assert_eq!((bench.state(), bench.remote.status(bench.now).held), (LinkState::Connecting, 1));
+        assert!(bench.remote.fault().is_some_and(|e| e.to_string().contains("no answer to 1 commands for")));
+    }
+    // The loss of one that is not connected to again would be for good.
+    let mut bench = Bench::new();
+    bench.remote.origin.identity = None;
+    bench.read(1);
+    bench.poll();
+    bench.after(Nanos::from_secs(1000));
+    assert_eq!((bench.state(), bench.remote.must_poll()), (LinkState::Serving, false));
+}
+
+#[test]
+fn what_is_sent_again_and_not_answered_holds_others_up_to_the_deadline() {
+    let mut bench = Bench::new();
+    bench.read(1);
+    bench.poll();
+    bench.lose();
+    bench.after(Nanos::from_secs(50));
+    bench.find(identity());
+    bench.read(2);
+    bench.after(Nanos::from_secs(10));
+    bench.read(3);
+    assert_eq!(bench.at_far_side(), [1, 2]);
+    assert_eq!(bench.end_of(3), Some(Status::INTERNAL_PATH_ERROR));
+    bench.answer(1, OK);
+    bench.poll();
+    bench.read(4);
+    assert_eq!((bench.state(), bench.at_far_side()), (LinkState::Serving, vec![2, 4]));
+}
+
+#[test]
+fn a_target_that_answers_after_a_silence_is_not_looked_at_by_the_clock_any_longer() {
+    let mut bench = Bench::new();
+    bench.poll();
+    bench.read(1);
+    bench.poll();
+    bench.after(Nanos::from_millis(4));
+    bench.after(Nanos::from_millis(4));
+    bench.answer(1, OK);
+    bench.poll();
+    bench.after(Nanos::from_millis(10));
+    assert!(bench.remote.due() > bench.now, "its shard may sleep");
+}
+
+/// One command makes the target end the connection each time, and others are answered.
+#[test]
+fn a_command_that_ends_each_connection_fails_at_its_own_deadline() {
+    let mut bench = Bench::new();
+    bench.read(1);
+    bench.poll();
+    let (begun, mut rounds) = (bench.now, 0);
+    while bench.end_of(1).is_none() {
+        bench.read(2);
+        bench.lose();
+        bench.after(Nanos::from_millis(1500));
+        if bench.end_of(1).is_some() {
+            break;
+        }
+        bench.find(identity());
+        assert_eq!(bench.at_far_side(), [1, 2]);
+        bench.answer(2, OK);
+        bench.poll();
+        assert_eq!(bench.state(), LinkState::Serving);
+        rounds += 1;
+        assert!(rounds < 100, "it goes on for ever");
+    }
+    assert_eq!(bench.end_of(1), Some(Status::INTERNAL_PATH_ERROR));
+    let lasted = bench.now.saturating_sub(begun);
+    assert!(lasted >= Nanos::from_secs(60) && lasted < Nanos::from_secs(65), "{lasted}");
+    assert!(bench.ended.iter().all(|(slot, status)| slot.0 == 1 || status.is_success()));
+}
+
+/// A target whose namespace was disabled and enabled again answers the old connection so (Linux's).
+#[test]
+fn a_namespace_that_is_gone_is_looked_for_anew() {
+    let gone = Status::INVALID_NAMESPACE_OR_FORMAT.dnr();
+    let mut bench = Bench::new();
+    bench.read(1);
+    bench.poll();
+    bench.answer(1, gone);
+    bench.poll();
+    bench.poll();
+    assert_eq!((bench.state(), bench.end_of(1)), (LinkState::Connecting, None));
+    bench.find(identity());
+    assert_eq!(bench.at_far_side(), [1]);
+    // One that is not connected to again has its error.
+    let mut bench = Bench::new();
+    bench.remote.origin.identity = None;
+    bench.read(1);
+    bench.poll();
+    bench.answer(1, gone);
+    bench.poll();
+    assert_eq!((bench.state(), bench.end_of(1)), (LinkState::Serving, Some(gone)));
+}
+
+#[test]
+fn commands_of_hosts_that_have_gone_end_while_the_target_is_away() {
+    let mut bench = Bench::new();
+    bench.read(1);
+    bench.poll();
+    bench.lose();
+    bench.read(2);
+    bench.poll();
+    assert_eq!(bench.remote.in_flight(), 2);
+    bench.machine.detach(bench.now, bench.host);
+    bench.poll();
+    assert_eq!((bench.remote.in_flight(), bench.ended.len()), (0, 2), "their slots are free for those that come back");
+    bench.find(identity());
+    assert_eq!((bench.state(), bench.at_far_side()), (LinkState::Replaying, vec![0]), "its own read finds out");
+}
+
+#[test]
+fn a_notice_is_heard_with_the_answer_beside_it() {
+    let mut bench = Bench::new();
+    bench.poll();
+    bench.read(1);
+    bench.read(2);
+    bench.poll();
+    bench.far.lock().unwrap().notices.push(NamespaceNotice::AccessChanged { is_accessible: false });
+    bench.answer(1, OK);
+    bench.poll();
+    assert_eq!((bench.state(), bench.end_of(1)), (LinkState::Inaccessible, Some(OK)));
+    // Both that were said are heard, and the one that counts comes first.
+    bench.answer(2, OK);
+    let all = [NamespaceNotice::AccessChanged { is_accessible: true }, NamespaceNotice::AttributesChanged];
+    bench.far.lock().unwrap().notices.extend(all);
+    bench.poll();
+    assert_eq!(bench.state(), LinkState::Waiting);
 }

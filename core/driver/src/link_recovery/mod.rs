@@ -17,6 +17,9 @@
 //! [`LinkPolicy::fast_io_fail_tmo`] after the last sign of the other side on they fail, and attempts go on for as long as it takes. Linux's
 //! hosts give that time the same name (`nvme connect --fast_io_fail_tmo`); there is no `ctrl_loss_tmo`, after which they give up for good.
 //!
+//! An outage that begins soon after the one before goes on with its pauses, so that a command that ends each connection is not sent in a
+//! tight loop, and is told only when it lasts.
+//!
 //! What was in flight is sent again in the order of its submission, once the old association has ended, so that nothing is executed late.
 //!
 //! Left out: who asks whether the old association lives, and what connects ([`crate::nvme_tcp`], [`crate::nvme`]); several paths to one drive.
@@ -42,6 +45,8 @@ const LONGEST_PAUSE: Nanos = Nanos::from_secs(1);
 /// How long the other side may take for an answer to an attempt: early, when it most likely has just been started, and later.
 const EARLY_ANSWER: Nanos = Nanos::from_secs(1);
 const LATE_ANSWER: Nanos = Nanos::from_secs(10);
+/// An outage that begins within this time after the one before is the same to the operator, until it has gone on for as long.
+const SETTLED: Nanos = Nanos::from_secs(5);
 
 /// What the operator has asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,13 +164,15 @@ pub enum LinkEffect {
     Fence,
     /// What waits is sent, the oldest first; where nothing waits, something that changes nothing.
     Replay,
+    /// The oldest of what waits is sent, and the rest after an answer; where nothing waits, something that changes nothing.
+    Try,
     /// What waits fails.
     Fail,
     /// The operator is told.
     Tell(LinkNotice),
 }
 
-/// What an operator is told, once an outage each.
+/// What an operator is told, once an outage each; outages that follow each other closely count as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkNotice {
     /// It is lost.
@@ -180,7 +187,7 @@ pub enum LinkNotice {
     Restored,
 }
 
-/// Effects of one event at most: all of them but one, and two notices.
+/// Effects of one event at most: one to go on, two of an end and a beginning, and two notices.
 pub const MOST_EFFECTS: usize = 5;
 
 /// What becomes of a new command.
@@ -203,11 +210,25 @@ struct Outage {
     fails_at: Nanos,
     /// They do.
     is_failing: bool,
+    /// It was told that it has begun.
+    is_told: bool,
     /// It was told that another drive is there.
     is_another_told: bool,
     attempts: u32,
+    /// When the first of the outages that follow each other closely was seen; pauses become longer from there.
+    row_since: Nanos,
     pause: Nanos,
     cause: TransportError,
+}
+
+/// An outage that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Before {
+    attempts: u32,
+    cause: TransportError,
+    over_at: Nanos,
+    row_since: Nanos,
+    pause: Nanos,
 }
 
 /// What users see of it.
@@ -237,8 +258,7 @@ pub struct LinkRecovery {
     /// When it is tried again: [`LinkState::Waiting`], [`LinkState::Inaccessible`].
     retry_at: Nanos,
     outages: u64,
-    /// Of the last outage: attempts and cause.
-    before: Option<(u32, TransportError)>,
+    before: Option<Before>,
 }
 
 impl LinkRecovery {
@@ -282,11 +302,12 @@ impl LinkRecovery {
 
     /// When it wants a [`LinkEvent::Tick`].
     pub fn due(&self) -> Nanos {
-        let fails_at = self.outage.as_ref().filter(|o| !o.is_failing).map_or(Nanos::NEVER, |o| o.fails_at);
+        let Some(outage) = &self.outage else { return Nanos::NEVER };
+        let fails_at = if outage.is_failing { Nanos::NEVER } else { outage.fails_at };
+        let told_at = if outage.is_told { Nanos::NEVER } else { outage.since.saturating_add(SETTLED) };
         match self.state {
-            LinkState::Serving | LinkState::Replaying => Nanos::NEVER,
-            LinkState::Waiting | LinkState::Inaccessible => self.retry_at.min(fails_at),
-            _ => fails_at,
+            LinkState::Waiting | LinkState::Inaccessible => self.retry_at.min(fails_at).min(told_at),
+            _ => fails_at.min(told_at),
         }
     }
 
@@ -300,7 +321,7 @@ impl LinkRecovery {
         let outage = self.outage.as_ref();
         let (attempts, cause) = match (outage, &self.before) {
             (Some(outage), _) => (outage.attempts, Some(&outage.cause)),
-            (None, Some((attempts, cause))) => (*attempts, Some(cause)),
+            (None, Some(before)) => (before.attempts, Some(&before.cause)),
             (None, None) => (0, None),
         };
         LinkStatus {
@@ -327,12 +348,14 @@ impl LinkRecovery {
             (Identifying, LinkEvent::Identified(found)) => self.compare(now, &found, effects),
             (Connecting | Enabling | Identifying, LinkEvent::AttemptFailed(cause)) => self.wait(now, cause),
             (Fencing, LinkEvent::Ended) => self.replay(effects),
-            (Replaying, LinkEvent::Answered) => self.restore(effects),
-            (Inaccessible, LinkEvent::Accessible) => self.try_again(effects),
+            (Replaying, LinkEvent::Answered) => self.restore(now, effects),
+            (Inaccessible, LinkEvent::Accessible) => self.try_again(LinkEffect::Replay, effects),
             (Waiting, LinkEvent::Tick) if now >= self.retry_at => self.connect(now, effects),
-            (Inaccessible, LinkEvent::Tick) if now >= self.retry_at => self.try_again(effects),
+            // Most likely it is not ready yet, and answers each command so.
+            (Inaccessible, LinkEvent::Tick) if now >= self.retry_at => self.try_again(LinkEffect::Try, effects),
             _ => {}
         }
+        self.tell_late(now, effects);
         self.fail_late(now, effects);
     }
 
@@ -344,11 +367,11 @@ impl LinkRecovery {
 
     fn lose(&mut self, now: Nanos, cause: TransportError, heard: Nanos, effects: &mut Vec<LinkEffect>) {
         effects.push(LinkEffect::Release);
-        let is_new = self.begin_outage(now, cause.clone(), heard);
-        if is_new {
+        let is_first = self.begin_outage(now, cause.clone(), heard);
+        if is_first {
             effects.push(LinkEffect::Tell(LinkNotice::Lost));
         }
-        match self.state == LinkState::Serving && self.policy.reconnects {
+        match is_first && self.state == LinkState::Serving && self.policy.reconnects {
             true => self.connect(now, effects),
             false => self.wait(now, cause),
         }
@@ -363,27 +386,33 @@ impl LinkRecovery {
         self.enter(LinkState::Inaccessible);
     }
 
-    /// True if none went on.
+    /// True if none went on, and none has just ended.
     fn begin_outage(&mut self, now: Nanos, cause: TransportError, heard: Nanos) -> bool {
         if self.outage.is_some() {
             return false;
         }
+        let before = self.before.as_ref().filter(|before| now.saturating_sub(before.over_at) < SETTLED);
+        let (row_since, pause) =
+            before.map_or((now, Nanos(FIRST_PAUSE.get() / 2)), |before| (before.row_since, before.pause));
+        let is_first = before.is_none();
         let patience = if self.policy.reconnects { self.policy.fast_io_fail_tmo } else { Nanos(0) };
         self.outages += 1;
         self.outage = Some(Outage {
             since: now,
             fails_at: heard.min(now).saturating_add(patience),
             is_failing: false,
+            is_told: is_first,
             is_another_told: false,
             attempts: 0,
-            pause: Nanos(FIRST_PAUSE.get() / 2),
+            row_since,
+            pause,
             cause,
         });
-        true
+        is_first
     }
 
     fn connect(&mut self, now: Nanos, effects: &mut Vec<LinkEffect>) {
-        let is_early = self.outage.as_ref().is_none_or(|outage| now.saturating_sub(outage.since) < EARLY);
+        let is_early = self.outage.as_ref().is_none_or(|outage| now.saturating_sub(outage.row_since) < EARLY);
         self.count_attempt();
         effects.push(LinkEffect::Connect(if is_early { EARLY_ANSWER } else { LATE_ANSWER }));
         self.enter(LinkState::Connecting);
@@ -404,7 +433,7 @@ impl LinkRecovery {
     fn next_retry(&mut self, now: Nanos, cause: TransportError) -> Nanos {
         let Some(outage) = &mut self.outage else { return now };
         outage.cause = cause;
-        let longest = if now.saturating_sub(outage.since) < EARLY { EARLY_PAUSE } else { LONGEST_PAUSE };
+        let longest = if now.saturating_sub(outage.row_since) < EARLY { EARLY_PAUSE } else { LONGEST_PAUSE };
         outage.pause = Nanos(outage.pause.get() * 2).min(longest);
         now.saturating_add(outage.pause)
     }
@@ -420,6 +449,7 @@ impl LinkRecovery {
         if let Some(outage) = &mut self.outage {
             // What was written is not on that one, and does not come by waiting.
             outage.fails_at = now;
+            outage.is_told = true;
             if !core::mem::replace(&mut outage.is_another_told, true) {
                 outage.cause = cause.clone();
                 effects.push(LinkEffect::Tell(LinkNotice::AnotherDrive));
@@ -433,27 +463,36 @@ impl LinkRecovery {
         self.enter(LinkState::Replaying);
     }
 
-    fn try_again(&mut self, effects: &mut Vec<LinkEffect>) {
+    fn try_again(&mut self, how: LinkEffect, effects: &mut Vec<LinkEffect>) {
         self.count_attempt();
-        self.replay(effects);
+        effects.push(how);
+        self.enter(LinkState::Replaying);
     }
 
-    fn restore(&mut self, effects: &mut Vec<LinkEffect>) {
+    fn restore(&mut self, now: Nanos, effects: &mut Vec<LinkEffect>) {
         self.retry_at = Nanos::NEVER;
-        if let Some(outage) = self.outage.take() {
-            self.before = Some((outage.attempts, outage.cause));
-            effects.push(LinkEffect::Tell(LinkNotice::Restored));
+        if let Some(Outage { attempts, cause, row_since, pause, is_told, .. }) = self.outage.take() {
+            self.before = Some(Before { attempts, cause, over_at: now, row_since, pause });
+            if is_told {
+                effects.push(LinkEffect::Tell(LinkNotice::Restored));
+            }
         }
         self.enter(LinkState::Serving);
     }
 
-    /// What waits fails from the deadline on. What is sent again is with the other side, whose business it is.
+    /// One that follows another closely is told when it lasts.
+    fn tell_late(&mut self, now: Nanos, effects: &mut Vec<LinkEffect>) {
+        let lasts = |outage: &&mut Outage| !outage.is_told && now >= outage.since.saturating_add(SETTLED);
+        let Some(outage) = self.outage.as_mut().filter(lasts) else { return };
+        outage.is_told = true;
+        let is_there = matches!(self.state, LinkState::Inaccessible);
+        effects.push(LinkEffect::Tell(if is_there { LinkNotice::Inaccessible } else { LinkNotice::Lost }));
+    }
+
+    /// What waits fails from the deadline on. What is sent again is with the other side until that answers or is lost.
     fn fail_late(&mut self, now: Nanos, effects: &mut Vec<LinkEffect>) {
-        if matches!(self.state, LinkState::Serving | LinkState::Replaying) {
-            return;
-        }
         let Some(outage) = self.outage.as_mut().filter(|o| now >= o.fails_at && !o.is_failing) else { return };
-        outage.is_failing = true;
+        (outage.is_failing, outage.is_told) = (true, true);
         effects.push(LinkEffect::Fail);
         if !outage.is_another_told {
             effects.push(LinkEffect::Tell(LinkNotice::Failing));

@@ -270,7 +270,8 @@ impl BringUp {
     /// What the answer says, and the next step.
     fn take<P: Port>(&mut self, port: &mut P, step: Step, cqe: &Cqe) -> Result<Option<Step>, TransportError> {
         let status = cqe.status();
-        if !status.is_success() && !(step == Step::Descriptors && lacks_descriptors(status)) {
+        let is_known = step == Step::Descriptors && lacks_descriptors(status);
+        if !status.is_success() && !is_known {
             return Err(refused(&describe(step), status));
         }
         match step {
