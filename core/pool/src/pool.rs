@@ -92,8 +92,8 @@ pub(crate) enum Retreat {
     Back(u16, Box<Books>),
     /// All drives have heard that this one has left, which is all that it takes.
     On,
-    /// Nothing has been written yet, and a drive does not empty what is to be empty: its number.
-    AsItWas(u16),
+    /// Nothing has been written yet, and a drive does not empty what is to be empty: its number, and the books before the change.
+    AsItWas(u16, Box<Books>),
 }
 
 /// Least size of a drive: metadata, and a chunk.
@@ -264,7 +264,8 @@ impl Pool {
                 self.work.clear();
                 self.go_on()
             }
-            Retreat::AsItWas(drive) => {
+            Retreat::AsItWas(drive, before) => {
+                self.books = *before;
                 self.work.clear();
                 (self.answer, self.uncommitted) = (None, None);
                 PoolEffect::Finished(Err(PoolError::NotEmptied(
@@ -463,14 +464,14 @@ impl Pool {
     /// The next effect of the work.
     pub(crate) fn go_on(&mut self) -> PoolEffect {
         while let Some(step) = self.work.pop_front() {
-            match (&step, &self.retreat) {
+            match (&step, &mut self.retreat) {
                 // Of a drive that joins these come first, of one that leaves last.
                 (ChangeStep::Dismiss(..) | ChangeStep::Settle(_), Retreat::None) => self.retreat = Retreat::On,
-                (ChangeStep::Write { drive, .. }, Retreat::Back(joins, _)) if drive != joins => {
+                (ChangeStep::Write { drive, .. }, Retreat::Back(joins, _)) if *drive != *joins => {
                     self.retreat = Retreat::None
                 }
-                (ChangeStep::Erase(drive, _), _) => self.retreat = Retreat::AsItWas(*drive),
-                (ChangeStep::Write { .. }, Retreat::AsItWas(_)) => self.retreat = Retreat::None,
+                (ChangeStep::Erase(drive, _), Retreat::AsItWas(erases, _)) => *erases = *drive,
+                (ChangeStep::Write { .. }, Retreat::AsItWas(..)) => self.retreat = Retreat::None,
                 _ => {}
             }
             match step {
@@ -537,6 +538,7 @@ impl Pool {
             PoolRequest::Replace { number, drive, uuid } => return self.replace(*number, drive, *uuid),
             _ => {}
         }
+        let as_it_was = matches!(request, PoolRequest::Empty { .. }).then(|| Box::new(self.books.clone()));
         let (before, after, dirty) = self.books.prepare(request)?;
         let id = after.as_ref().or(before.as_ref()).map_or(VolumeId(0), |v| v.id);
         let places: Vec<_> = self.books.drives.iter().map(|d| (d.generation, d.entry, d.reach, d.used)).collect();
@@ -553,6 +555,9 @@ impl Pool {
             }
             self.books.undo_taken(before.as_ref(), after.as_ref());
             return Err(PoolError::Full(self.books.drives[usize::from(full)].name.clone()));
+        }
+        if let Some(books) = as_it_was {
+            self.retreat = Retreat::AsItWas(0, books);
         }
         self.work = steps.into();
         self.uncommitted = Some((before, after));

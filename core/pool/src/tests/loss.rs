@@ -509,6 +509,10 @@ fn what_cannot_be_emptied_stays_in_error() {
         assert_eq!((failing.pool.fault(), failing.seen(), uuids(&failing)), (None, seen.clone(), before.clone()));
         failing.request(&empty).unwrap();
         assert_eq!(failing.words("wide"), [0; 10]);
+        // And the drives say so.
+        failing.request(&rename("wide", "wider")).unwrap();
+        let again = open(failing.drives.iter().map(|d| d.crash(|_| 0)).collect(), "again");
+        assert_eq!((again.seen(), uuids(&again)), (failing.seen(), uuids(&failing)), "{fails}");
     }
 }
 
