@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use weir_controller::testing::{Fabric, TestRing, TestWorld, admin, io};
 use weir_controller::{Attach, BlockRequest, Event, Host, SqHandle};
 use weir_controller::{
-    Data, FaultRule, FlashPlace, FlashShape, Op, Operation, Owner, SubsystemConfig, Tag, TimingModel, TransportModel,
+    Data, FaultRule, FlashPlace, FlashShape, Management, Op, Operation, Owner, SubsystemConfig, Tag, TimingModel,
+    TransportModel,
 };
 use weir_flash::When;
 use weir_spec::nvme::identify::IdentifyNamespace;
@@ -72,6 +73,15 @@ impl Rig {
             self.world.done(0, Status::SUCCESS);
             self.world.run();
         }
+    }
+
+    /// Has what is due carried out, millisecond by millisecond.
+    fn go_on(&mut self, millis: u32) {
+        for _ in 0..millis {
+            self.settle();
+            self.world.pass(Nanos::from_millis(1));
+        }
+        self.settle();
     }
 
     fn carry_out(&mut self, io: &weir_controller::Io) {
@@ -213,14 +223,144 @@ fn a_late_command_begins_later_by_so_much() {
     rig.world.pass(Nanos(1));
     rig.settle();
     assert_eq!(rig.answer(tag), Some(Status::SUCCESS));
-    // What is late when its rule goes is late all the same.
+    // What is late when its rule goes, goes on at once.
     let tag = rig.send(io(READ, 0, 0, 1), &[]);
     rig.settle();
     remove(&mut rig.world, id);
-    assert_eq!(rig.answer(tag), None);
-    rig.world.pass(Nanos::from_millis(2));
     rig.settle();
     assert_eq!(rig.answer(tag), Some(Status::SUCCESS));
+}
+
+#[test]
+fn of_several_delays_those_of_removed_rules_are_not_waited_for() {
+    let mut rig = Rig::new();
+    add(&mut rig.world, "latency time=2ms");
+    let long = add(&mut rig.world, "latency time=60min");
+    let tag = rig.send(io(READ, 0, 0, 1), &[]);
+    rig.settle();
+    remove(&mut rig.world, long);
+    rig.world.pass(Nanos(1_999_999));
+    rig.settle();
+    assert_eq!(rig.answer(tag), None);
+    rig.world.pass(Nanos(1));
+    rig.settle();
+    assert_eq!(rig.answer(tag), Some(Status::SUCCESS));
+}
+
+#[test]
+fn nothing_befalls_a_late_command_whose_rule_is_removed_meanwhile() {
+    for text in ["corrupt op=read", "media-error op=read", "misdirected by=8 op=read"] {
+        let mut rig = Rig::new();
+        assert!(rig.write(0, 1, 7).is_success());
+        add(&mut rig.world, "latency time=2ms op=read");
+        let id = add(&mut rig.world, text);
+        let tag = rig.send(io(READ, 0, 0, 1), &[0xee; 512]);
+        rig.settle();
+        remove(&mut rig.world, id);
+        rig.world.pass(Nanos::from_millis(2));
+        rig.settle();
+        assert_eq!(rig.answer(tag), Some(Status::SUCCESS), "{text}");
+        assert_eq!(rig.world.host.data[&(rig.host.base + 1, tag)], vec![7; 512], "{text}");
+    }
+}
+
+#[test]
+fn more_late_commands_than_slots_all_go_on() {
+    for (text, stored, status) in [
+        ("torn-write keep=1", 10, Status::SUCCESS),
+        ("misdirected by=100", 40, Status::SUCCESS),
+        ("lost-write", 0, Status::SUCCESS),
+        ("corrupt op=write", 40, Status::SUCCESS),
+        ("media-error op=write", 0, Status::WRITE_FAULT),
+    ] {
+        for latency in [Nanos(0), Nanos::from_millis(1)] {
+            let mut rig = Rig::with(|c| (c.slots, c.latency) = (2, latency));
+            add(&mut rig.world, "latency time=1ms");
+            add(&mut rig.world, &format!("{text} nsid=1"));
+            let tags: Vec<u32> = (0..10).map(|n| rig.send(io(WRITE, 0, n * 4, 4), &[9; 2048])).collect();
+            rig.settle();
+            rig.go_on(20);
+            assert!(tags.iter().all(|tag| rig.answer(*tag) == Some(status)), "{text}, {latency}");
+            assert_eq!(rig.medium.len(), stored, "{text}, {latency}");
+        }
+    }
+}
+
+#[test]
+fn what_was_said_of_an_aborted_command_is_not_said_of_the_next_with_its_identifier() {
+    let mut rig = Rig::with(|c| (c.slots, c.latency) = (1, Nanos::from_millis(10)));
+    rig.send(io(WRITE, 0, 0, 1), &[7; 512]);
+    rig.go_on(20);
+    add(&mut rig.world, "latency time=1ms op=read");
+    add(&mut rig.world, "corrupt op=read count=1");
+    let late = rig.send(io(READ, 0, 0, 1), &[0xee; 512]);
+    rig.world.run();
+    rig.send(io(WRITE, 0, 8, 1), &[8; 512]);
+    rig.world.run();
+    // It has left the rules' hands and waits for the slot, which the write has.
+    rig.world.pass(Nanos::from_millis(2));
+    let cid = (late - 1000) as u16;
+    let abort = admin(AdminOpcode::ABORT, 71, 1 | u32::from(cid) << 16, 0);
+    let cqe = rig.host.admin(&mut rig.world, abort);
+    assert_eq!((cqe.status(), cqe.dw0.get()), (Status::SUCCESS, 0), "aborted");
+    assert_eq!(rig.answer(late), Some(Status::ABORT_REQUESTED));
+    rig.cid = cid - 1;
+    let again = rig.send(io(READ, 0, 0, 1), &[0xee; 512]);
+    rig.go_on(40);
+    assert_eq!((again, rig.answer(again)), (late, Some(Status::SUCCESS)));
+    assert_eq!(rig.world.host.data[&(rig.host.base + 1, again)], vec![7; 512]);
+}
+
+#[test]
+fn a_command_that_waits_for_a_pair_is_corrupted_all_the_same() {
+    let mut rig = Rig::with(|c| c.latency = Nanos::from_millis(1));
+    add(&mut rig.world, "corrupt bytes=3 lba=0 op=write");
+    let half = |opcode, fuse| {
+        let sqe = io(opcode, 0, 0, 1);
+        Sqe { flags: sqe.flags | fuse, ..sqe }
+    };
+    let (compare, swap) = (half(IoOpcode::COMPARE.0, 1), half(WRITE, 2));
+    let pair = [rig.send(compare, &[0; 512]), rig.send(swap, &[5; 512])];
+    rig.world.run();
+    let tag = rig.send(io(WRITE, 0, 0, 1), &[6; 512]);
+    rig.world.run();
+    rig.go_on(10);
+    assert!(pair.into_iter().chain([tag]).all(|tag| rig.answer(tag) == Some(Status::SUCCESS)));
+    assert_eq!(rig.medium[&0].iter().filter(|byte| **byte != 6).count(), 3);
+    assert!(rig.world.host.spoiled.is_empty(), "nothing is flipped any more");
+}
+
+#[test]
+fn what_a_host_may_not_do_is_refused_before_any_rule_is_asked() {
+    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
+    let mut rig = Rig::with(|c| c.management = Some(management));
+    add(&mut rig.world, "media-error");
+    let protect = Sqe { nsid: 1.into(), ..set_feature(0x84, 1) };
+    let tag = rig.host.send(&mut rig.world, 0, protect);
+    rig.settle();
+    assert!(rig.host.answer(&mut rig.world, 0, tag).is_some_and(|cqe| cqe.status().is_success()));
+    assert_eq!(rig.write(0, 1, 1), Status::NAMESPACE_WRITE_PROTECTED.dnr());
+    assert_eq!((rig.world.drive.faults()[0].matched, rig.smart().media_errors.get()), (0, 0));
+    assert_eq!(rig.status(io(READ, 0, 0, 1), &[]), Status::UNRECOVERED_READ_ERROR);
+}
+
+#[test]
+fn what_hangs_hangs_on_when_its_rule_can_apply_to_no_more() {
+    let mut rig = Rig::new();
+    add(&mut rig.world, "hang op=write count=1 lasts=10s");
+    let tag = rig.send(io(WRITE, 0, 0, 1), &[5; 512]);
+    rig.settle();
+    // Anything else that happens to rules has what is held looked at.
+    let other = add(&mut rig.world, "latency time=1ms op=flush");
+    remove(&mut rig.world, other);
+    rig.settle();
+    assert_eq!(rig.answer(tag), None);
+    rig.world.pass(Nanos::from_secs(9));
+    rig.settle();
+    assert_eq!(rig.answer(tag), None);
+    rig.world.pass(Nanos::from_secs(1));
+    rig.settle();
+    assert_eq!(rig.answer(tag), Some(Status::SUCCESS), "its window is over");
 }
 
 #[test]
@@ -573,6 +713,13 @@ fn admin_commands_fail_late_or_hang_by_their_names() {
     assert!(rig.host.answer(&mut rig.world, 0, tag).is_none());
     rig.world.pass(Nanos::from_secs(1));
     assert!(rig.host.answer(&mut rig.world, 0, tag).is_some());
+    // Neither lasts longer than its rule.
+    let fails = add(&mut rig.world, "status code=0/06h admin=identify");
+    let tag = rig.host.send(&mut rig.world, 0, identify(1, 0));
+    rig.world.run();
+    remove(&mut rig.world, fails);
+    remove(&mut rig.world, 3);
+    assert!(rig.host.answer(&mut rig.world, 0, tag).is_some_and(|cqe| cqe.status().is_success()));
 }
 
 /// Flash of four dies: block n lies on die n mod 4, and a retry takes 40 us.

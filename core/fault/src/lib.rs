@@ -7,7 +7,7 @@
 //!   "media-error lba=8-15 op=read count=3" ── FaultRule::parse ─▶ FaultRule { target, schedule, effect }
 //!   [[fault]], JSON ── FaultRule::from_pairs ──────────────────────┘            │ checked against DriveFacts
 //!                                                                               ▼
-//!   FaultyCommand, now ──────────── FaultPlan::decide ─▶ FaultVerdict { delay, retries, outcome }
+//!   FaultyCommand, now ──────────── FaultPlan::decide ─▶ FaultVerdict { delays, outcome }
 //!   now ─────────────────────────── FaultPlan::conditions ─▶ what holds now: read only, no link, a slow die …
 //! ```
 //! A [`FaultPlan`] has no clock and no I/O: the drive that owns it hands in the time and each command, and carries out the verdict. With the
@@ -32,6 +32,6 @@ mod tests;
 
 pub use check::{DriveFacts, FlashShape, NamespaceFacts};
 pub use effect::{FaultEffect, LatencySpread, SmartDrift};
-pub use plan::{FaultOutcome, FaultPlan, FaultVerdict, FaultyCommand, PlannedFault};
+pub use plan::{FaultDelay, FaultOutcome, FaultPlan, FaultVerdict, FaultyCommand, PlannedFault};
 pub use rule::{FaultRule, FaultSchedule, FaultTarget, FlashPlace, LbaSpan, PlaceFilter};
 pub use words::{FAULT_KEYS, RuleError};

@@ -68,13 +68,22 @@ pub enum FaultOutcome {
     Lost,
 }
 
-/// What the rules say of a command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FaultVerdict {
-    /// So much later it begins.
-    pub delay: Nanos,
-    /// So often the media senses its pages again.
+/// How much later a command begins by one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultDelay {
+    /// The rule.
+    pub id: u32,
+    /// So much later.
+    pub time: Nanos,
+    /// And so many times later as the media senses its pages again.
     pub retries: u32,
+}
+
+/// What the rules say of a command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultVerdict {
+    /// By which rules it begins later, in the order of their numbers.
+    pub delays: Vec<FaultDelay>,
     /// What becomes of it, and by which rule.
     pub outcome: Option<(u32, FaultOutcome)>,
     /// It has triggered a condition.
@@ -99,10 +108,15 @@ pub struct PlannedFault {
 }
 
 impl PlannedFault {
-    /// Whether its time has come and is not over.
+    /// Whether its time has come and is not over, and it has not applied as often as it may.
     pub fn is_active(&self, now: Nanos) -> bool {
         let used_up = self.rule.schedule.count.is_some_and(|count| self.applied >= count);
-        !used_up && self.begins.is_some_and(|begins| begins <= now) && self.ends().is_none_or(|end| now < end)
+        !used_up && self.is_in_window(now)
+    }
+
+    /// Whether its time has come and is not over, however often it has applied.
+    fn is_in_window(&self, now: Nanos) -> bool {
+        self.begins.is_some_and(|begins| begins <= now) && self.ends().is_none_or(|end| now < end)
     }
 
     /// The tenant that it names, by its place in the drive's configuration.
@@ -245,9 +259,14 @@ impl FaultPlan {
         self.rules.iter().filter(move |p| p.rule.effect.is_condition() && p.is_active(now))
     }
 
-    /// Whether a rule is there and active.
+    /// Whether a rule is there.
+    pub fn has(&self, id: u32) -> bool {
+        self.rules.iter().any(|planned| planned.id == id)
+    }
+
+    /// Whether a rule is there and its window is not over: it keeps what it holds, also when it can apply to no more.
     pub fn holds(&self, id: u32, now: Nanos) -> bool {
-        self.rules.iter().any(|planned| planned.id == id && planned.is_active(now))
+        self.rules.iter().any(|planned| planned.id == id && planned.is_in_window(now))
     }
 
     /// When a rule begins or ends next, after `now`.
@@ -294,11 +313,12 @@ impl PlannedFault {
         let fails = |status| Some(FaultOutcome::Fails { status, lba });
         let outcome = match &self.rule.effect {
             FaultEffect::Latency(spread) => {
-                verdict.delay = verdict.delay.saturating_add(spread.draw(&mut self.random));
+                let time = spread.draw(&mut self.random);
+                verdict.delays.push(FaultDelay { id: self.id, time, retries: 0 });
                 None
             }
             FaultEffect::CorrectableError { retries } => {
-                verdict.retries = verdict.retries.saturating_add(*retries);
+                verdict.delays.push(FaultDelay { id: self.id, time: Nanos(0), retries: *retries });
                 None
             }
             FaultEffect::Status(status) => fails(*status),

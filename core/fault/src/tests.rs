@@ -135,6 +135,9 @@ fn a_rule_that_is_none_says_which_key_and_what_to_do() {
         ("hang lasts=0", "lasts: 0 is no time"),
         ("hang lasts=5", "lasts: "),
         ("hang keep=1", "keep: hang has no such key; there is nsid"),
+        ("latency time=61min", "time: \"61min\" is more than 60min"),
+        ("latency time=1ms..61min", "time: \"61min\" is more than 60min"),
+        ("latency time=~61min", "time: \"61min\" is more than 60min"),
         ("latency time=5ms..1ms", "time: \"5ms..1ms\" ends before it begins"),
         ("misdirected by=0", "by: \"0\" is not a number of blocks"),
         ("smart", "effect: says nothing; write spare"),
@@ -308,10 +311,11 @@ fn delays_add_up_until_a_rule_decides() {
     ];
     let mut plan = plan(&texts);
     let verdict = decide(&mut plan, 1, &READ);
-    assert_eq!((verdict.delay, verdict.retries), (Nanos::from_millis(3), 2));
+    let delay = |id, time, retries| FaultDelay { id, time: Nanos::from_millis(time), retries };
+    assert_eq!(verdict.delays, [delay(1, 1, 0), delay(2, 2, 0), delay(3, 0, 2)]);
     assert_eq!(verdict.outcome, Some((4, FaultOutcome::Hangs)));
     let verdict = decide(&mut plan, 1, &io(IoOpcode::WRITE, 0, 1));
-    assert_eq!((verdict.delay, verdict.retries, verdict.outcome), (Nanos::from_millis(10), 0, None));
+    assert_eq!((verdict.delays, verdict.outcome), (vec![delay(1, 1, 0), delay(5, 9, 0)], None));
     let applied: Vec<u64> = plan.rules().iter().map(|p| p.applied).collect();
     assert_eq!(applied, [2, 1, 1, 1, 1], "who is not asked is not counted");
 }
@@ -326,6 +330,9 @@ fn count_after_and_time_bound_a_rule() {
     let hit: Vec<u64> = (0..20).filter(|at| decide(&mut window, *at, &READ).outcome.is_some()).collect();
     assert_eq!(hit, [10, 11, 12, 13, 14]);
     assert_eq!([0, 10, 15].map(|at| window.next_change(Nanos(at))), [Nanos(10), Nanos(15), Nanos::NEVER]);
+    // What it holds it keeps, also when it can apply to no more.
+    assert!(!few.rules()[0].is_active(Nanos(1)) && few.holds(1, Nanos(1)));
+    assert!(few.remove(1).is_some() && !few.holds(1, Nanos(1)) && !few.has(1));
     assert!(window.holds(1, Nanos(10)) && !window.holds(1, Nanos(15)) && !window.holds(2, Nanos(10)));
 }
 
@@ -365,7 +372,7 @@ fn conditions_hold_from_their_time_or_from_a_command_on() {
 fn latencies_have_the_distribution_that_they_name() {
     let draws = |text: &str| {
         let mut plan = plan(&[text]);
-        (0..20_000).map(|_| decide(&mut plan, 1, &READ).delay.0).collect::<Vec<u64>>()
+        (0..20_000).map(|_| decide(&mut plan, 1, &READ).delays[0].time.0).collect::<Vec<u64>>()
     };
     let mean = |all: &[u64]| all.iter().sum::<u64>() / all.len() as u64;
     let even = draws("latency time=100us..300us");

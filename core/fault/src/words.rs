@@ -120,13 +120,24 @@ pub const FAULT_KEYS: [&str; 33] = [
     "times",
 ];
 
+/// The longest time of a latency: what is to wait longer hangs.
+const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
+
+/// The time of a latency.
+fn delay(text: &str) -> Result<Nanos, String> {
+    match time(text)? {
+        time if time <= LATENCY_MAX => Ok(time),
+        _ => Err(format!("\"{text}\" is more than 60min; for what waits longer use hang, with lasts")),
+    }
+}
+
 /// Times from one to the other, `~mean`, or one time.
 fn latency(text: &str) -> Result<LatencySpread, String> {
     if let Some(mean) = text.strip_prefix('~') {
-        return time(mean).map(LatencySpread::Exponential);
+        return delay(mean).map(LatencySpread::Exponential);
     }
-    let Some((least, most)) = text.split_once("..") else { return time(text).map(LatencySpread::Fixed) };
-    let (least, most) = (parse::nanos(least).map_err(|e| e.to_string())?, time(most)?);
+    let Some((least, most)) = text.split_once("..") else { return delay(text).map(LatencySpread::Fixed) };
+    let (least, most) = (parse::nanos(least).map_err(|e| e.to_string())?, delay(most)?);
     if least > most { Err(format!("\"{text}\" ends before it begins")) } else { Ok(LatencySpread::Even(least, most)) }
 }
 

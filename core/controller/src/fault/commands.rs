@@ -1,15 +1,16 @@
 //! What rules make of a command.
 
 use crate::admin::{Admin, AdminOutcome};
-use crate::fault::state::{HeldAdmin, HeldCommand, HeldUntil, Judged, Spoils};
+use crate::fault::state::{HeldAdmin, HeldCommand, HeldUntil};
 use crate::host::Host;
 use crate::io::plan;
-use crate::io::starting::Starting;
+use crate::io::starting::{Judged, Starting};
 use crate::io::timing::Operation;
 use crate::namespace::why;
 use crate::queues::command::{Command, flag};
 use crate::subsystem::Subsystem;
-use weir_fault::{FaultOutcome, FaultVerdict, FaultyCommand};
+use alloc::vec::Vec;
+use weir_fault::{FaultDelay, FaultOutcome, FaultVerdict, FaultyCommand};
 use weir_spec::nvme::{AdminOpcode, IoOpcode, Status};
 use weir_units::Nanos;
 
@@ -26,26 +27,29 @@ impl Subsystem {
         if starting.command.is(flag::FUSED) {
             return self.start_as_planned(now, starting, host);
         }
-        if let Some(judged) = self.take_judged(starting) {
-            return self.start_judged(now, starting, judged.spoils, host);
+        // Who may not do it at all is told so, as without rules.
+        if self.admit(starting.queue, &starting.command).is_err() {
+            return self.start_as_planned(now, starting, host);
+        }
+        if starting.judged.is_some() {
+            return self.start_judged(now, starting, host);
         }
         let verdict = self.judge_command(now, starting);
-        let delay = verdict.delay.saturating_add(self.retry_time(verdict.retries));
-        match verdict.outcome {
-            Some((id, FaultOutcome::Hangs)) => self.hold_command(starting, HeldUntil::RuleEnds(id), None),
-            outcome if delay.0 > 0 => {
-                let until = HeldUntil::Time(now.saturating_add(delay));
-                self.hold_command(starting, until, outcome.map(|(_, outcome)| outcome));
-            }
-            outcome => self.start_with(now, starting, outcome.map(|(_, outcome)| outcome), host),
+        let starting = Starting { judged: Some(Judged(verdict.outcome)), ..*starting };
+        match self.held_until(now, &verdict) {
+            Some(until) => self.hold_command(starting, until),
+            None => self.start_judged(now, &starting, host),
         }
     }
 
-    fn take_judged(&mut self, starting: &Starting) -> Option<Judged> {
-        let Starting { queue, command: Command { cid, tag, .. }, .. } = *starting;
-        let judged = &mut self.faults.as_mut()?.judged;
-        let at = judged.iter().position(|j| (j.queue, j.cid, j.tag) == (queue, cid, tag))?;
-        Some(judged.swap_remove(at))
+    /// For how long a command is kept; `None`: it is not.
+    fn held_until(&self, now: Nanos, verdict: &FaultVerdict) -> Option<HeldUntil> {
+        if let Some((id, FaultOutcome::Hangs)) = verdict.outcome {
+            return Some(HeldUntil::RuleEnds(id));
+        }
+        let delay = |delay: &FaultDelay| delay.time.saturating_add(self.retry_time(delay.retries));
+        let delays: Vec<(u32, Nanos)> = verdict.delays.iter().map(|d| (d.id, delay(d))).collect();
+        delays.iter().any(|(_, delay)| delay.0 > 0).then_some(HeldUntil::Delayed(now, delays))
     }
 
     /// What the rules say of a command, by its first start.
@@ -95,19 +99,21 @@ impl Subsystem {
         Nanos(once.0.saturating_mul(retries.into()))
     }
 
-    fn hold_command(&mut self, starting: &Starting, until: HeldUntil, outcome: Option<FaultOutcome>) {
+    fn hold_command(&mut self, starting: Starting, until: HeldUntil) {
         if let Some(faults) = &mut self.faults {
-            faults.held.push(HeldCommand { starting: *starting, until, outcome });
+            faults.held.push(HeldCommand { starting, until });
         }
         self.arm_faults();
     }
 
-    fn start_with<H: Host>(&mut self, now: Nanos, starting: &Starting, outcome: Option<FaultOutcome>, host: &mut H) {
-        match outcome {
+    /// Starts a command that has been judged. The caller has seen that it fits, unless it fails.
+    fn start_judged<H: Host>(&mut self, now: Nanos, starting: &Starting, host: &mut H) {
+        match self.outcome_of(starting) {
             None | Some(FaultOutcome::Hangs) => self.start_as_planned(now, starting, host),
             Some(FaultOutcome::Fails { status, lba }) => self.fail_command(starting, status, lba, host),
-            Some(FaultOutcome::Corrupt { lba, bytes, seed }) => {
-                self.start_judged(now, starting, Some(Spoils { lba, bytes, seed }), host);
+            Some(FaultOutcome::Corrupt { .. }) => {
+                self.start_as_planned(now, starting, host);
+                self.begin_spoiling(starting, host);
             }
             Some(FaultOutcome::Torn { keep }) => self.start_torn(now, starting, keep, host),
             Some(FaultOutcome::Misdirected { by }) => self.start_misdirected(now, starting, by, host),
@@ -120,14 +126,6 @@ impl Subsystem {
         self.health.media_errors += u64::from(is_media_error(status));
         let command = Command { slba: lba, ..starting.command };
         self.refuse(starting.queue, &command, status, host);
-    }
-
-    /// Starts a command whose bytes will be wrong, or not.
-    fn start_judged<H: Host>(&mut self, now: Nanos, starting: &Starting, spoils: Option<Spoils>, host: &mut H) {
-        self.start_as_planned(now, starting, host);
-        if let Some(spoils) = spoils {
-            self.begin_spoiling(starting, spoils, host);
-        }
     }
 
     fn start_torn<H: Host>(&mut self, now: Nanos, starting: &Starting, keep: u32, host: &mut H) {
@@ -180,30 +178,22 @@ impl Subsystem {
         self.feed(index);
     }
 
-    /// Lets go of the commands whose time has come.
-    pub(super) fn release_commands<H: Host>(&mut self, now: Nanos, host: &mut H) {
-        let mut at = 0;
-        while let Some(held) = self.faults.as_ref().and_then(|faults| faults.held.get(at).copied()) {
-            if !self.faults.as_ref().is_some_and(|faults| faults.is_over(held.until, now)) {
-                at += 1;
-                continue;
-            }
-            self.faults.iter_mut().for_each(|faults| _ = faults.held.remove(at));
-            self.let_go(now, &held, host);
-        }
+    /// What becomes of a command that has been judged; `None`: nothing, or its rule is gone.
+    pub(super) fn outcome_of(&self, starting: &Starting) -> Option<FaultOutcome> {
+        self.faults.as_ref()?.outcome_of(starting.judged?)
     }
 
-    fn let_go<H: Host>(&mut self, now: Nanos, held: &HeldCommand, host: &mut H) {
-        let Starting { queue, command: Command { cid, tag, .. }, .. } = held.starting;
-        let spoils = match held.outcome {
-            None | Some(FaultOutcome::Hangs) => None,
-            Some(FaultOutcome::Corrupt { lba, bytes, seed }) => Some(Spoils { lba, bytes, seed }),
-            Some(_) => return self.start_with(now, &held.starting, held.outcome, host),
-        };
-        self.faults.iter_mut().for_each(|faults| faults.judged.push(Judged { queue, cid, tag, spoils }));
-        // It starts when there is a slot for it, as others that have left their queue.
-        self.fetched.push_back(held.starting);
-        self.turn.more = true;
+    /// Lets go of the commands whose time has come.
+    pub(super) fn release_commands<H: Host>(&mut self, now: Nanos, host: &mut H) {
+        while let Some(held) = self.faults.as_mut().and_then(|faults| faults.release_command(now)) {
+            let starting = held.starting;
+            match self.outcome_of(&starting) {
+                Some(FaultOutcome::Fails { .. }) => self.start_under_faults(now, &starting, host),
+                // It starts when there is a slot for it, as others that have left their queue.
+                _ => self.fetched.push_back(starting),
+            }
+            self.turn.more = true;
+        }
     }
 
     /// What the rules make of an admin command; `None`: it is carried out.
@@ -230,37 +220,27 @@ impl Subsystem {
         let faults = self.faults.as_mut().filter(|_| !waits)?;
         let verdict = faults.plan.decide(now, &seen, |_| None);
         self.note_verdict(&verdict);
-        let (until, outcome) = match verdict.outcome {
-            Some((id, FaultOutcome::Hangs)) => (HeldUntil::RuleEnds(id), None),
-            outcome if verdict.delay.0 > 0 => {
-                (HeldUntil::Time(now.saturating_add(verdict.delay)), outcome.map(|(_, outcome)| outcome))
-            }
-            Some((_, FaultOutcome::Fails { status, .. })) => return Some(AdminOutcome::status(status)),
-            _ => return None,
+        let Some(until) = self.held_until(now, &verdict) else {
+            return match verdict.outcome {
+                Some((_, FaultOutcome::Fails { status, .. })) => Some(AdminOutcome::status(status)),
+                _ => None,
+            };
         };
-        self.faults.iter_mut().for_each(|faults| faults.admin.push(HeldAdmin { admin: *admin, until, outcome }));
+        let held = HeldAdmin { admin: *admin, until, judged: Judged(verdict.outcome) };
+        self.faults.as_mut()?.admin.push(held);
         self.arm_faults();
         Some(AdminOutcome::Parked)
     }
 
     /// Carries out the admin commands whose time has come.
     pub(super) fn release_admin<H: Host>(&mut self, now: Nanos, host: &mut H) {
-        let mut at = 0;
-        while let Some(held) = self.faults.as_ref().and_then(|faults| faults.admin.get(at).copied()) {
-            if !self.faults.as_ref().is_some_and(|faults| faults.is_over(held.until, now)) {
-                at += 1;
-                continue;
-            }
-            self.faults.iter_mut().for_each(|faults| _ = faults.admin.remove(at));
-            match held.outcome {
-                Some(FaultOutcome::Fails { status, .. }) => {
-                    self.conclude(&held.admin, AdminOutcome::status(status), host);
-                }
-                _ => {
-                    let outcome = self.execute_admin(now, &held.admin, host);
-                    self.conclude(&held.admin, outcome, host);
-                }
-            }
+        while let Some(held) = self.faults.as_mut().and_then(|faults| faults.release_admin(now)) {
+            let HeldAdmin { admin, judged, .. } = held;
+            let outcome = match self.faults.as_ref().and_then(|faults| faults.outcome_of(judged)) {
+                Some(FaultOutcome::Fails { status, .. }) => AdminOutcome::status(status),
+                _ => self.execute_admin(now, &admin, host),
+            };
+            self.conclude(&admin, outcome, host);
         }
     }
 

@@ -1,6 +1,6 @@
 //! When bytes of a command begin to be flipped on their way, and when they are no more.
 
-use crate::fault::state::{SpoiledSlot, Spoils};
+use crate::fault::state::SpoiledSlot;
 use crate::fault::transfer::SpoiledTransfer;
 use crate::host::Host;
 use crate::io::slots::SlotState;
@@ -9,13 +9,15 @@ use crate::queues::command::Command;
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
 use crate::zns::ZonedOp;
+use weir_fault::FaultOutcome;
 
 impl Subsystem {
-    /// Bytes of the command that has just been started are flipped until it is done.
-    pub(super) fn begin_spoiling<H: Host>(&mut self, starting: &Starting, spoils: Spoils, host: &mut H) {
+    /// Bytes of the command that has just been started are flipped until it is done, if it was judged so.
+    pub(crate) fn begin_spoiling<H: Host>(&mut self, starting: &Starting, host: &mut H) {
         let Starting { queue, command: Command { cid, slba, nsid, .. }, data, .. } = *starting;
+        let Some(FaultOutcome::Corrupt { lba, bytes, seed }) = self.outcome_of(starting) else { return };
         let Some(slot) = self.slots.find(queue, cid) else { return };
-        // It is judged anew when those before it are done: its slot is not yet its own.
+        // It waits for others, with what it was judged: its slot is not yet its own.
         if self.slots.slots[slot as usize].state == SlotState::Held {
             return;
         }
@@ -23,7 +25,7 @@ impl Subsystem {
         if self.slots.slots[slot as usize].ranges == NONE {
             self.slots.slots[slot as usize].ranges = self.slots.take_work().0;
         }
-        let (owner, Spoils { lba, bytes, seed }) = (self.sq(queue).owner, spoils);
+        let owner = self.sq(queue).owner;
         let at = (lba.saturating_sub(slba) << self.namespaces.block_shift(nsid)) as u32;
         host.begin_spoiled(SpoiledTransfer { owner, data, at, bytes, seed });
         if let Some(faults) = &mut self.faults {

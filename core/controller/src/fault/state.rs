@@ -2,54 +2,54 @@
 
 use crate::admin::command::Admin;
 use crate::host::{DataPointer, Owner};
-use crate::io::starting::Starting;
+use crate::io::starting::{Judged, Starting};
 use alloc::vec::Vec;
 use weir_fault::{FaultEffect, FaultOutcome, FaultPlan};
 use weir_units::Nanos;
 
 /// For how long something is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HeldUntil {
-    /// A time.
-    Time(Nanos),
+    /// Until rules have delayed it since then for so long, each as long as it is there.
+    Delayed(Nanos, Vec<(u32, Nanos)>),
     /// The rule of that number holds no more.
     RuleEnds(u32),
 }
 
-/// An I/O command that has left its queue and is kept from starting.
-#[derive(Clone, Copy, Debug)]
+impl HeldUntil {
+    /// When time alone ends it.
+    pub fn due(&self, plan: &FaultPlan) -> Nanos {
+        match self {
+            Self::Delayed(since, delays) => {
+                let there = delays.iter().filter(|(id, _)| plan.has(*id));
+                there.fold(*since, |at, (_, delay)| at.saturating_add(*delay))
+            }
+            Self::RuleEnds(_) => Nanos::NEVER,
+        }
+    }
+
+    /// Whether what is held may go on.
+    pub fn is_over(&self, plan: &FaultPlan, now: Nanos) -> bool {
+        match self {
+            Self::Delayed(..) => self.due(plan) <= now,
+            Self::RuleEnds(id) => !plan.holds(*id, now),
+        }
+    }
+}
+
+/// An I/O command that has left its queue and is kept from starting; what becomes of it then goes with it.
+#[derive(Clone, Debug)]
 pub(crate) struct HeldCommand {
     pub starting: Starting,
     pub until: HeldUntil,
-    /// What becomes of it then.
-    pub outcome: Option<FaultOutcome>,
 }
 
 /// An admin command that was taken from its queue and is kept from being carried out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct HeldAdmin {
     pub admin: Admin,
     pub until: HeldUntil,
-    pub outcome: Option<FaultOutcome>,
-}
-
-/// A command that has been judged and is about to start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Judged {
-    pub queue: u32,
-    pub cid: u16,
-    pub tag: u32,
-    /// Bytes that will be wrong.
-    pub spoils: Option<Spoils>,
-}
-
-/// Bytes of a command that are to be wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spoils {
-    /// The block that they are in.
-    pub lba: u64,
-    pub bytes: u32,
-    pub seed: u64,
+    pub judged: Judged,
 }
 
 /// A command in a slot whose bytes are flipped.
@@ -90,7 +90,6 @@ pub(crate) struct Faults {
     pub plan: FaultPlan,
     pub held: Vec<HeldCommand>,
     pub admin: Vec<HeldAdmin>,
-    pub judged: Vec<Judged>,
     pub spoiled: Vec<SpoiledSlot>,
     pub conditions: Vec<HeldCondition>,
     pub resets: Vec<HeldReset>,
@@ -101,18 +100,27 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Whether something that is held may go on.
-    pub fn is_over(&self, until: HeldUntil, now: Nanos) -> bool {
-        match until {
-            HeldUntil::Time(at) => at <= now,
-            HeldUntil::RuleEnds(id) => !self.plan.holds(id, now),
-        }
+    /// What becomes of a command that has been judged, unless the rule that decided it is gone.
+    pub fn outcome_of(&self, judged: Judged) -> Option<FaultOutcome> {
+        judged.0.filter(|(id, _)| self.plan.has(*id)).map(|(_, outcome)| outcome)
+    }
+
+    /// Takes out the first command that may go on. One at a time: what it brings about may be the end of others.
+    pub fn release_command(&mut self, now: Nanos) -> Option<HeldCommand> {
+        let at = self.held.iter().position(|held| held.until.is_over(&self.plan, now))?;
+        Some(self.held.remove(at))
+    }
+
+    /// The same of admin commands.
+    pub fn release_admin(&mut self, now: Nanos) -> Option<HeldAdmin> {
+        let at = self.admin.iter().position(|held| held.until.is_over(&self.plan, now))?;
+        Some(self.admin.remove(at))
     }
 
     /// When something changes by itself next.
     pub fn next_due(&self, now: Nanos) -> Nanos {
-        let time = |until: &HeldUntil| if let HeldUntil::Time(at) = until { *at } else { Nanos::NEVER };
-        let held = self.held.iter().map(|h| time(&h.until)).chain(self.admin.iter().map(|h| time(&h.until)));
+        let untils = self.held.iter().map(|h| &h.until).chain(self.admin.iter().map(|h| &h.until));
+        let held = untils.map(|until| until.due(&self.plan));
         let resets = self.resets.iter().map(|r| r.until);
         held.chain(resets).fold(self.plan.next_change(now), Nanos::min)
     }
@@ -121,7 +129,6 @@ impl Faults {
     pub fn forget_queue(&mut self, q: u32) {
         self.held.retain(|h| h.starting.queue != q);
         self.admin.retain(|h| h.admin.q != q);
-        self.judged.retain(|j| j.queue != q);
     }
 
     /// A condition that is about all controllers, or all of a tenant.
@@ -150,12 +157,6 @@ impl Faults {
             self.conditions.windows(2).all(|pair| pair[0].id < pair[1].id),
             "conditions are in the order of their rules"
         );
-        for held in &self.held {
-            let queue = held.starting.queue;
-            assert!(
-                !self.judged.iter().any(|j| (j.queue, j.cid) == (queue, held.starting.command.cid)),
-                "held or judged"
-            );
-        }
+        assert!(self.held.iter().all(|held| held.starting.judged.is_some()), "what is held has been judged");
     }
 }

@@ -272,8 +272,8 @@ impl Subsystem {
         match plan {
             Ok(plan) if plan.empty => self.dismiss(q, &command, Status::SUCCESS, host),
             Ok(plan) => {
-                let data = data.of(plan.transfer);
-                let starting = Starting { queue: q, command, plan, data, words, arrived, decided: None, due: None };
+                let (data, due, judged) = (data.of(plan.transfer), None, None);
+                let starting = Starting { queue: q, command, plan, data, words, arrived, decided: None, due, judged };
                 let room = effects.room() > 0 || !self.is_instant();
                 if self.fetched.is_empty() && room && self.slots.fits(plan.transfer) {
                     self.start(now, starting, host, effects);

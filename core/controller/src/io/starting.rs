@@ -3,6 +3,7 @@
 use crate::host::DataPointer;
 use crate::io::plan::CommandPlan;
 use crate::queues::command::{Command, CommandWords};
+use weir_fault::FaultOutcome;
 use weir_units::Nanos;
 
 /// A command that starts, or that waits to: for bytes in flight, for a slot, or for others that hold its blocks.
@@ -21,7 +22,13 @@ pub(crate) struct Starting {
     pub decided: Option<u64>,
     /// When it was due in the process before, which had begun it.
     pub due: Option<Nanos>,
+    /// What the rules of failures have said of it; `None`: they have not been asked.
+    pub judged: Option<Judged>,
 }
+
+/// What becomes of a command, and by which rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Judged(pub Option<(u32, FaultOutcome)>);
 
 /// The arrival of a command whose tenant was promised nothing.
 pub(crate) const NOT_JUDGED: Nanos = Nanos::NEVER;

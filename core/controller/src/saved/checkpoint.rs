@@ -367,7 +367,10 @@ impl Subsystem {
             Ok(plan) if plan.empty => self.dismiss(q, &command, Status::SUCCESS, host),
             Ok(plan) => {
                 let (data, arrived) = (data.of(plan.transfer), NOT_JUDGED);
-                self.put_again(now, Starting { queue: q, command, plan, data, words, arrived, decided, due: None });
+                self.put_again(
+                    now,
+                    Starting { queue: q, command, plan, data, words, arrived, decided, due: None, judged: None },
+                );
             }
             Err(status) => self.dismiss(q, &command, status, host),
         }
@@ -425,7 +428,10 @@ impl Subsystem {
                 self.slow_path.partners.push_back(partner);
                 let (data, arrived) = (data.of(half), NOT_JUDGED);
                 let (command, decided, due) = (*first, None, None);
-                self.put_again(now, Starting { queue: q, command, plan, data, words, arrived, decided, due });
+                self.put_again(
+                    now,
+                    Starting { queue: q, command, plan, data, words, arrived, decided, due, judged: None },
+                );
             }
         }
         taken

@@ -215,7 +215,17 @@ impl Subsystem {
             Ok(plan) if plan.empty => self.dismiss(q, command, Status::SUCCESS, host),
             Ok(plan) => {
                 let (command, data) = (*command, data.of(plan.transfer));
-                self.fetched.push_back(Starting { queue: q, command, plan, data, words, arrived, decided: None, due });
+                self.fetched.push_back(Starting {
+                    queue: q,
+                    command,
+                    plan,
+                    data,
+                    words,
+                    arrived,
+                    decided: None,
+                    due,
+                    judged: None,
+                });
             }
             Err(status) => self.dismiss(q, command, status, host),
         }

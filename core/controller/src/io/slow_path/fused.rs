@@ -91,8 +91,17 @@ impl Subsystem {
             Err((status, _)) => Err(status),
         };
         let arrived = self.account(now, (key, at), (&charged, first), more);
-        let starting =
-            |plan| Starting { queue: q, command: *first, plan, data, words, arrived, decided: None, due: None };
+        let starting = |plan| Starting {
+            queue: q,
+            command: *first,
+            plan,
+            data,
+            words,
+            arrived,
+            decided: None,
+            due: None,
+            judged: None,
+        };
         match planned {
             Err((one, two)) => self.refuse_pair(first, &partner, (one, two), host),
             Ok(plan) if self.fetched.is_empty() && self.slots.fits(plan.transfer) => {

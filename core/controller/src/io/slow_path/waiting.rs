@@ -75,6 +75,9 @@ impl Subsystem {
             let behind = self.slow_path.waits.split_off(at);
             wait.partner.into_iter().for_each(|p| self.slow_path.partners.push_front(p));
             self.start_as_planned(now, &starting, host);
+            if starting.judged.is_some() {
+                self.begin_spoiling(&starting, host);
+            }
             self.slow_path.waits.extend(behind);
         }
         touched.sort_unstable();
