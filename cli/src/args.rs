@@ -187,6 +187,18 @@ raw is the difference as it was. net is without the time in which the drive's th
 late means that a tenth of the completions or more are over 5 us late, net; overloaded, that this is so because the core is full;
 starved, that as many are late, but only raw.")]
     Stats(DeviceStatsArgs),
+    /// Show what is wrong with the drive that a drive's media is on, what was seen and done, and what to do
+    #[command(after_help = "\
+Examples:
+  weir device health ssd0
+  weir device health ssd0 --json
+
+A drive whose media is another drive (media = \"nvme:…\") is diagnosed by what is seen of that one: its errors, its SMART log, its
+link. One with bad blocks or a failed controller goes on; one whose media have failed is isolated.")]
+    Health {
+        /// The drive
+        name: String,
+    },
     /// Make a firmware image that drives take (nvme fw-download, nvme fw-commit)
     #[command(after_help = "\
 An image has a revision, which Identify tells once its slot is active, and nothing in it is executed.

@@ -17,6 +17,7 @@ mod calibrate;
 mod client;
 mod config;
 mod connect;
+mod drive_health;
 mod failure;
 mod fault;
 mod firmware;

@@ -66,6 +66,10 @@ pub fn device(client: &ApiClient, args: &args::DeviceArgs, json: bool) -> Result
                 if args.reset { client.post(&format!("{path}/reset"))? } else { client.get(&path)? };
             if json { output::json(&stats) } else { output::text(&timing::describe(&stats)) }
         }
+        DeviceCommand::Health { name } => {
+            let device: DeviceStatus = client.get(&format!("/v1/devices/{}", in_url(name)))?;
+            crate::drive_health::print(&device, json)
+        }
         DeviceCommand::PowerCut { name } => {
             let cut: PowerCutStatus = client.post(&format!("/v1/devices/{}/power-cut", in_url(name)))?;
             if json { output::json(&cut) } else { output::text(&power_cut(&cut)) }

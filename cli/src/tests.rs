@@ -117,6 +117,7 @@ fn status() -> Status {
             queues: 4,
             io,
             fault: None,
+            health: None,
             link: None,
             timing: None,
             flash: None,

@@ -47,6 +47,7 @@ impl Fake {
             queues: 0,
             io: Counters::default(),
             fault: None,
+            health: None,
             link: None,
             timing: None,
             clients: Vec::new(),

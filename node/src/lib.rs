@@ -57,7 +57,7 @@ pub use notice::notice;
 pub use prepared_shards::{PreparedShards, StartSteps};
 pub use promises::Promises;
 pub use refusal::Refusal;
-pub use remote::RemoteStatus;
+pub use remote::{HealthStatus, RemoteStatus};
 pub use shard::{Call, Shard, ShardHandle};
 pub use snapshot::{
     DeviceSnapshot, DeviceTiming, DoorSnapshot, ExportSnapshot, FaultSnapshot, LostDrive, NodeSnapshot, PoolMember,

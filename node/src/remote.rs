@@ -8,9 +8,11 @@
 //! ```
 //! [`LinkRecovery`] decides, this carries it out. A drive that says nothing of who it is (virtio) is not connected to again: an empty one could
 //! have taken its place.
+// tidy: long because it carries out what one machine decides.
 
 mod answer;
 mod connector;
+mod diagnosis;
 mod gone;
 mod hosts;
 mod origin;
@@ -20,12 +22,15 @@ use crate::target::{Identity, Opened};
 use crate::transfer::Transfer;
 use answer::is_later;
 use connector::{Connector, Step};
+use diagnosis::Diagnosis;
+pub use diagnosis::HealthStatus;
 use gone::Gone;
 pub use origin::{Origin, Source};
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
-use weir_controller::{Host, Io, SlotId, Subsystem};
+use weir_controller::{Host, Io, Op, SlotId, Subsystem};
+use weir_driver::health::{Access, NamespaceIdentity};
 use weir_driver::link_recovery::{
     Admission, DriveIdentity, LinkEffect, LinkEvent, LinkPolicy, LinkRecovery, LinkState, LinkStatus,
 };
@@ -82,6 +87,10 @@ pub struct Remote {
     attend_at: Nanos,
     /// SMART tells of the outage.
     is_noted: bool,
+    /// Of a drive that can be connected to again.
+    diagnosis: Option<Diagnosis>,
+    /// The diagnosis wants to hear of writes.
+    knows_bad_blocks: bool,
     /// Nothing is sent before it is over.
     fence: Option<Fence>,
     /// Something was sent over this association.
@@ -99,6 +108,17 @@ pub struct RemoteStatus {
     pub link: LinkStatus,
     /// Commands that wait for it.
     pub held: usize,
+    /// What is wrong with the drive; none of one that cannot be reset.
+    pub health: Option<HealthStatus>,
+}
+
+/// What a drive's own I/O does, as far as a failure of it tells apart.
+fn access_of(io: &Io) -> Access {
+    match io.op {
+        Op::Read | Op::Compare | Op::Verify => Access::Read,
+        Op::Write | Op::Copy | Op::WriteZeroes { .. } | Op::Deallocate => Access::Write,
+        Op::Flush => Access::Other,
+    }
 }
 
 impl Remote {
@@ -112,6 +132,12 @@ impl Remote {
             fast_io_fail_tmo: origin.source.fast_io_fail_tmo,
             reconnects: origin.identity.is_some(),
         };
+        let identity = origin.identity.map(|identity| NamespaceIdentity {
+            id: identity.nguid,
+            blocks: identity.capacity / u64::from(identity.block_size.max(1)),
+            block_size: identity.block_size,
+        });
+        let diagnosis = identity.map(|identity| Diagnosis::new(identity, origin.source.fast_io_fail_tmo));
         Self {
             pair,
             free: (0..depth).rev().collect(),
@@ -135,6 +161,8 @@ impl Remote {
             is_noted: false,
             has_sent: false,
             unfenced: Vec::new(),
+            diagnosis,
+            knows_bad_blocks: false,
             fence,
             record,
             origin,
@@ -143,7 +171,8 @@ impl Remote {
 
     /// Requests on their way or waiting.
     pub fn in_flight(&self) -> usize {
-        self.at_target() + self.waiting.len()
+        let judged = self.diagnosis.as_ref().map_or(0, |diagnosis| diagnosis.waiting() + diagnosis.ended.len());
+        self.at_target() + self.waiting.len() + judged
     }
 
     fn at_target(&self) -> usize {
@@ -158,7 +187,8 @@ impl Remote {
 
     fn may_send(&self) -> bool {
         let is_tried = self.is_trial && self.at_target() > 0 && !self.link.is_serving();
-        self.loss.is_none() && self.link.admission() == Admission::Send && !is_tried
+        let lets_through = self.diagnosis.as_ref().is_none_or(Diagnosis::lets_through);
+        self.loss.is_none() && self.link.admission() == Admission::Send && !is_tried && lets_through
     }
 
     /// Why the far side is gone, if it is.
@@ -168,13 +198,17 @@ impl Remote {
 
     /// How the way to the far side is.
     pub fn status(&self, now: Nanos) -> RemoteStatus {
-        RemoteStatus { link: self.link.status(now), held: self.waiting.len() }
+        let health = self.diagnosis.as_ref().map(|diagnosis| diagnosis.status(now));
+        RemoteStatus { link: self.link.status(now), held: self.waiting.len(), health }
     }
 
     /// Begins an I/O; answers at once where it cannot be begun.
     pub fn start<H: Host>(&mut self, io: Io, machine: &Subsystem, host: &mut H) -> Option<Status> {
         if self.link.admission() == Admission::Fail {
             return Some(Status::INTERNAL_PATH_ERROR);
+        }
+        if let Some(status) = self.diagnosis.as_ref().and_then(|diagnosis| diagnosis.refusal(access_of(&io))) {
+            return Some(status);
         }
         self.begun += 1;
         let mut transfer = Transfer::new(io, false);
@@ -229,7 +263,8 @@ impl Remote {
 
     /// When it wants to be polled although nothing comes.
     pub fn due(&self) -> Nanos {
-        if self.must_poll() { Nanos::NEVER } else { self.look_at.min(self.attend_at) }
+        let diagnosis = self.diagnosis.as_ref().map_or(Nanos::NEVER, Diagnosis::due);
+        if self.must_poll() { Nanos::NEVER } else { self.look_at.min(self.attend_at).min(diagnosis) }
     }
 
     /// Sends and reaps; true if anything came back. I/O that has ended is appended.
@@ -243,11 +278,18 @@ impl Remote {
         if self.loss.is_some() || !self.link.is_serving() || now >= self.attend_at {
             self.look_after(now);
         }
+        if self.diagnosis.as_ref().is_some_and(|diagnosis| now >= diagnosis.due()) {
+            self.look_after_diagnosis(now);
+        }
         let mut busy = self.at_target() > 0 && self.link.is_connected() && self.reap(now, machine, host, ended);
         busy |= self.send_waiting(machine, host, ended);
         if !self.link.is_serving() || self.is_noted {
             busy |= self.tell_hosts(machine, ended);
             busy |= self.give_up(now, machine, ended);
+        }
+        if let Some(diagnosis) = self.diagnosis.as_mut().filter(|diagnosis| !diagnosis.ended.is_empty()) {
+            ended.append(&mut diagnosis.ended);
+            busy = true;
         }
         busy
     }
@@ -272,6 +314,9 @@ impl Remote {
             let is_gone = self.is_gone(d.status);
             later = if is_later { Some(d.status) } else { later };
             is_answered |= !is_later && !is_gone;
+            if self.diagnosis.is_some() && self.ends_suspect(now, d.slot, d.status) {
+                continue;
+            }
             let Some(mut transfer) = self.take(d.slot) else { continue };
             if is_later || is_gone {
                 self.free.push(d.slot);
@@ -279,6 +324,14 @@ impl Remote {
                 continue;
             }
             transfer.held_since = None;
+            if !d.status.is_success() && self.diagnosis.is_some() {
+                self.free.push(d.slot);
+                self.judge(now, transfer, d.status);
+                continue;
+            }
+            if self.knows_bad_blocks {
+                self.tell_written(now, &transfer);
+            }
             let live = machine.is_live(transfer.io.slot);
             let status = transfer.finish(d.status, self.pair.buffer(d.slot), live, host);
             self.free.push(d.slot);
@@ -364,6 +417,9 @@ impl Remote {
         if self.wants_probe {
             self.send_probe();
         }
+        if self.diagnosis.is_some() {
+            self.read_suspect();
+        }
         busy
     }
 
@@ -398,6 +454,7 @@ impl Remote {
         if self.link.is_connected() && now >= self.attend_at {
             self.attend(now);
         }
+        self.look_after_diagnosis(now);
         self.apply(now, LinkEvent::Tick);
         self.look_at = self.next_look(now);
         if !self.link.is_connected() {
@@ -424,6 +481,7 @@ impl Remote {
             // One that is asked nothing is not silent.
             _ => now,
         };
+        self.diagnose_loss(now);
         self.apply(now, LinkEvent::Lost { cause, heard });
     }
 
@@ -462,6 +520,9 @@ impl Remote {
         };
         if let Err(e) = self.pair.attend() {
             return self.lose(now, e);
+        }
+        if self.link.is_serving() {
+            self.ask_smart_first(now);
         }
         self.take_notices(now);
     }
@@ -504,6 +565,9 @@ impl Remote {
             LinkEffect::Fence => return self.resume(now),
             LinkEffect::Replay | LinkEffect::Try => {
                 self.attend_at = now;
+                if effect == LinkEffect::Replay {
+                    self.diagnose_connected(now);
+                }
                 (self.is_trial, self.wants_probe) = (effect == LinkEffect::Try, true);
             }
             // Whatever waits fails in the poll that goes on.
@@ -526,6 +590,7 @@ impl Remote {
         let lost: Vec<Transfer> = self.active.drain(..).flatten().collect();
         lost.into_iter().for_each(|transfer| self.hold(transfer, Some(now)));
         self.free.clear();
+        self.forget_suspects();
         (self.probe, self.wants_probe, self.is_silent, self.loss) = (None, false, false, None);
         self.old = Some(std::mem::replace(&mut self.pair, Box::new(Gone)));
     }

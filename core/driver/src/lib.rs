@@ -36,6 +36,7 @@ pub mod vhost_user;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use health::SmartReading;
 use weir_spec::nvme::Status;
 use weir_units::Nanos;
 
@@ -126,6 +127,14 @@ pub trait QueuePair {
     fn take_notice(&mut self) -> Option<NamespaceNotice> {
         None
     }
+    /// Asks for the SMART log with the next [`attend`](Self::attend); whether it can be asked for.
+    fn ask_smart(&mut self) -> bool {
+        false
+    }
+    /// The answer to [`ask_smart`](Self::ask_smart), once.
+    fn take_smart(&mut self) -> Option<SmartReading> {
+        None
+    }
 }
 
 impl<Q: QueuePair + ?Sized> QueuePair for alloc::boxed::Box<Q> {
@@ -160,6 +169,12 @@ impl<Q: QueuePair + ?Sized> QueuePair for alloc::boxed::Box<Q> {
     }
     fn take_notice(&mut self) -> Option<NamespaceNotice> {
         (**self).take_notice()
+    }
+    fn ask_smart(&mut self) -> bool {
+        (**self).ask_smart()
+    }
+    fn take_smart(&mut self) -> Option<SmartReading> {
+        (**self).take_smart()
     }
 }
 

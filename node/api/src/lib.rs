@@ -15,6 +15,7 @@
 mod control;
 mod fault;
 mod flash;
+mod health;
 mod metrics;
 mod node;
 pub mod openapi;
@@ -31,6 +32,7 @@ mod tests;
 pub use control::Control;
 pub use fault::{FaultAdd, FaultStatus};
 pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStatus};
+pub use health::{BlockRange, DriveHealth, DriveReport, DriveReportStep};
 pub use pooled::{
     LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolStatus, VolumeAdd, VolumeExport, VolumePatch,
     VolumeStatus,

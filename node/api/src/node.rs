@@ -275,6 +275,7 @@ impl From<DeviceSnapshot> for DeviceStatus {
             queues: found.controllers.iter().map(|c| c.queues.len() as u32).sum(),
             io: (&found.stats.work).into(),
             fault: found.fault.clone(),
+            health: found.link.clone().and_then(|link| link.health).map(Into::into),
             link: found.link.clone().map(link),
             timing: found.timing.map(Into::into),
             flash: found.flash.clone().map(FlashStatus::from),
@@ -284,7 +285,7 @@ impl From<DeviceSnapshot> for DeviceStatus {
 }
 
 fn link(found: RemoteStatus) -> LinkStatus {
-    let RemoteStatus { link, held } = found;
+    let RemoteStatus { link, held, health: _ } = found;
     LinkStatus {
         state: link.state.word().into(),
         failing: link.is_failing,

@@ -88,6 +88,7 @@ impl Fake {
             queues: 4,
             io: Counters::default(),
             fault: None,
+            health: None,
             link: None,
             timing: Some(self.timing()),
             flash: Some(flash()),

@@ -8,6 +8,7 @@ use weir_controller::{
     Attach, BlockRequest, ControllerHandle, DataPointer, Effect, Effects, Event, NamespaceConfig, Op, Owner, SqHandle,
     SubsystemConfig, Tag, TransportModel,
 };
+use weir_driver::health::{SmartReading, Verdict};
 use weir_spec::nvme::Cqe;
 use weir_sys::keeper_channel::Keep;
 
@@ -18,6 +19,9 @@ struct Far {
     answers: Vec<Done>,
     notices: Vec<NamespaceNotice>,
     is_lost: bool,
+    /// Media errors that its SMART log counts.
+    media_errors: u128,
+    is_asked: bool,
 }
 
 struct FarPair {
@@ -56,6 +60,15 @@ impl QueuePair for FarPair {
     }
     fn take_notice(&mut self) -> Option<NamespaceNotice> {
         self.far.lock().unwrap().notices.pop()
+    }
+    fn ask_smart(&mut self) -> bool {
+        self.far.lock().unwrap().is_asked = true;
+        true
+    }
+    fn take_smart(&mut self) -> Option<SmartReading> {
+        let mut far = self.far.lock().unwrap();
+        let media_errors = far.media_errors;
+        std::mem::take(&mut far.is_asked).then(|| SmartReading { media_errors, ..SmartReading::default() })
     }
 }
 
@@ -444,7 +457,7 @@ fn a_target_that_answers_no_command_is_lost_although_its_association_lives() {
     }
     // The loss of one that is not connected to again would be for good.
     let mut bench = Bench::new();
-    bench.remote.origin.identity = None;
+    (bench.remote.origin.identity, bench.remote.diagnosis) = (None, None);
     bench.read(1);
     bench.poll();
     bench.after(Nanos::from_secs(1000));
@@ -527,7 +540,7 @@ fn a_namespace_that_is_gone_is_looked_for_anew() {
     assert_eq!(bench.at_far_side(), [1]);
     // One that is not connected to again has its error.
     let mut bench = Bench::new();
-    bench.remote.origin.identity = None;
+    (bench.remote.origin.identity, bench.remote.diagnosis) = (None, None);
     bench.read(1);
     bench.poll();
     bench.answer(1, gone);
@@ -568,4 +581,90 @@ fn a_notice_is_heard_with_the_answer_beside_it() {
     bench.far.lock().unwrap().notices.extend(all);
     bench.poll();
     assert_eq!(bench.state(), LinkState::Waiting);
+}
+
+fn verdicts(bench: &Bench) -> Vec<Verdict> {
+    let health = bench.remote.status(bench.now).health.unwrap();
+    health.reports.iter().map(|report| report.verdict).collect()
+}
+
+/// Answers reads of a block with an error until it is told to the client; how many reads that took.
+fn fail_until_told(bench: &mut Bench, block: u32) -> usize {
+    for reads in 0..20 {
+        if bench.ended.iter().any(|(slot, _)| slot.0 == block) {
+            return reads;
+        }
+        if bench.at_far_side().contains(&block) {
+            bench.far.lock().unwrap().media_errors += 1;
+            bench.answer(block, Status::UNRECOVERED_READ_ERROR);
+        }
+        bench.after(Nanos::from_millis(1));
+    }
+    panic!("never told: {:?}", bench.remote.status(bench.now).health);
+}
+
+/// The block is read again, the drive is asked, and then that block alone is lost.
+#[test]
+fn a_bad_block_costs_that_block() {
+    let mut bench = Bench::new();
+    bench.after(Nanos::from_secs(2));
+    bench.poll();
+    (1..=3).for_each(|block| bench.read(block));
+    bench.poll();
+    bench.answer(1, OK);
+    bench.answer(3, OK);
+    let reads = fail_until_told(&mut bench, 2);
+    assert!(reads >= 6, "twice by the client, and as often as it takes to believe it: {reads}");
+    assert_eq!(bench.ended.iter().find(|(slot, _)| slot.0 == 2).unwrap().1, Status::UNRECOVERED_READ_ERROR);
+    assert!(verdicts(&bench).contains(&Verdict::BadBlocks));
+    let health = bench.remote.status(bench.now).health.unwrap();
+    assert_eq!(health.bad_blocks.iter().map(|extent| (extent.lba, extent.blocks)).collect::<Vec<_>>(), [(2, 1)]);
+    bench.read(9);
+    bench.poll();
+    assert_eq!((bench.at_far_side(), bench.state()), (vec![9], LinkState::Serving));
+    bench.answer(9, OK);
+    bench.poll();
+    assert_eq!((bench.ended.len(), bench.remote.in_flight()), (4, 0));
+}
+
+/// What a client sends wrongly says nothing of the drive.
+#[test]
+fn errors_of_the_clients_own_are_told_at_once() {
+    let mut bench = Bench::new();
+    for status in [Status::LBA_OUT_OF_RANGE, Status::COMPARE_FAILURE, Status::GUARD_CHECK_ERROR.dnr()] {
+        bench.read(1);
+        bench.poll();
+        bench.answer(1, status);
+        bench.poll();
+        assert_eq!(bench.ended.pop(), Some((SlotId(1), status)));
+    }
+    assert_eq!(verdicts(&bench), []);
+}
+
+/// Internal errors are retried, then the controller is reset: the association is made anew, and what was in flight is sent again.
+#[test]
+fn a_controller_that_fails_is_reset_and_no_error_is_told() {
+    let mut bench = Bench::new();
+    bench.after(Nanos::from_secs(2));
+    bench.poll();
+    (1..=2).for_each(|block| bench.read(block));
+    bench.poll();
+    let mut failures = 0;
+    while bench.state() == LinkState::Serving {
+        if bench.at_far_side().contains(&1) {
+            bench.answer(1, Status::INTERNAL_ERROR);
+            failures += 1;
+        }
+        bench.after(Nanos::from_millis(5));
+        assert!(failures < 10, "it is never reset");
+    }
+    assert!(bench.ended.is_empty() && failures == 4, "{failures} failures, {:?}", bench.ended);
+    bench.find(identity());
+    bench.poll();
+    assert_eq!(bench.at_far_side(), [1, 2]);
+    bench.answer(2, OK);
+    bench.answer(1, OK);
+    bench.poll();
+    assert_eq!(bench.ended, [(SlotId(2), OK), (SlotId(1), OK)]);
+    assert!(verdicts(&bench).contains(&Verdict::Controller), "{:?}", verdicts(&bench));
 }

@@ -207,7 +207,7 @@ impl Draw<'_> {
             2 => AilmentKind::StuckQueue,
             3 => AilmentKind::Internal { every: 1 },
             4 => AilmentKind::Internal { every: 2 + self.0.below(20) },
-            _ => AilmentKind::GhostReads { every: 2 + self.0.below(10) },
+            _ => AilmentKind::GhostReads { every: 1 + self.0.below(10) },
         };
         self.curable(kind)
     }
@@ -216,7 +216,7 @@ impl Draw<'_> {
         let delay = self.millis(1, 100);
         match self.0.below(4) {
             0 => self.passing(AilmentKind::Interrupted { delay }, 1_000),
-            1 => self.passing(AilmentKind::WriteFaults, 60),
+            1 => self.passing(AilmentKind::WriteFaults, 2_000),
             2 => self.passing(AilmentKind::Inaccessible, 2_000),
             _ => self.passing(AilmentKind::ReadOnly, 1_000),
         }
@@ -244,7 +244,8 @@ impl Draw<'_> {
     fn blur(&mut self) -> Ailment {
         let mut other = match self.0.below(6) {
             0 => self.few_bad_blocks(),
-            1 => self.passing(AilmentKind::Worn, 10_000),
+            // Spare that is used up does not come back.
+            1 => Ailment { ends: Nanos::NEVER, ..self.passing(AilmentKind::Worn, 2) },
             2 => self.controller(),
             3 => self.of(FailureClass::Link),
             4 => self.of(FailureClass::Namespace),
@@ -275,6 +276,9 @@ pub fn draw(rng: &mut Xoshiro256) -> DrawnFailure {
     let is_ambiguous = draw.one_in(2);
     if is_ambiguous {
         ailments.push(draw.blur());
+        if draw.one_in(3) {
+            ailments.push(draw.blur());
+        }
     }
     let reset_time = draw.millis(5, 400);
     let (is_fabric, has_marks) = (draw.one_in(2), draw.one_in(4));

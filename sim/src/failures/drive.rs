@@ -59,6 +59,8 @@ pub struct Completion {
 pub struct FailingDrive {
     rng: Xoshiro256,
     content: Vec<u64>,
+    /// Of the drive that another one puts in its place.
+    strange_content: Vec<u64>,
     /// Under way, with the time of their end; an end that never comes is [`Nanos::NEVER`].
     in_flight: BTreeMap<Ticket, (Nanos, Command)>,
     ailments: Vec<Ailment>,
@@ -74,6 +76,7 @@ impl FailingDrive {
         FailingDrive {
             rng: Xoshiro256::new(seed),
             content: vec![0; BLOCKS as usize],
+            strange_content: vec![0; BLOCKS as usize],
             in_flight: BTreeMap::new(),
             ailments,
             marked: vec![false; BLOCKS as usize],
@@ -172,7 +175,8 @@ impl FailingDrive {
         };
         let service = Nanos(500_000 + self.rng.below(1_000_000));
         let end = if self.has(now, stuck) { Nanos::NEVER } else { now.saturating_add(service) };
-        self.in_flight.insert(command.ticket, (end, command));
+        let before = self.in_flight.insert(command.ticket, (end, command));
+        assert!(before.is_none(), "{command:?} is at the drive twice");
     }
 
     /// When the next command ends.
@@ -199,11 +203,13 @@ impl FailingDrive {
 
     fn carry_out(&mut self, now: Nanos, command: Command) -> Completion {
         let (status, retry_delay) = self.status(now, command);
+        let is_strange = self.has(now, |kind| kind == AilmentKind::Replaced);
+        let content = if is_strange { &mut self.strange_content } else { &mut self.content };
         if let Some(data) = command.data.filter(|_| status.is_success()) {
-            self.content[command.lba as usize] = data;
+            content[command.lba as usize] = data;
             self.marked[command.lba as usize] = false;
         }
-        Completion { ticket: command.ticket, status, data: self.content[command.lba as usize], retry_delay }
+        Completion { ticket: command.ticket, status, data: content[command.lba as usize], retry_delay }
     }
 
     fn status(&mut self, now: Nanos, command: Command) -> (Status, Option<Nanos>) {
@@ -236,13 +242,13 @@ impl FailingDrive {
         (if marked { Status::UNRECOVERED_READ_ERROR.dnr() } else { Status::SUCCESS }, None)
     }
 
-    /// Whether a block can be read, for a diagnosis; none if it does not answer.
-    pub fn read_again(&mut self, now: Nanos, extent: Extent) -> Option<bool> {
+    /// How a read for a diagnosis ends; none if it is not answered.
+    pub fn read_again(&mut self, now: Nanos, extent: Extent) -> Option<Status> {
         if !self.answers(now) {
             return None;
         }
         let command = Command { ticket: Ticket(u64::MAX), lba: extent.lba, data: None };
-        Some(self.status(now, command).0.is_success())
+        Some(self.status(now, command).0)
     }
 
     /// How long that reset takes.
@@ -287,6 +293,23 @@ impl FailingDrive {
                 self.carry_out(now, command);
             }
         }
+    }
+
+    /// Whether another drive is put in its place, or it is put back, at this moment.
+    pub fn swaps(&self, now: Nanos) -> bool {
+        let replaced = self.ailments.iter().filter(|ailment| ailment.kind == AilmentKind::Replaced);
+        replaced.into_iter().any(|ailment| ailment.begins == now || ailment.ends == now)
+    }
+
+    /// Nothing that is under way is carried out.
+    pub fn drop_all(&mut self) {
+        self.in_flight.clear();
+    }
+
+    /// Whether a block is one of those that are gone.
+    pub fn is_bad(&self, now: Nanos, lba: u64) -> bool {
+        let gone = |kind| matches!(kind, AilmentKind::BadMedia { first, blocks, .. } if (first..first + blocks).contains(&lba));
+        self.has(now, gone)
     }
 
     /// What is on a block.

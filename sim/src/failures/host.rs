@@ -27,6 +27,11 @@ const OVER_AFTER: Nanos = Nanos::from_secs(120);
 /// Blocks at the end that only the tenant who marks them uses.
 const MARKED_FROM: u64 = BLOCKS - 32;
 
+/// Whether a tenant who marks blocks has marked it.
+pub fn is_marked(lba: u64) -> bool {
+    lba >= MARKED_FROM
+}
+
 /// Where a command of the client's is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -41,6 +46,8 @@ struct Operation {
     since: Nanos,
     retries: u32,
     place: Place,
+    /// When it was sent last.
+    sent: Nanos,
 }
 
 /// What happens later.
@@ -74,6 +81,8 @@ pub struct Outcome {
     pub answered: u64,
     /// Commands that were never answered.
     pub hung: usize,
+    /// It neither serves nor is isolated in the end.
+    pub is_stuck: bool,
     /// The longest time that a command took.
     pub longest: Nanos,
     /// Writes sent again that the drive had carried out before.
@@ -179,6 +188,9 @@ impl Host {
             return false;
         }
         self.now = self.now.max(next);
+        if self.drive.swaps(self.now) {
+            self.drive.drop_all();
+        }
         for completion in self.drive.take_completions(self.now) {
             self.complete(completion);
         }
@@ -195,11 +207,13 @@ impl Host {
     }
 
     fn is_unfinished(&self) -> bool {
-        self.now < BUSY_FOR || !self.operations.is_empty() || self.health.report().is_some()
+        let is_settled = matches!(self.health.state(), State::Serving | State::Isolated);
+        self.now < BUSY_FOR || !self.operations.is_empty() || self.health.report().is_some() || !is_settled
     }
 
     fn finish(mut self) -> Outcome {
         self.outcome.hung = self.operations.len();
+        self.outcome.is_stuck = !matches!(self.health.state(), State::Serving | State::Isolated);
         if self.health.gate() == Gate::Open {
             // Every block is what its last acknowledged write made of it.
             for lba in 0..BLOCKS {
@@ -231,7 +245,8 @@ impl Host {
             }
             self.busy[lba as usize] = true;
             let place = if self.health.gate() == Gate::Open { Place::Sent } else { Place::Held };
-            self.operations.insert(command.ticket, Operation { command, since: self.now, retries: 0, place });
+            self.operations
+                .insert(command.ticket, Operation { command, since: self.now, retries: 0, place, sent: self.now });
             if place == Place::Sent {
                 self.send(command);
             }
@@ -266,10 +281,14 @@ impl Host {
 
     fn complete(&mut self, completion: Completion) {
         let Some(operation) = self.operations.get(&completion.ticket).copied() else { return };
+        if operation.place != Place::Sent {
+            // Of a queue that was given up.
+            return;
+        }
         if completion.status.is_success() {
             return self.answer(completion.ticket, completion.status, completion.data);
         }
-        self.note_bad(operation.command, completion.status, operation.retries);
+        self.note_bad(operation.command);
         let failure = Failure {
             ticket: completion.ticket,
             access: operation.command.access(),
@@ -282,10 +301,10 @@ impl Host {
         self.evidence(Evidence::Failed(failure));
     }
 
-    /// When a diagnosis could know that the media have failed.
-    fn note_bad(&mut self, command: Command, status: Status, retries: u32) {
-        let is_media = status.same_code(Status::UNRECOVERED_READ_ERROR) && command.lba < MARKED_FROM;
-        if !is_media || retries == 0 || self.bad_seen.contains(&command.lba) {
+    /// When the client has seen enough for a diagnosis to know that the media have failed.
+    fn note_bad(&mut self, command: Command) {
+        let is_bad = command.data.is_none() && self.drive.is_bad(self.now, command.lba);
+        if !is_bad || self.bad_seen.contains(&command.lba) {
             return;
         }
         self.bad_seen.push(command.lba);
@@ -318,6 +337,9 @@ impl Host {
             }
             HealthAction::ReadAgain(extent) => self.after(ANSWER, Later::ReadAgain(extent.lba, extent.blocks)),
             HealthAction::Reset { level, command } => {
+                if level >= ResetLevel::Queue {
+                    self.give_up_queues();
+                }
                 let time = self.drive.reset_time(level);
                 self.after(time, Later::ResetEnds(level, command));
             }
@@ -339,11 +361,19 @@ impl Host {
                 }
             }
             Gate::Open => {
-                let waiting: Vec<Operation> = self.operations.values().copied().collect();
+                let held = |operation: &&Operation| operation.place == Place::Held;
+                let waiting: Vec<Operation> = self.operations.values().filter(held).copied().collect();
                 for operation in waiting {
                     self.send_again(operation.command.ticket);
                 }
             }
+        }
+    }
+
+    /// What was sent comes back no more, and waits.
+    fn give_up_queues(&mut self) {
+        for operation in self.operations.values_mut().filter(|operation| operation.place == Place::Sent) {
+            operation.place = Place::Held;
         }
     }
 
@@ -366,6 +396,7 @@ impl Host {
     fn send_again(&mut self, ticket: Ticket) {
         let Some(operation) = self.operations.get_mut(&ticket) else { return };
         operation.place = Place::Sent;
+        operation.sent = self.now;
         let command = operation.command;
         if command.data == Some(self.drive.content(command.lba)) {
             self.outcome.resent += 1;
@@ -377,15 +408,17 @@ impl Host {
         match later {
             Later::Again(ticket) => {
                 let due = self.operations.get(&ticket).is_some_and(|op| op.place == Place::Again(self.now));
-                if due && self.health.gate() == Gate::Open {
-                    self.send_again(ticket);
+                match self.operations.get_mut(&ticket).filter(|_| due) {
+                    Some(operation) if self.health.gate() != Gate::Open => operation.place = Place::Held,
+                    Some(_) => self.send_again(ticket),
+                    None => {}
                 }
             }
             Later::Late(ticket, sent) => self.look_for_late(ticket, sent),
             Later::Answer(question) => self.answer_question(QUESTIONS[usize::from(question)]),
             Later::ReadAgain(lba, blocks) => {
-                if let Some(readable) = self.drive.read_again(self.now, Extent { lba, blocks }) {
-                    self.evidence(Evidence::ReadAgain { lba, readable });
+                if let Some(status) = self.drive.read_again(self.now, Extent { lba, blocks }) {
+                    self.evidence(Evidence::ReadAgain { lba, status });
                 }
             }
             Later::ResetEnds(level, command) => self.end_reset(level, command),
@@ -394,10 +427,12 @@ impl Host {
         }
     }
 
-    fn look_for_late(&mut self, ticket: Ticket, _sent: Nanos) {
-        let is_out = self.operations.get(&ticket).is_some_and(|op| op.place == Place::Sent);
-        if is_out && self.health.state() == State::Serving {
+    /// A command that is not answered is told of again and again.
+    fn look_for_late(&mut self, ticket: Ticket, sent: Nanos) {
+        let is_out = |operation: &Operation| operation.place == Place::Sent && operation.sent == sent;
+        if self.operations.get(&ticket).is_some_and(is_out) {
             self.evidence(Evidence::Late(ticket));
+            self.after(LATE, Later::Late(ticket, sent));
         }
     }
 
@@ -444,6 +479,13 @@ impl Host {
     }
 
     fn announce(&mut self) {
+        if self.drive.swaps(self.now) {
+            // One drive is taken out, and another put in.
+            self.drive.drop_all();
+            self.evidence(Evidence::Removed);
+            self.evidence(Evidence::Arrived);
+            return;
+        }
         if !self.drive.answers(self.now) {
             return;
         }

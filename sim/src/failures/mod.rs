@@ -19,6 +19,7 @@ pub use host::Outcome;
 
 use std::collections::BTreeMap;
 use weir_driver::health::Verdict;
+use weir_spec::nvme::Status;
 use weir_units::Nanos;
 use weir_units::rng::Xoshiro256;
 
@@ -43,8 +44,10 @@ pub struct FailureTally {
     pub hung: Vec<u64>,
     /// Seeds of runs without a verdict.
     pub undecided: Vec<u64>,
-    /// Seeds of runs in which a passing failure cost a client an error.
+    /// Seeds of runs with an error that nothing of what was drawn explains.
     pub errors: Vec<u64>,
+    /// Seeds of drives that neither serve nor are isolated in the end.
+    pub stuck: Vec<u64>,
     /// The longest time from what shows a media failure to the isolation, over the time that its drive's resets took.
     pub slowest_isolation: Nanos,
     /// Commands answered.
@@ -64,13 +67,33 @@ impl DrawnFailure {
         self.ailments.iter().any(Ailment::needs_replacement)
     }
 
-    /// Whether a client may see errors: blocks are gone, writes are refused, another drive is there, or it was removed.
-    pub fn may_cost_errors(&self) -> bool {
-        let costs = |ailment: &Ailment| {
-            use AilmentKind::{BadMedia, ReadOnly, Removed, Replaced};
-            matches!(ailment.kind, BadMedia { .. } | ReadOnly | Removed | Replaced)
+    /// Whether the drive warns of its media and has a block that is gone: then it may be isolated or not.
+    pub fn may_need_replacement(&self) -> bool {
+        let has = |is: fn(AilmentKind) -> bool| self.ailments.iter().any(|ailment| is(ailment.kind));
+        has(|kind| matches!(kind, AilmentKind::BadMedia { .. })) && has(|kind| kind == AilmentKind::Worn)
+    }
+
+    /// Whether that error is one that a client has to see: the block is gone or marked, or the drive is not there or takes no writes.
+    pub fn explains(&self, lba: u64, status: Status) -> bool {
+        let is = |code: Status| status.same_code(code);
+        let unreadable = is(Status::UNRECOVERED_READ_ERROR);
+        let by = |ailment: &Ailment| match ailment.kind {
+            AilmentKind::BadMedia { first, blocks, .. } => {
+                (unreadable || is(Status::WRITE_FAULT)) && (first..first + blocks).contains(&lba)
+            }
+            // Until the drive says that it takes writes again, they are not tried for long.
+            AilmentKind::ReadOnly => is(Status::NAMESPACE_WRITE_PROTECTED) || is(Status::WRITE_FAULT),
+            AilmentKind::Removed | AilmentKind::Replaced => is(Status::INTERNAL_PATH_ERROR),
+            AilmentKind::WriteFaults => is(Status::WRITE_FAULT) && ailment.ends > Nanos::from_secs(1),
+            _ => false,
         };
-        self.has_marks || self.ailments.iter().any(costs)
+        self.has_marks && unreadable && host::is_marked(lba) || self.ailments.iter().any(by)
+    }
+
+    /// Errors that nothing explains; of a drive that was isolated, those before.
+    fn unexplained(&self, outcome: &Outcome) -> usize {
+        let is_isolation = |status: Status| outcome.isolated.is_some() && status.is_dnr();
+        outcome.errors.iter().filter(|(lba, status)| !is_isolation(*status) && !self.explains(*lba, *status)).count()
     }
 
     /// Whether the media's failure could be seen and was not acted upon within the bound.
@@ -103,11 +126,13 @@ impl FailureTally {
             None => self.undecided.push(seed),
         }
         let note = |list: &mut Vec<u64>, is: bool| list.extend(is.then_some(seed));
-        note(&mut self.needless, outcome.isolated.is_some() && !failure.needs_replacement());
+        let is_needed = failure.needs_replacement() || failure.may_need_replacement();
+        note(&mut self.needless, outcome.isolated.is_some() && !is_needed);
         note(&mut self.missed, failure.needs_replacement() && failure.is_missed(outcome));
         note(&mut self.wrong, !outcome.wrong.is_empty());
         note(&mut self.hung, outcome.hung > 0);
-        note(&mut self.errors, !outcome.errors.is_empty() && !failure.may_cost_errors());
+        note(&mut self.errors, failure.unexplained(outcome) > 0);
+        note(&mut self.stuck, outcome.is_stuck);
         if let (Some(evident), Some(isolated)) = (outcome.evident, outcome.isolated) {
             self.slowest_isolation = self.slowest_isolation.max(isolated.saturating_sub(evident));
         }

@@ -30,6 +30,7 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use weir_driver::health::SmartReading;
 use weir_driver::nvme_tcp::{
     Ask, BringUp, Buffers, ConnectOptions, ConnectedController, DataTransfer, Discovery, FinishedCommand,
     HostConnection, HostSettings, NamespaceWatch, SendSegment, command, connect_refusal,
@@ -38,11 +39,11 @@ use weir_driver::{Done, Io, IoKind, NamespaceNotice, QueuePair, TransportError};
 use weir_spec::nvme::Cqe;
 use weir_spec::nvme::fabrics::{ConnectData, DISCOVERY_NQN};
 use weir_spec::nvme::identify::IDENTIFY_LEN;
-use weir_spec::nvme::log::{DiscoveryEntry, subtype};
+use weir_spec::nvme::log::{DiscoveryEntry, Smart, lid, subtype};
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::tcp::ADMIN_IN_CAPSULE;
 use weir_units::{Class, Nanos};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// How long an address may take to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -59,9 +60,10 @@ const PIECES: usize = 128;
 const LOOK: u32 = 1024;
 /// Entries of the admin queue.
 const ADMIN_DEPTH: u16 = 32;
-/// Command identifiers of the keep-alive, and of what follows the namespace; the bring-up uses 0.
+/// Command identifiers of the keep-alive, of what follows the namespace, and of the SMART log; the bring-up uses 0.
 const KEEP_ALIVE: u16 = 1;
 const WATCH: u16 = 2;
+const SMART: u16 = 3;
 
 /// The buffers of a queue pair, one a slot, and the ranges of its trims.
 #[derive(Debug)]
@@ -336,9 +338,19 @@ struct Admin {
     heard: Nanos,
     /// What it says of the namespace, where somebody wants to hear.
     watch: Option<NamespaceWatch>,
+    smart: SmartQuestion,
     broken: Option<TransportError>,
     /// I/O queues that were granted and that nobody uses, the one that has rested longest first.
     spares: VecDeque<u16>,
+}
+
+/// Where a question for the SMART log is.
+#[derive(Debug)]
+enum SmartQuestion {
+    None,
+    Wanted,
+    Sent,
+    Answered(SmartReading),
 }
 
 impl Admin {
@@ -360,6 +372,7 @@ impl Admin {
             pending: false,
             heard: now(),
             watch: None,
+            smart: SmartQuestion::None,
             broken: None,
             spares: VecDeque::new(),
         })
@@ -419,6 +432,18 @@ impl Admin {
             if let (WATCH, Some(watch)) = (c.cid, &mut self.watch) {
                 watch.answered(&c.cqe, self.slots.bytes(WATCH));
             }
+            if c.cid == SMART {
+                let page =
+                    Smart::read_from_prefix(self.slots.bytes(SMART)).ok().filter(|_| c.cqe.status().is_success());
+                self.smart =
+                    page.map_or(SmartQuestion::None, |(page, _)| SmartQuestion::Answered(SmartReading::of(&page)));
+            }
+        }
+        if matches!(self.smart, SmartQuestion::Wanted) {
+            let len = size_of::<Smart>() as u32;
+            let sqe = command::log_page(lid::SMART, 0, len);
+            self.link.connection.submit(SMART, sqe, DataTransfer::ToHost(len), &mut self.slots)?;
+            self.smart = SmartQuestion::Sent;
         }
         if let Some((sqe, transfer)) = self.watch.as_mut().and_then(NamespaceWatch::next_command) {
             self.link.connection.submit(WATCH, sqe, transfer, &mut self.slots)?;
@@ -736,6 +761,21 @@ impl QueuePair for NvmeTcpQueue {
 
     fn heard(&self) -> Nanos {
         self.admin.lock().unwrap_or_else(PoisonError::into_inner).heard
+    }
+
+    fn ask_smart(&mut self) -> bool {
+        let mut admin = self.admin.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(admin.smart, SmartQuestion::None | SmartQuestion::Answered(_)) {
+            admin.smart = SmartQuestion::Wanted;
+        }
+        true
+    }
+
+    fn take_smart(&mut self) -> Option<SmartReading> {
+        let mut admin = self.admin.lock().unwrap_or_else(PoisonError::into_inner);
+        let SmartQuestion::Answered(reading) = admin.smart else { return None };
+        admin.smart = SmartQuestion::None;
+        Some(reading)
     }
 
     fn take_notice(&mut self) -> Option<NamespaceNotice> {

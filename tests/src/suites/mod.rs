@@ -28,6 +28,7 @@ mod guest_tcp;
 mod guest_vfio;
 mod guest_vhost;
 mod guest_zns;
+mod health;
 mod hostile_tcp;
 mod hostile_vfio;
 mod hostile_vhost;
@@ -90,6 +91,7 @@ pub fn all() -> Vec<Test> {
         hostile_vfio::tests(),
         faults::tests(),
         fault_rules::tests(),
+        health::tests(),
         crash::tests(),
         crash_aimed::tests(),
         crash_vfio::tests(),

@@ -38,6 +38,17 @@ pub enum Gate {
     Failing(FailReason),
 }
 
+impl Gate {
+    /// As users read it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Gate::Open => "sent",
+            Gate::Paused => "wait",
+            Gate::Failing(_) => "fail",
+        }
+    }
+}
+
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HealthAction {

@@ -1,10 +1,12 @@
 //! What becomes of commands that have failed or were not answered.
 
-use super::{
-    Failure, Gate, Health, HealthAction, Question, ResetLevel, SmartReading, State, StatusClass, Ticket, Verdict,
-};
+use super::{Failure, Gate, Health, HealthAction, Question, ResetLevel, State, StatusClass, Ticket, Verdict};
 use alloc::vec::Vec;
+use weir_spec::nvme::Status;
 use weir_units::Nanos;
+
+/// Failures of one command, in retries, for which all resets are tried.
+const RESETS: u32 = 4;
 
 impl Health {
     pub(super) fn on_failed(&mut self, now: Nanos, failure: Failure, out: &mut Vec<HealthAction>) {
@@ -17,18 +19,31 @@ impl Health {
             let status = reason.status(failure.access);
             return out.push(HealthAction::Deliver { ticket: failure.ticket, status });
         }
+        if self.state == State::Serving && now.saturating_sub(failure.since) >= self.policy.hold.max(self.policy.window)
+        {
+            // It has had its time.
+            out.push(deliver);
+            return self.conclude(now, out);
+        }
         if self.state != State::Serving {
             // What lasts comes again when the command is sent again.
-            if class == StatusClass::UnreadableMedia && failure.retries > 0 && !self.suspects.is_marked(failure.extent)
-            {
+            if class == StatusClass::UnreadableMedia && failure.retries > 0 && !self.is_marked(failure.extent) {
                 self.suspects.add(failure.extent);
             }
             return out.push(HealthAction::Hold(failure.ticket));
         }
+        let is_not_ready = failure.status.same_code(Status::NAMESPACE_NOT_READY);
         match class {
+            // The drive says itself that it is of no use.
+            StatusClass::Retry | StatusClass::Aborted if failure.status.is_dnr() => out.push(deliver),
             StatusClass::UnreadableMedia => self.on_unreadable(now, failure, out),
             StatusClass::WriteFault => self.on_write_fault(now, failure, out),
             StatusClass::Controller => self.on_controller_failure(now, failure, out),
+            StatusClass::Namespace if failure.status.is_dnr() && (failure.retries > 0 || is_not_ready) => {
+                // It is not ready for good, or was looked at, and the command cannot be carried out all the same.
+                out.push(deliver);
+                self.conclude(now, out);
+            }
             StatusClass::Namespace => {
                 out.push(HealthAction::Hold(failure.ticket));
                 self.blame(now, Verdict::Namespace);
@@ -44,19 +59,18 @@ impl Health {
                 out.push(deliver);
                 self.conclude(now, out);
             }
-            StatusClass::Aborted => out.push(HealthAction::Retry { ticket: failure.ticket, at: now }),
+            StatusClass::Aborted => {
+                let at = now.saturating_add(self.policy.delay(failure.retries));
+                out.push(HealthAction::Retry { ticket: failure.ticket, at });
+            }
             StatusClass::Host => {}
         }
     }
 
     pub(super) fn on_unreadable(&mut self, now: Nanos, failure: Failure, out: &mut Vec<HealthAction>) {
         let deliver = HealthAction::Deliver { ticket: failure.ticket, status: failure.status };
-        if self.suspects.is_marked(failure.extent) {
+        if self.is_marked(failure.extent) || self.suspects.is_bad(failure.extent) {
             return out.push(deliver);
-        }
-        if self.suspects.is_bad(failure.extent) {
-            out.push(deliver);
-            return self.conclude(now, out);
         }
         if failure.retries == 0 {
             return out.push(HealthAction::Retry { ticket: failure.ticket, at: now });
@@ -70,8 +84,9 @@ impl Health {
         if self.was_reset_since(failure.since) {
             return self.on_write_fault_after_reset(now, failure, out);
         }
-        let is_known = self.limits.read_only || failure.retries > 0 && self.suspects.is_bad(failure.extent);
-        if is_known {
+        let is_bad = self.suspects.is_bad(failure.extent) || self.suspects.is_write_faulty(failure.extent);
+        self.ask_smart_beside(now, out);
+        if self.limits.read_only || self.cannot_write || is_bad && failure.retries > 0 {
             out.push(HealthAction::Deliver { ticket: failure.ticket, status: failure.status });
             return self.conclude(now, out);
         }
@@ -80,7 +95,7 @@ impl Health {
         }
         out.push(HealthAction::Hold(failure.ticket));
         // Whether the block can be read tells a failing medium from a failing write.
-        self.suspects.add(failure.extent);
+        self.suspects.add_unread(failure.extent);
         self.ask(now, Question::Smart, out);
     }
 
@@ -95,11 +110,13 @@ impl Health {
         self.confirm_write_faults(now, out);
     }
 
+    /// A drive that cannot be written is one to be read from: what it has is not given up.
     pub(super) fn confirm_write_faults(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
-        let faults = self.suspects.write_faults();
-        let warned = self.smart.is_some_and(SmartReading::has_media_warning);
-        if warned || faults >= self.policy.isolate_blocks && self.suspects.are_counted() {
-            return self.isolate(now, out);
+        let many = self.suspects.write_faults() >= self.policy.isolate_blocks;
+        let is_new = many && !self.cannot_write;
+        self.cannot_write = many;
+        if is_new {
+            self.blame(now, Verdict::ReadOnly);
         }
         self.conclude(now, out);
     }
@@ -108,18 +125,33 @@ impl Health {
         self.blame(now, Verdict::Controller);
         let often = self.failures.add(now, self.policy.window) >= self.policy.controller_failures;
         let tired = failure.retries >= self.policy.retries || failure.status.is_dnr();
-        if !often && !tired {
+        if !often && !tired || self.rests_from_resets(now) {
             return self.retry(now, failure, out);
         }
-        let last = self.reset.filter(|_| self.was_reset_since(failure.since)).map(|(level, _)| level);
-        if last == Some(ResetLevel::Function) {
+        let is_later = !self.was_reset_since(failure.since);
+        let greatest = self.reset.filter(|_| !is_later).map(|(level, _)| level);
+        if greatest == Some(ResetLevel::Function) && failure.retries >= RESETS * self.policy.retries {
             // Nothing helps this command; others may work.
+            self.spend_resets(now);
             out.push(HealthAction::Deliver { ticket: failure.ticket, status: failure.status });
             return self.conclude(now, out);
         }
         out.push(HealthAction::Hold(failure.ticket));
-        let level = last.and_then(ResetLevel::next).unwrap_or(ResetLevel::Controller);
-        self.reset(now, level.max(ResetLevel::Controller), out);
+        let level = self.last_reset.filter(|_| !is_later).and_then(|(level, _)| level.next());
+        self.reset(now, level.unwrap_or(ResetLevel::Controller).max(ResetLevel::Controller), out);
+    }
+
+    /// Whether resets have lately not helped, so that the next ones have time: commands that always fail must not stop all others.
+    fn rests_from_resets(&self, now: Nanos) -> bool {
+        now < self.resets_rest_until
+    }
+
+    /// Each time they rest for twice as long, until they have rested for long enough.
+    fn spend_resets(&mut self, now: Nanos) {
+        let forgotten = now.saturating_sub(self.resets_rest_until) > self.policy.credit;
+        let doubled = if forgotten { Nanos(0) } else { Nanos(self.resets_rest.0 * 2) };
+        self.resets_rest = doubled.clamp(self.policy.window, self.policy.credit);
+        self.resets_rest_until = now.saturating_add(self.resets_rest);
     }
 
     pub(super) fn was_reset_since(&self, submitted: Nanos) -> bool {
@@ -138,6 +170,11 @@ impl Health {
     pub(super) fn retry(&mut self, now: Nanos, failure: Failure, out: &mut Vec<HealthAction>) {
         let pause = failure.retry_delay.unwrap_or(Nanos(0)).max(self.policy.delay(failure.retries));
         out.push(HealthAction::Retry { ticket: failure.ticket, at: now.saturating_add(pause) });
+        self.ask_smart_beside(now, out);
+    }
+
+    /// The drive is asked while commands go on.
+    fn ask_smart_beside(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         let rested = |at| now.saturating_sub(at) > self.policy.window;
         if self.asked_smart.is_none_or(rested) {
             self.asked_smart = Some(now);

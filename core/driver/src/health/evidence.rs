@@ -1,5 +1,6 @@
 //! What is seen of a drive, and what a status code says about it.
 
+use core::fmt;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::log::{Smart, critical_warning};
 use weir_units::Nanos;
@@ -21,6 +22,11 @@ impl Extent {
     /// One past the last logical block.
     pub const fn end(self) -> u64 {
         self.lba.saturating_add(self.blocks as u64)
+    }
+
+    /// Whether the other one lies in it.
+    pub const fn covers(self, other: Extent) -> bool {
+        self.lba <= other.lba && other.end() <= self.end()
     }
 
     /// Whether both have a block in common.
@@ -137,6 +143,17 @@ impl ResetLevel {
     /// All of them, the least first.
     pub const ALL: [ResetLevel; 5] = [Self::Abort, Self::Queue, Self::Controller, Self::Subsystem, Self::Function];
 
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Abort => "abort of one command",
+            Self::Queue => "queues",
+            Self::Controller => "controller",
+            Self::Subsystem => "subsystem",
+            Self::Function => "function",
+        }
+    }
+
     /// The next greater one.
     pub fn next(self) -> Option<ResetLevel> {
         Self::ALL.into_iter().find(|level| *level > self)
@@ -163,12 +180,13 @@ pub struct Slowness {
     pub die: Option<u32>,
 }
 
-/// One thing that was seen.
+/// One thing that was seen. What answers a question or ends a reset belongs to the last one that was asked for: a new one voids those before,
+/// and so does a lost link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
     /// A command has failed.
     Failed(Failure),
-    /// A command was not answered within its limit.
+    /// A command was not answered within its limit; told again after each limit for as long as it is not.
     Late(Ticket),
     /// CSTS was read; all ones is a link that is gone (PCIe).
     Csts(u32),
@@ -178,10 +196,10 @@ pub enum Evidence {
     Unanswered,
     /// A block was read again, after a reset.
     ReadAgain {
-        /// The block.
+        /// The first block.
         lba: u64,
-        /// Whether it was readable.
-        readable: bool,
+        /// How the read ended.
+        status: Status,
     },
     /// A reset has ended; whether the controller is ready again.
     ResetEnded {
@@ -204,7 +222,7 @@ pub enum Evidence {
     Removed,
     /// A device is there again, perhaps another one.
     Arrived,
-    /// A host has made these blocks unreadable on purpose (Write Uncorrectable).
+    /// A host makes these blocks unreadable on purpose (Write Uncorrectable); told when the command is submitted.
     MarkedByHost(Extent),
     /// A host has written these blocks, so that a mark is over.
     WrittenByHost(Extent),
@@ -214,6 +232,61 @@ pub enum Evidence {
     AsFastAsModelled,
     /// Nothing but time has passed.
     Time,
+}
+
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} blocks at {}", self.blocks, self.lba)
+    }
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Evidence::Failed(failure) => {
+                let what = match failure.access {
+                    Access::Read => "a read",
+                    Access::Write => "a write",
+                    Access::Other => "a flush",
+                };
+                write!(
+                    f,
+                    "{what} ({}) ended with {}, after {} retries",
+                    failure.extent, failure.status, failure.retries
+                )
+            }
+            Evidence::Late(_) => f.write_str("a command was not answered in time"),
+            Evidence::Csts(u32::MAX) => f.write_str("registers read as all ones"),
+            Evidence::Csts(value) => write!(f, "controller status (CSTS) {value:#x}"),
+            Evidence::Smart(reading) => write!(
+                f,
+                "SMART: critical warning {:#04x}, {} media errors",
+                reading.critical_warning, reading.media_errors
+            ),
+            Evidence::Unanswered => f.write_str("no answer"),
+            Evidence::ReadAgain { lba, status } => write!(f, "block {lba} read again: {status}"),
+            Evidence::ResetEnded { level, worked: true } => write!(f, "reset done: {}", level.name()),
+            Evidence::ResetEnded { level, worked: false } => write!(f, "reset failed: {}", level.name()),
+            Evidence::Namespace(NamespaceAnswer::Present(found)) => {
+                write!(f, "namespace of {} blocks of {} bytes", found.blocks, found.block_size)
+            }
+            Evidence::Namespace(NamespaceAnswer::NotReady) => f.write_str("namespace not ready"),
+            Evidence::Namespace(NamespaceAnswer::Absent) => f.write_str("no such namespace"),
+            Evidence::NamespaceChanged => f.write_str("namespace changed"),
+            Evidence::LinkLost => f.write_str("link lost"),
+            Evidence::LinkBack => f.write_str("link back"),
+            Evidence::Path(PathState::Usable) => f.write_str("path usable"),
+            Evidence::Path(PathState::Inaccessible) => f.write_str("path inaccessible"),
+            Evidence::Path(PathState::PersistentLoss) => f.write_str("path lost for good"),
+            Evidence::Removed => f.write_str("removed"),
+            Evidence::Arrived => f.write_str("a drive is there"),
+            Evidence::MarkedByHost(extent) => write!(f, "{extent} marked by a host"),
+            Evidence::WrittenByHost(extent) => write!(f, "{extent} written"),
+            Evidence::Slow(slowness) => write!(f, "takes {} % of the modelled time", slowness.percent),
+            Evidence::AsFastAsModelled => f.write_str("as fast as modelled"),
+            Evidence::Time => f.write_str("time has passed"),
+        }
+    }
 }
 
 /// What the status of a failed command says of the drive.
@@ -242,10 +315,9 @@ pub enum StatusClass {
 impl StatusClass {
     /// Of a status other than success (base 2.0, Figures 94 to 101; NVM 1.0, Figures 11 to 13).
     pub fn of(status: Status) -> Self {
-        const CLASSES: [(Status, StatusClass); 20] = [
+        const CLASSES: [(Status, StatusClass); 19] = [
             (Status::UNRECOVERED_READ_ERROR, StatusClass::UnreadableMedia),
             (Status::WRITE_FAULT, StatusClass::WriteFault),
-            (Status::DATA_TRANSFER_ERROR, StatusClass::Controller),
             (Status::INTERNAL_ERROR, StatusClass::Controller),
             (Status::INTERNAL_PATH_ERROR, StatusClass::Controller),
             (Status::INVALID_NAMESPACE_OR_FORMAT, StatusClass::Namespace),

@@ -26,6 +26,7 @@
 //! [`hold`](Policy::hold), then they fail until it does: it is looked for as long as it takes.
 //!
 //! The caller gives evidence at once as it comes, and [`Evidence::Time`] at [`Health::due`]. It carries out the actions in their order.
+// tidy: long because it is one machine, which the drawing shows.
 
 mod action;
 mod commands;
@@ -48,6 +49,7 @@ pub use suspects::{MARKS, SUSPECTS};
 
 use alloc::vec::Vec;
 use suspects::{Suspects, Verification};
+use weir_spec::nvme::Status;
 use weir_spec::nvme::register::Csts;
 use weir_units::Nanos;
 
@@ -72,14 +74,23 @@ pub struct Health {
     asked_smart: Option<Nanos>,
     /// Failures of the controller's since then.
     failures: Window,
-    /// The last reset, and when it ended.
+    /// The greatest reset of the last minute, and when the last one ended.
     reset: Option<(ResetLevel, Nanos)>,
+    /// The last one.
+    last_reset: Option<(ResetLevel, Nanos)>,
     /// The command that was late.
     late: Option<Ticket>,
     /// Attempts at what is waited for.
     attempts: u32,
     /// What is waited for was asked, and is not answered yet.
     is_asked: bool,
+    /// Resets have not helped a command; until then there is none for the controller's failures, and for so long.
+    resets_rest_until: Nanos,
+    resets_rest: Nanos,
+    /// Resets do not help its write faults.
+    cannot_write: bool,
+    /// Which namespace is there has to be asked before commands go on.
+    is_in_doubt: bool,
     /// The path does not come back by itself.
     is_path_lost: bool,
     limits: Limits,
@@ -132,9 +143,14 @@ impl Health {
             asked_smart: None,
             failures: Window::default(),
             reset: None,
+            last_reset: None,
             late: None,
             attempts: 0,
             is_asked: false,
+            resets_rest_until: Nanos(0),
+            resets_rest: Nanos(0),
+            cannot_write: false,
+            is_in_doubt: false,
             is_path_lost: false,
             limits: Limits::default(),
             report: None,
@@ -168,7 +184,7 @@ impl Health {
     }
 
     /// Blocks that are known to be unreadable.
-    pub fn bad_blocks(&self) -> &[Extent] {
+    pub fn bad_blocks(&self) -> impl Iterator<Item = Extent> + '_ {
         self.suspects.bad()
     }
 
@@ -201,7 +217,7 @@ impl Health {
             Evidence::Csts(value) => self.on_csts(now, value, out),
             Evidence::Smart(reading) => self.on_smart(now, reading, out),
             Evidence::Unanswered => self.on_unanswered(now, out),
-            Evidence::ReadAgain { lba, readable } => self.on_read_again(now, lba, readable, out),
+            Evidence::ReadAgain { lba, status } => self.on_read_again(now, lba, status, out),
             Evidence::ResetEnded { level, worked } => self.on_reset_ended(now, level, worked, out),
             Evidence::Namespace(answer) => self.on_namespace(now, answer, out),
             Evidence::NamespaceChanged => self.on_namespace_changed(now, out),
@@ -211,7 +227,7 @@ impl Health {
             Evidence::Removed => self.on_removed(now),
             Evidence::Arrived => self.on_arrived(now, out),
             Evidence::MarkedByHost(extent) => self.suspects.mark(extent),
-            Evidence::WrittenByHost(extent) => self.suspects.written(extent),
+            Evidence::WrittenByHost(extent) => self.on_written(extent),
             Evidence::Slow(slowness) => self.on_slow(now, slowness, out),
             Evidence::AsFastAsModelled => self.limits.slow = None,
             Evidence::Time => {}
@@ -225,25 +241,49 @@ impl Health {
         self.tell_gate(now, out);
     }
 
-    /// Evidence of what a host wanted, and of nothing, is not listed.
+    /// What a host wanted, what is known, and nothing are not listed; answers only beside what was asked for.
     fn note(&mut self, now: Nanos, evidence: Evidence) {
-        let is_listed = match evidence {
-            Evidence::Time | Evidence::MarkedByHost(_) | Evidence::WrittenByHost(_) | Evidence::AsFastAsModelled => {
-                return;
+        match evidence {
+            Evidence::Time
+            | Evidence::MarkedByHost(_)
+            | Evidence::WrittenByHost(_)
+            | Evidence::Slow(_)
+            | Evidence::AsFastAsModelled => return,
+            Evidence::Failed(failure) if self.is_no_news(failure) => return,
+            Evidence::Smart(_) | Evidence::Csts(_) | Evidence::Path(PathState::Usable) | Evidence::Unanswered => {}
+            _ if self.state == State::Isolated => {}
+            _ => {
+                self.quiet_at = now.saturating_add(self.policy.window);
+                self.report.get_or_insert_with(|| HealthReport::begin(now));
             }
-            Evidence::Failed(failure) => match StatusClass::of(failure.status) {
-                StatusClass::UnreadableMedia if self.suspects.is_marked(failure.extent) => return,
-                class => !matches!(class, StatusClass::Host | StatusClass::Aborted),
-            },
-            Evidence::Smart(_) | Evidence::Csts(_) | Evidence::Path(PathState::Usable) => false,
-            _ => self.state != State::Isolated,
-        };
-        self.quiet_at = now.saturating_add(self.policy.window);
-        match &mut self.report {
-            Some(report) => report.see(now, evidence),
-            None if is_listed => self.report.insert(HealthReport::begin(now)).see(now, evidence),
-            None => {}
         }
+        if let Some(report) = &mut self.report {
+            report.see(now, evidence);
+        }
+    }
+
+    fn is_no_news(&self, failure: Failure) -> bool {
+        match StatusClass::of(failure.status) {
+            StatusClass::UnreadableMedia => self.is_marked(failure.extent) || self.suspects.is_bad(failure.extent),
+            StatusClass::WriteFault => {
+                self.cannot_write || self.limits.read_only || self.suspects.is_write_faulty(failure.extent)
+            }
+            StatusClass::ReadOnly => self.limits.read_only,
+            class => matches!(class, StatusClass::Host | StatusClass::Aborted),
+        }
+    }
+
+    fn is_warned(&self) -> bool {
+        self.smart.is_some_and(SmartReading::has_media_warning)
+    }
+
+    fn is_marked(&self, extent: Extent) -> bool {
+        self.suspects.is_marked(extent, self.is_warned())
+    }
+
+    fn on_written(&mut self, extent: Extent) {
+        self.suspects.written(extent);
+        self.cannot_write &= self.suspects.write_faults() >= self.policy.isolate_blocks;
     }
 
     fn blame(&mut self, now: Nanos, verdict: Verdict) {
@@ -269,8 +309,8 @@ impl Health {
             return self.reset(now, ResetLevel::Controller, out);
         }
         if asked {
-            let again = self.reset.is_some_and(|(_, at)| now.saturating_sub(at) <= self.policy.window);
-            let level = self.reset.filter(|_| again).and_then(|(level, _)| level.next());
+            let again = self.last_reset.is_some_and(|(_, at)| now.saturating_sub(at) <= self.policy.credit);
+            let level = self.last_reset.filter(|_| again).and_then(|(level, _)| level.next());
             self.reset(now, level.unwrap_or(ResetLevel::Abort), out);
         }
     }
@@ -287,19 +327,18 @@ impl Health {
         }
         let counted = self.suspects.count_since(now.saturating_sub(self.policy.memory));
         let few = self.suspects.unconfirmed() > 0 && counted < self.policy.isolate_blocks;
-        let is_credible = self.suspects.are_counted() || self.has_been_verified(now);
+        let is_credible =
+            (self.suspects.are_counted() || self.has_been_verified(now)) && self.suspects.are_unreadable();
         if few && is_credible && !reading.has_media_warning() {
-            self.suspects.accept(now);
-            self.blame(now, Verdict::BadBlocks);
-            return self.serve(now, out);
+            // Read again, they are believed without a reset.
+            return self.verify(now, out);
         }
         self.reset(now, ResetLevel::Controller, out);
     }
 
     /// Whether a reset has lately shown that unreadable blocks of this drive are what they seem.
     fn has_been_verified(&self, now: Nanos) -> bool {
-        let lately = |(_, at)| now.saturating_sub(at) < self.policy.credit;
-        self.suspects.has_verified() && self.reset.is_some_and(lately)
+        self.suspects.verified().is_some_and(|at| now.saturating_sub(at) < self.policy.credit)
     }
 
     fn note_limits(&mut self, now: Nanos, reading: SmartReading, out: &mut Vec<HealthAction>) {
@@ -313,9 +352,16 @@ impl Health {
         if self.limits.worn && !before.worn {
             self.blame(now, Verdict::WearWarning);
         }
-        if self.limits != before && self.state == State::Serving {
-            self.conclude(now, out);
+        if self.limits == before || self.state != State::Serving {
+            return;
         }
+        let memory = now.saturating_sub(self.policy.memory);
+        if self.limits.worn && !before.worn && self.suspects.count_since(memory) > 0 {
+            // Bad blocks of a drive that warns are more than bad blocks.
+            self.suspects.reconsider(memory);
+            return self.reset(now, ResetLevel::Controller, out);
+        }
+        self.conclude(now, out);
     }
 
     fn note_read_only(&mut self, now: Nanos) {
@@ -329,7 +375,8 @@ impl Health {
                 self.blame(now, Verdict::Controller);
                 self.reset(now, ResetLevel::Controller, out);
             }
-            State::Identifying | State::Verifying => self.reset_further(now, out),
+            State::Identifying => self.reset_further(now, out),
+            State::Verifying => self.on_reading_unanswered(now, out),
             State::Waiting(Awaited::Namespace | Awaited::Path) | State::OtherDrive => {
                 self.reset(now, ResetLevel::Controller, out);
             }
@@ -337,11 +384,31 @@ impl Health {
         }
     }
 
-    fn on_read_again(&mut self, now: Nanos, lba: u64, readable: bool, out: &mut Vec<HealthAction>) {
+    /// Reads are not answered. Where others are, or where every reset has been tried, these blocks cannot be read.
+    fn on_reading_unanswered(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
+        let is_last = self.reset.is_some_and(|(level, _)| level.next().is_none());
+        if !is_last && !self.suspects.has_answered() {
+            return self.reset_further(now, out);
+        }
+        self.suspects.give_up_reading();
+        self.confirm(now, out);
+    }
+
+    fn on_read_again(&mut self, now: Nanos, lba: u64, status: Status, out: &mut Vec<HealthAction>) {
         if self.state != State::Verifying {
             return;
         }
-        match self.suspects.verify(lba, readable) {
+        let is_unreadable = StatusClass::of(status) == StatusClass::UnreadableMedia;
+        match StatusClass::of(status) {
+            StatusClass::Path(_) | StatusClass::Namespace | StatusClass::Retry => {
+                // It says nothing about the block: once the namespace is well again, all are read.
+                return self.wait(now, Awaited::Namespace);
+            }
+            _ if !status.is_success() && !is_unreadable => return self.reset_further(now, out),
+            _ => {}
+        }
+        self.deadline = now.saturating_add(self.policy.answer_limit);
+        match self.suspects.verify(lba, !is_unreadable) {
             Verification::ReadAgain(extent) => out.push(HealthAction::ReadAgain(extent)),
             Verification::Pending => {}
             Verification::Complete => self.confirm(now, out),
@@ -351,12 +418,17 @@ impl Health {
     /// All suspects were read again: are the media bad?
     fn confirm(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         let again = self.suspects.unreadable_again();
-        let warned = self.smart.is_some_and(SmartReading::has_media_warning);
+        let warned = self.is_warned();
         let enough = again >= self.policy.isolate_blocks || again > 0 && warned;
-        if again > 0 && !self.suspects.are_counted() {
-            if let Some(deeper) = self.reset.and_then(|(level, _)| level.next()) {
-                return self.reset(now, deeper, out);
-            }
+        let lately = |(_, at): &(ResetLevel, Nanos)| now.saturating_sub(*at) < self.policy.credit;
+        let greatest = self.reset.filter(lately).map_or(ResetLevel::Queue, |(level, _)| level.max(ResetLevel::Queue));
+        let needed = match self.suspects.are_counted() {
+            true if enough => ResetLevel::Controller,
+            true => ResetLevel::Queue,
+            false => ResetLevel::Function,
+        };
+        if let (true, Some(deeper)) = (again > 0 && greatest < needed, greatest.next()) {
+            return self.reset(now, deeper, out);
         }
         if enough {
             return self.isolate(now, out);
@@ -370,7 +442,7 @@ impl Health {
         if self.state != State::Resetting(level) {
             return;
         }
-        self.reset = Some((level, now));
+        self.remember_reset(now, level);
         match (worked, level) {
             (false, _) => self.reset_further(now, out),
             (true, ResetLevel::Abort) => self.serve(now, out),
@@ -379,11 +451,14 @@ impl Health {
     }
 
     fn on_namespace(&mut self, now: Nanos, answer: NamespaceAnswer, out: &mut Vec<HealthAction>) {
-        if !matches!(self.state, State::Identifying | State::Waiting(Awaited::Namespace) | State::OtherDrive) {
+        let is_other = matches!(answer, NamespaceAnswer::Present(identity) if identity != self.identity);
+        let is_awaited =
+            matches!(self.state, State::Identifying | State::Waiting(Awaited::Namespace) | State::OtherDrive);
+        if !(is_awaited || is_other && self.state == State::Serving) {
             return;
         }
         match answer {
-            NamespaceAnswer::Present(identity) if identity != self.identity => self.find_other(now, out),
+            NamespaceAnswer::Present(_) if is_other => self.find_other(now, out),
             NamespaceAnswer::Present(_) => self.find_same(now, out),
             NamespaceAnswer::NotReady | NamespaceAnswer::Absent if self.state == State::OtherDrive => {
                 self.is_asked = false;
@@ -419,10 +494,17 @@ impl Health {
         if self.suspects.unconfirmed() == 0 {
             return self.serve(now, out);
         }
+        self.verify(now, out);
+    }
+
+    fn verify(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         self.set(State::Verifying);
         self.deadline = now.saturating_add(self.policy.answer_limit);
         self.step(now, Step::ReadAgain);
-        out.extend(self.suspects.begin_verifying().map(HealthAction::ReadAgain));
+        self.asked_smart = Some(now);
+        out.push(HealthAction::Ask(Question::Smart));
+        let memory = now.saturating_sub(self.policy.memory);
+        out.extend(self.suspects.begin_verifying(memory).map(HealthAction::ReadAgain));
     }
 
     /// An answer while the namespace is waited for is looked at as one that was asked for.
@@ -438,6 +520,8 @@ impl Health {
         if matches!(self.state, State::Serving | State::Waiting(Awaited::Namespace) | State::OtherDrive) {
             self.blame(now, Verdict::Busy);
             self.identify(now, out);
+        } else {
+            self.is_in_doubt = true;
         }
     }
 
@@ -460,7 +544,7 @@ impl Health {
 
     /// What is there again must be enabled before it can be asked.
     fn on_back(&mut self, now: Nanos, awaited: Awaited, out: &mut Vec<HealthAction>) {
-        if self.state == State::Waiting(awaited) {
+        if self.state == State::Waiting(awaited) || self.state == State::Waiting(Awaited::Drive) {
             self.reset(now, ResetLevel::Controller, out);
         }
     }
@@ -490,6 +574,7 @@ impl Health {
         self.limits.slow = Some(slowness);
         if is_new && self.state == State::Serving {
             self.blame(now, Verdict::Slow);
+            self.report.iter_mut().for_each(|report| report.see(now, Evidence::Slow(slowness)));
             self.conclude(now, out);
         }
     }
@@ -498,7 +583,8 @@ impl Health {
         match self.state {
             State::Asking(_) | State::Identifying | State::Verifying => self.on_unanswered(now, out),
             State::Resetting(level) => {
-                self.reset = Some((level, now));
+                // It may not have reached the drive.
+                self.last_reset = Some((level, now));
                 self.reset_further(now, out);
             }
             State::Waiting(Awaited::Controller) => self.reset(now, ResetLevel::Controller, out),
@@ -537,6 +623,7 @@ impl Health {
 
     fn identify(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         self.set(State::Identifying);
+        self.is_in_doubt = false;
         self.deadline = now.saturating_add(self.policy.answer_limit);
         self.step(now, Step::Asked(Question::Namespace));
         out.push(HealthAction::Ask(Question::Namespace));
@@ -544,10 +631,19 @@ impl Health {
 
     fn reset(&mut self, now: Nanos, level: ResetLevel, out: &mut Vec<HealthAction>) {
         self.set(State::Resetting(level));
+        self.failures = Window::default();
         self.deadline = now.saturating_add(self.policy.reset_limit(level));
         self.step(now, Step::Reset(level));
         let command = self.late.take().filter(|_| level == ResetLevel::Abort);
         out.push(HealthAction::Reset { level, command });
+    }
+
+    /// What is less than a reset of the last minute does not make that undone.
+    fn remember_reset(&mut self, now: Nanos, level: ResetLevel) {
+        let lately = |(_, at): &(ResetLevel, Nanos)| now.saturating_sub(*at) < self.policy.credit;
+        let greatest = self.reset.filter(lately).map_or(level, |(before, _)| before.max(level));
+        self.reset = Some((greatest, now));
+        self.last_reset = Some((level, now));
     }
 
     /// The last reset has not helped.
@@ -574,6 +670,9 @@ impl Health {
     }
 
     fn serve(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
+        if self.is_in_doubt {
+            return self.identify(now, out);
+        }
         self.set(State::Serving);
         self.deadline = Nanos::NEVER;
         self.attempts = 0;

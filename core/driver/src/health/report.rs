@@ -62,7 +62,7 @@ impl Verdict {
     /// What it means, in a sentence.
     pub const fn meaning(self) -> &'static str {
         match self {
-            Verdict::Busy => "the drive put commands off for a time, and carried them out then",
+            Verdict::Busy => "the drive asked for time, or failed commands and then carried them out",
             Verdict::Slow => "the drive is slower than its model or its calibration says",
             Verdict::ReadOnly => "the drive takes no more writes; what is on it can be read",
             Verdict::WearWarning => "the drive says that its spare blocks are used up or its reliability is degraded",
@@ -128,6 +128,23 @@ pub enum Step {
     Isolated,
 }
 
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Asked(Question::Csts) => f.write_str("asked for the controller's status"),
+            Step::Asked(Question::Smart) => f.write_str("asked for the SMART log"),
+            Step::Asked(Question::Namespace) => f.write_str("asked which namespace is there"),
+            Step::Asked(Question::Path) => f.write_str("asked for the path's state"),
+            Step::Reset(level) => write!(f, "reset: {}", level.name()),
+            Step::Reconnected => f.write_str("connecting again"),
+            Step::ReadAgain => f.write_str("read the suspect blocks again"),
+            Step::Failed => f.write_str("commands fail"),
+            Step::Resumed => f.write_str("commands go on"),
+            Step::Isolated => f.write_str("isolated the drive"),
+        }
+    }
+}
+
 /// Something that was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
@@ -137,7 +154,7 @@ pub struct Taken {
     pub step: Step,
 }
 
-/// Entries of [`HealthReport::seen`] and of [`HealthReport::taken`] at most: the first ones, which show the cause.
+/// Entries of [`HealthReport::seen`] and of [`HealthReport::taken`] at most: the first ones, which show the cause, and the last ones.
 pub const REPORT_ENTRIES: usize = 32;
 
 /// One disturbance, from its first evidence on.
@@ -157,6 +174,16 @@ pub struct HealthReport {
     pub taken: Vec<Taken>,
 }
 
+/// The last entries of a full list go, and the first ones stay, which show the cause; how many went.
+fn keep_ends<T>(list: &mut Vec<T>, entry: T) -> u32 {
+    let is_full = list.len() == REPORT_ENTRIES;
+    if is_full {
+        list.remove(REPORT_ENTRIES * 3 / 4);
+    }
+    list.push(entry);
+    u32::from(is_full)
+}
+
 impl HealthReport {
     pub(super) fn begin(now: Nanos) -> Self {
         HealthReport {
@@ -170,17 +197,11 @@ impl HealthReport {
     }
 
     pub(super) fn see(&mut self, at: Nanos, evidence: Evidence) {
-        if self.seen.len() < REPORT_ENTRIES {
-            self.seen.push(Seen { at, evidence });
-        } else {
-            self.unlisted = self.unlisted.saturating_add(1);
-        }
+        self.unlisted = self.unlisted.saturating_add(keep_ends(&mut self.seen, Seen { at, evidence }));
     }
 
     pub(super) fn take(&mut self, at: Nanos, step: Step) {
-        if self.taken.len() < REPORT_ENTRIES {
-            self.taken.push(Taken { at, step });
-        }
+        keep_ends(&mut self.taken, Taken { at, step });
     }
 
     /// A graver cause takes the place of a lesser one.

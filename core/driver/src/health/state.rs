@@ -52,18 +52,36 @@ pub enum State {
 }
 
 impl State {
+    /// As users read it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            State::Serving => "serving",
+            State::Asking(_) => "asking",
+            State::Resetting(_) => "resetting",
+            State::Identifying => "identifying",
+            State::Verifying => "verifying",
+            State::Waiting(_) => "waiting",
+            State::Isolated => "isolated",
+            State::OtherDrive => "other-drive",
+        }
+    }
+
     /// Whether `next` may follow.
     pub fn may_become(self, next: State) -> bool {
         use State::*;
         match (self, next) {
             // The link, the path and the device may go at any time.
             (_, Waiting(Awaited::Link | Awaited::Drive)) => true,
+            (Identifying, Identifying) => true,
             (Serving, Asking(_) | Resetting(_) | Identifying | Waiting(_) | Isolated) => true,
-            (Asking(_), Serving | Resetting(_) | Waiting(_)) => true,
+            (Asking(_), Serving | Resetting(_) | Identifying | Verifying | Waiting(_)) => true,
             (Resetting(from), Resetting(to)) => to > from,
             (Resetting(_), Serving | Identifying | Waiting(_)) => true,
             (Identifying, Serving | Verifying | Waiting(_) | Resetting(_) | OtherDrive | Isolated) => true,
-            (Verifying, Serving | Isolated | Resetting(_) | Waiting(Awaited::Controller)) => true,
+            (
+                Verifying,
+                Serving | Isolated | Identifying | Resetting(_) | Waiting(Awaited::Controller | Awaited::Namespace),
+            ) => true,
             (Waiting(_), Resetting(_) | Identifying) => true,
             (OtherDrive, Resetting(_) | Identifying) => true,
             _ => false,

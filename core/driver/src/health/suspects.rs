@@ -16,6 +16,10 @@ const BAD: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Suspect {
     extent: Extent,
+    /// A write of it has failed, and no read yet.
+    by_write: bool,
+    /// Since when it is bad, if it is known to be.
+    since: Option<Nanos>,
     /// Reads since the reset that have failed.
     failed: u8,
     /// Whether it is readable after the reset; none while it is being read.
@@ -23,8 +27,8 @@ struct Suspect {
 }
 
 impl Suspect {
-    fn new(extent: Extent) -> Self {
-        Suspect { extent, failed: 0, readable: None }
+    fn new(extent: Extent, since: Option<Nanos>) -> Self {
+        Suspect { extent, by_write: false, since, failed: 0, readable: None }
     }
 }
 
@@ -39,16 +43,22 @@ pub(super) enum Verification {
     Complete,
 }
 
+/// A block that cannot be read, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bad {
+    extent: Extent,
+    since: Nanos,
+}
+
 /// See the [module](self).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Suspects {
     /// Not confirmed.
     suspects: Vec<Suspect>,
-    /// Unreadable for certain, until they are written, and since when.
-    bad: Vec<Extent>,
-    bad_since: Vec<Nanos>,
-    /// All suspects of the last diagnosis were unreadable also after the resets.
-    verified: bool,
+    /// Unreadable for certain, until they are written.
+    bad: Vec<Bad>,
+    /// When all suspects of a diagnosis were unreadable also after the resets.
+    verified: Option<Nanos>,
     /// Write faults that came again after a reset.
     write_faults: Vec<Extent>,
     marks: Vec<Extent>,
@@ -58,48 +68,80 @@ pub(super) struct Suspects {
     condemned: bool,
 }
 
+/// What is left of `extent` without `hole`.
+fn without(extent: Extent, hole: Extent) -> impl Iterator<Item = Extent> {
+    let before =
+        Extent { lba: extent.lba, blocks: hole.lba.saturating_sub(extent.lba).min(extent.blocks.into()) as u32 };
+    let rest = extent.end().saturating_sub(hole.end()).min(extent.blocks.into()) as u32;
+    let after = Extent { lba: extent.end() - u64::from(rest), blocks: rest };
+    let parts = if extent.overlaps(hole) { [before, after] } else { [extent, Extent { blocks: 0, ..extent }] };
+    parts.into_iter().filter(|part| part.blocks > 0)
+}
+
 impl Suspects {
     pub(super) fn mark(&mut self, extent: Extent) {
+        if self.marks.iter().any(|mark| mark.covers(extent)) {
+            return;
+        }
+        self.marks.retain(|mark| !extent.covers(*mark));
         if self.marks.len() < MARKS {
             self.marks.push(extent);
         } else {
             self.has_lost_marks = true;
         }
+        self.suspects.retain(|suspect| !extent.overlaps(suspect.extent));
+        self.bad.retain(|bad| !extent.overlaps(bad.extent));
     }
 
     /// Blocks that were written are readable again, marked ones as well.
     pub(super) fn written(&mut self, extent: Extent) {
-        self.marks.retain(|mark| !extent.overlaps(*mark));
-        while let Some(place) = self.bad.iter().position(|bad| extent.overlaps(*bad)) {
-            self.bad.remove(place);
-            self.bad_since.remove(place);
-        }
+        self.marks = self.marks.drain(..).flat_map(|mark| without(mark, extent)).take(MARKS).collect();
+        let left = |bad: Bad| without(bad.extent, extent).map(move |part| Bad { extent: part, ..bad });
+        self.bad = self.bad.drain(..).flat_map(left).take(BAD).collect();
+        self.write_faults.retain(|fault| !extent.overlaps(*fault));
     }
 
-    pub(super) fn is_marked(&self, extent: Extent) -> bool {
-        self.has_lost_marks || self.marks.iter().any(|mark| mark.overlaps(extent))
+    /// Whether a host may have made it unreadable. Where marks were lost, only the drive's own warning says otherwise.
+    pub(super) fn is_marked(&self, extent: Extent, warned: bool) -> bool {
+        self.has_lost_marks && !warned || self.marks.iter().any(|mark| mark.overlaps(extent))
     }
 
     pub(super) fn is_bad(&self, extent: Extent) -> bool {
-        self.bad.iter().any(|bad| bad.overlaps(extent))
+        self.bad.iter().any(|bad| bad.extent.overlaps(extent))
     }
 
-    pub(super) fn bad(&self) -> &[Extent] {
-        &self.bad
+    pub(super) fn bad(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.bad.iter().map(|bad| bad.extent)
     }
 
     pub(super) fn add(&mut self, extent: Extent) {
         let known = self.is_bad(extent) || self.suspects.iter().any(|suspect| suspect.extent.overlaps(extent));
         if !known && self.suspects.len() < SUSPECTS {
-            self.suspects.push(Suspect::new(extent));
+            self.suspects.push(Suspect::new(extent, None));
         }
     }
 
+    /// A write has failed; whether the block can be read is not known.
+    pub(super) fn add_unread(&mut self, extent: Extent) {
+        let before = self.suspects.len();
+        self.add(extent);
+        self.suspects[before..].iter_mut().for_each(|suspect| suspect.by_write = true);
+    }
+
+    /// Whether all suspects were unreadable.
+    pub(super) fn are_unreadable(&self) -> bool {
+        self.suspects.iter().all(|suspect| !suspect.by_write)
+    }
+
     pub(super) fn add_write_fault(&mut self, extent: Extent) {
-        let known = self.write_faults.iter().any(|fault| fault.overlaps(extent));
-        if !known && self.write_faults.len() < SUSPECTS {
+        if !self.is_write_faulty(extent) && self.write_faults.len() < SUSPECTS {
             self.write_faults.push(extent);
         }
+    }
+
+    /// Whether a reset has not helped writing it.
+    pub(super) fn is_write_faulty(&self, extent: Extent) -> bool {
+        self.write_faults.iter().any(|fault| fault.overlaps(extent))
     }
 
     pub(super) fn write_faults(&self) -> u32 {
@@ -113,45 +155,38 @@ impl Suspects {
 
     /// Suspects, and blocks that became bad after that time.
     pub(super) fn count_since(&self, time: Nanos) -> u32 {
-        (self.suspects.len() + self.bad_since.iter().filter(|since| **since >= time).count()) as u32
+        (self.suspects.len() + self.bad.iter().filter(|bad| bad.since >= time).count()) as u32
     }
 
-    /// Compares the SMART log with its last reading: does the drive count the errors?
+    /// Compares the SMART log with its last reading: does the drive count the errors? The first reading is what others are compared with.
     pub(super) fn compare(&mut self, before: Option<SmartReading>, reading: SmartReading) {
-        let counted = before.map_or(reading.media_errors > 0, |before| reading.media_errors > before.media_errors);
-        self.counted |= counted;
+        self.counted |= before.is_some_and(|before| reading.media_errors > before.media_errors);
     }
 
     pub(super) fn are_counted(&self) -> bool {
         self.counted
     }
 
-    /// The suspects are bad blocks, by the drive's own word.
-    pub(super) fn accept(&mut self, now: Nanos) {
-        let suspects = core::mem::take(&mut self.suspects);
-        self.remember(now, suspects.iter().map(|suspect| suspect.extent));
-        self.counted = false;
+    fn remember(&mut self, now: Nanos, suspect: Suspect) {
+        if self.bad.len() == BAD {
+            self.bad.remove(0);
+        }
+        self.bad.push(Bad { extent: suspect.extent, since: suspect.since.unwrap_or(now) });
     }
 
-    fn remember(&mut self, now: Nanos, extents: impl Iterator<Item = Extent>) {
-        for extent in extents {
-            if self.bad.len() == BAD {
-                self.bad.remove(0);
-                self.bad_since.remove(0);
-            }
-            self.bad.push(extent);
-            self.bad_since.push(now);
+    /// Blocks that became bad after that time are suspects again, the latest ones.
+    pub(super) fn reconsider(&mut self, time: Nanos) {
+        while self.suspects.len() < SUSPECTS {
+            let Some(place) = self.bad.iter().rposition(|bad| bad.since >= time) else { break };
+            let bad = self.bad.remove(place);
+            self.suspects.push(Suspect::new(bad.extent, Some(bad.since)));
         }
     }
 
-    /// The suspects are to be read again; bad blocks as well, the latest ones.
-    pub(super) fn begin_verifying(&mut self) -> impl Iterator<Item = Extent> + '_ {
-        let free = SUSPECTS - self.suspects.len().min(SUSPECTS);
-        let from = self.bad.len() - self.bad.len().min(free);
-        self.bad_since.truncate(from);
-        let again = self.bad.split_off(from);
-        self.suspects.extend(again.into_iter().map(Suspect::new));
-        self.suspects.iter_mut().for_each(|suspect| *suspect = Suspect::new(suspect.extent));
+    /// The suspects are to be read again, and with them blocks that became bad after that time.
+    pub(super) fn begin_verifying(&mut self, time: Nanos) -> impl Iterator<Item = Extent> + '_ {
+        self.reconsider(time);
+        self.suspects.iter_mut().for_each(|suspect| *suspect = Suspect::new(suspect.extent, suspect.since));
         self.suspects.iter().map(|suspect| suspect.extent)
     }
 
@@ -169,6 +204,18 @@ impl Suspects {
         if complete { Verification::Complete } else { Verification::Pending }
     }
 
+    /// Whether a read of this verification was answered.
+    pub(super) fn has_answered(&self) -> bool {
+        self.suspects.iter().any(|suspect| suspect.failed > 0 || suspect.readable.is_some())
+    }
+
+    /// What is not answered cannot be read.
+    pub(super) fn give_up_reading(&mut self) {
+        for suspect in &mut self.suspects {
+            suspect.readable.get_or_insert(false);
+        }
+    }
+
     pub(super) fn unreadable_again(&self) -> u32 {
         self.suspects.iter().filter(|suspect| suspect.readable == Some(false)).count() as u32
     }
@@ -176,15 +223,15 @@ impl Suspects {
     /// Those unreadable are bad, the others are cleared.
     pub(super) fn settle(&mut self, now: Nanos) {
         let suspects = core::mem::take(&mut self.suspects);
-        let unreadable = suspects.iter().filter(|suspect| suspect.readable == Some(false)).map(|s| s.extent);
-        let before = self.bad.len();
-        self.remember(now, unreadable);
-        self.verified = self.bad.len() == before + suspects.len();
+        let all = suspects.iter().all(|suspect| suspect.readable == Some(false));
+        self.verified = all.then_some(now);
+        let unreadable = suspects.into_iter().filter(|suspect| suspect.readable == Some(false));
+        unreadable.for_each(|suspect| self.remember(now, suspect));
         self.counted = false;
     }
 
-    /// Whether bad blocks were unreadable also after a reset.
-    pub(super) fn has_verified(&self) -> bool {
+    /// When bad blocks were last unreadable also after every reset.
+    pub(super) fn verified(&self) -> Option<Nanos> {
         self.verified
     }
 
@@ -198,6 +245,41 @@ impl Suspects {
 
     pub(super) fn check(&self) {
         assert!(self.suspects.len() <= SUSPECTS && self.bad.len() <= BAD && self.marks.len() <= MARKS);
-        assert_eq!(self.bad.len(), self.bad_since.len());
+        assert!(self.marks.iter().chain(self.bad.iter().map(|bad| &bad.extent)).all(|extent| extent.blocks > 0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    fn extent(lba: u64, blocks: u32) -> Extent {
+        Extent { lba, blocks }
+    }
+
+    #[test]
+    fn a_hole_leaves_what_is_beside_it() {
+        let left = |hole| without(extent(10, 10), hole).collect::<Vec<_>>();
+        assert_eq!(left(extent(0, 10)), [extent(10, 10)]);
+        assert_eq!(left(extent(20, 5)), [extent(10, 10)]);
+        assert_eq!(left(extent(0, 30)), []);
+        assert_eq!(left(extent(5, 6)), [extent(11, 9)]);
+        assert_eq!(left(extent(15, 50)), [extent(10, 5)]);
+        assert_eq!(left(extent(12, 3)), [extent(10, 2), extent(15, 5)]);
+    }
+
+    #[test]
+    fn a_mark_ends_where_it_is_written_alone() {
+        let mut suspects = Suspects::default();
+        suspects.mark(extent(0, 64));
+        suspects.written(extent(0, 1));
+        assert!(!suspects.is_marked(extent(0, 1), false) && suspects.is_marked(extent(1, 1), false));
+        (0..2 * MARKS).for_each(|_| suspects.mark(extent(32, 4)));
+        assert!(!suspects.is_marked(extent(200, 1), false), "the same mark is one");
+        (0..2 * MARKS as u64).for_each(|at| suspects.mark(extent(1000 + 2 * at, 1)));
+        assert!(suspects.is_marked(extent(200, 1), false) && !suspects.is_marked(extent(200, 1), true));
+        suspects.check();
+        assert_eq!(vec![suspects.unconfirmed(), suspects.count_since(Nanos(0))], [0, 0]);
     }
 }

@@ -62,7 +62,15 @@ fn figure_of(tally: &FailureTally) -> Figure {
     rows.push(none("runs with bytes lost or wrong", &tally.wrong));
     rows.push(none("runs with a command that was never answered", &tally.hung));
     rows.push(none("runs without a verdict", &tally.undecided));
-    rows.push(none("runs in which a passing failure cost a client an error", &tally.errors));
+    let errors = tally.errors.len() as f64;
+    rows.push(Row::relation(
+        "runs with an error that nothing drawn explains",
+        errors,
+        "",
+        errors * 1000.0 <= tally.failures as f64,
+        "at most one in a thousand: a controller that lies about some blocks while others are bad and counted",
+    ));
+    rows.push(none("drives that neither serve nor are isolated in the end", &tally.stuck));
     rows.push(Row::told(
         "longest time from evident to isolated",
         tally.slowest_isolation.as_secs_f64() * 1e3,

@@ -1,0 +1,117 @@
+//! What is wrong with the drive that another one's media is on, as JSON has it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use weir_driver::health::{Extent, HealthReport};
+use weir_node::HealthStatus;
+use weir_units::Nanos;
+
+/// What is wrong with a drive, and what was done about it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DriveHealth {
+    /// `serving`; else where its diagnosis stands: `asking`, `resetting`, `identifying`, `verifying`, `waiting`, `isolated`, `other-drive`.
+    pub state: String,
+    /// What becomes of commands: they are `sent`, they `wait`, or they `fail`.
+    pub commands: String,
+    /// What is wrong now; absent where nothing is: `busy`, `slow`, `read-only`, `wear-warning`, `controller`, `link`, `path`, `namespace`,
+    /// `removed`, `bad-blocks`, `other-drive`, `media`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
+    /// What that means.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meaning: Option<String>,
+    /// What to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+    /// Blocks that cannot be read, until they are written: first block and number of blocks.
+    pub bad_blocks: Vec<BlockRange>,
+    /// Bits of the critical warning of its SMART log; absent before it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub critical_warning: Option<u8>,
+    /// Media and data integrity errors of its SMART log; absent before it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_errors: Option<u64>,
+    /// Disturbances since it was opened that are over.
+    pub disturbances: u64,
+    /// The latest ones, the last one last.
+    pub reports: Vec<DriveReport>,
+}
+
+/// Logical blocks that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BlockRange {
+    /// The first.
+    pub lba: u64,
+    /// How many.
+    pub blocks: u32,
+}
+
+/// A disturbance of a drive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DriveReport {
+    /// How long ago it began.
+    pub began_ago_s: f64,
+    /// How long it took; absent while it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_s: Option<f64>,
+    /// What was wrong.
+    pub verdict: String,
+    /// What was seen, and what was done, in order of time.
+    pub steps: Vec<DriveReportStep>,
+    /// Pieces of evidence that are not listed.
+    pub unlisted: u32,
+}
+
+/// One line of a report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DriveReportStep {
+    /// Seconds after the beginning.
+    pub after_s: f64,
+    /// What was seen; absent of what was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<String>,
+    /// What was done; absent of what was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done: Option<String>,
+}
+
+impl From<HealthStatus> for DriveHealth {
+    fn from(found: HealthStatus) -> Self {
+        let verdict = found.verdict();
+        let block = |extent: &Extent| BlockRange { lba: extent.lba, blocks: extent.blocks };
+        DriveHealth {
+            state: found.state.word().into(),
+            commands: found.gate.word().into(),
+            verdict: verdict.map(|verdict| verdict.name().into()),
+            meaning: verdict.map(|verdict| verdict.meaning().into()),
+            advice: verdict.map(|verdict| verdict.advice().into()),
+            bad_blocks: found.bad_blocks.iter().map(block).collect(),
+            critical_warning: found.smart.map(|smart| smart.critical_warning),
+            media_errors: found.smart.map(|smart| smart.media_errors.min(u64::MAX.into()) as u64),
+            disturbances: found.disturbances,
+            reports: found.reports.iter().map(|report| drive_report(report, found.now)).collect(),
+        }
+    }
+}
+
+fn drive_report(report: &HealthReport, now: Nanos) -> DriveReport {
+    let after = |at: Nanos| at.saturating_sub(report.began).as_secs_f64();
+    let seen = report.seen.iter().map(|seen| {
+        let step = DriveReportStep { after_s: after(seen.at), seen: Some(seen.evidence.to_string()), done: None };
+        (seen.at, step)
+    });
+    let done = report.taken.iter().map(|taken| {
+        let step = DriveReportStep { after_s: after(taken.at), seen: None, done: Some(taken.step.to_string()) };
+        (taken.at, step)
+    });
+    // What was seen comes before what was done about it.
+    let mut steps: Vec<(Nanos, DriveReportStep)> = seen.chain(done).collect();
+    steps.sort_by_key(|(at, _)| *at);
+    DriveReport {
+        began_ago_s: now.saturating_sub(report.began).as_secs_f64(),
+        took_s: report.ended.map(after),
+        verdict: report.verdict.name().into(),
+        steps: steps.into_iter().map(|(_, step)| step).collect(),
+        unlisted: report.unlisted,
+    }
+}

@@ -1,0 +1,138 @@
+//! A drive on another drive that fails by rule: what the node in front makes of it, and what its clients see.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::test;
+use crate::harness::{Env, Outcome, Test, ensure};
+use crate::node::{NQN, Node, Setup, with_node};
+use crate::process::until;
+use crate::vfio::{Drive, Queue, ams, in_turn, io};
+
+/// The tests of this suite.
+pub fn tests() -> Vec<Test> {
+    const S: &str = "health";
+    vec![
+        test(S, "a_bad_block_costs_that_block", bad_block),
+        test(S, "a_controller_that_fails_for_a_time_costs_nothing", controller),
+        test(S, "what_a_host_asks_for_wrongly_is_no_evidence", wrong_commands),
+        test(S, "a_drive_that_is_not_another_one_is_not_diagnosed", none),
+    ]
+}
+
+const SOCKET: &str = "a.sock";
+const READ: u8 = 0x02;
+const WRITE: u8 = 0x01;
+/// How long a diagnosis may take here.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// The client of a node whose drive is another node's.
+struct Client {
+    drive: Drive,
+    queue: Queue,
+    page: u64,
+}
+
+impl Client {
+    fn of(node: &Node) -> Result<Self, String> {
+        let mut drive = in_turn(|| Drive::ready(&node.socket(SOCKET), ams::ROUND_ROBIN))?;
+        let queue = drive.create_queue(1, 16, 0, None)?;
+        let page = drive.allocate(4096);
+        Ok(Self { drive, queue, page })
+    }
+
+    /// Reads or writes a block; its status without More and DNR.
+    fn block(&mut self, opcode: u8, lba: u64) -> Result<u16, String> {
+        self.queue.submit(&self.drive, 0x55, io(opcode, lba, 1, (self.page, 0)))?;
+        self.drive.ring(&self.queue)?;
+        let done = self.drive.await_completion(&mut self.queue, WAIT)?;
+        done.map(|done| done.status & 0x7ff)
+            .ok_or_else(|| format!("command {opcode:#x} of block {lba} does not complete"))
+    }
+
+    fn is_well(&mut self, opcode: u8, lba: u64) -> Outcome {
+        let status = self.block(opcode, lba)?;
+        ensure(status == 0, || format!("command {opcode:#x} of block {lba}: status {status:#x}"))
+    }
+}
+
+fn with_both(env: &Env, test: impl FnOnce(&Node, &Node, &mut Client) -> Outcome) -> Outcome {
+    let target = Setup { node: "faults = true".into(), ..Setup::default() };
+    with_node(env, &target, |target| {
+        let media = format!("nvme:nvme-tcp://127.0.0.1:{}/{NQN}?ns=1", target.address().port());
+        let front = Setup { media, ..Setup::default() }.vfio(SOCKET, "");
+        with_node(env, &front, |front| test(target, front, &mut Client::of(front)?))
+    })
+}
+
+fn health(front: &Node) -> Result<Value, String> {
+    let printed = front.cli_ok(&["device", "health", "ssd0", "--json"])?;
+    serde_json::from_str(&printed).map_err(|e| format!("{e}: {printed}"))
+}
+
+fn verdicts(health: &Value) -> Vec<&str> {
+    health["reports"].as_array().into_iter().flatten().filter_map(|report| report["verdict"].as_str()).collect()
+}
+
+fn bad_block(env: &Env) -> Outcome {
+    with_both(env, |target, front, client| {
+        for lba in [8, 9, 100] {
+            client.is_well(WRITE, lba)?;
+        }
+        // The log as it is before anything fails is what is compared with.
+        until(WAIT, "the SMART log is not read", || Ok(health(front)?["media_errors"].is_u64().then_some(())))?;
+        target.cli_ok(&["fault", "add", "ssd0", "media-error", "lba=8", "op=read"])?;
+        let status = client.block(READ, 8)?;
+        ensure(status == 0x281, || format!("Unrecovered Read Error, not {status:#x}"))?;
+        client.is_well(READ, 9)?;
+        client.is_well(READ, 100)?;
+        let found = health(front)?;
+        let state = (found["state"].as_str(), found["commands"].as_str(), found["verdict"].as_str());
+        ensure(state == (Some("serving"), Some("sent"), Some("bad-blocks")), || format!("{found:#}"))?;
+        ensure(found["bad_blocks"][0]["lba"] == 8, || format!("{found:#}"))?;
+        let text = front.cli_ok(&["device", "health", "ssd0"])?;
+        ensure(text.contains("unreadable: 1 blocks at 8") && text.contains("to do: restore"), || text.clone())?;
+        // Written again, it is a block like others.
+        target.cli_ok(&["fault", "rm", "ssd0", "all"])?;
+        client.is_well(WRITE, 8)?;
+        client.is_well(READ, 8)?;
+        let found = health(front)?;
+        ensure(found["bad_blocks"] == serde_json::json!([]), || format!("{found:#}"))
+    })
+}
+
+fn controller(env: &Env) -> Outcome {
+    with_both(env, |target, front, client| {
+        client.is_well(WRITE, 8)?;
+        target.cli_ok(&["fault", "add", "ssd0", "status", "code=0/06h", "op=read", "count=6"])?;
+        for lba in [8, 9, 10, 11] {
+            client.is_well(READ, lba)?;
+        }
+        let found = health(front)?;
+        ensure(verdicts(&found).contains(&"controller"), || format!("{found:#}"))?;
+        ensure(found["commands"] == "sent" && found["bad_blocks"] == serde_json::json!([]), || format!("{found:#}"))?;
+        let reset = found["reports"].to_string().contains("reset");
+        ensure(reset, || format!("more failures than retries: {found:#}"))
+    })
+}
+
+fn wrong_commands(env: &Env) -> Outcome {
+    with_both(env, |target, front, client| {
+        client.is_well(WRITE, 8)?;
+        target.cli_ok(&["fault", "add", "ssd0", "status", "code=2/85h", "lba=8"])?;
+        for _ in 0..20 {
+            let status = client.block(READ, 8)?;
+            ensure(status == 0x285, || format!("Compare Failure, not {status:#x}"))?;
+        }
+        let found = health(front)?;
+        ensure(found["disturbances"] == 0 && found["verdict"].is_null(), || format!("{found:#}"))
+    })
+}
+
+fn none(env: &Env) -> Outcome {
+    with_node(env, &Setup::default(), |node| {
+        let said = node.cli(&["device", "health", "ssd0"])?;
+        ensure(said.stderr.contains("not diagnosed"), || said.stderr.clone())
+    })
+}
