@@ -56,6 +56,7 @@ pub(crate) fn check_rule(rule: &FaultRule, drive: &DriveFacts, rules: &[PlannedF
     check_target(&rule.target, drive)?;
     check_place(rule, drive)?;
     check_opcodes(rule)?;
+    check_scope(rule)?;
     check_effect(rule, drive)?;
     check_schedule(rule)?;
     check_others(rule, rules)
@@ -145,6 +146,19 @@ fn check_opcodes(rule: &FaultRule) -> Result<(), RuleError> {
     }
     match io.iter().find(|opcode| !rule.effect.befalls(**opcode)) {
         Some(opcode) => wrong("op", format!("this effect cannot befall {:?}; leave it out", IoOpcode(*opcode))),
+        None => Ok(()),
+    }
+}
+
+/// A condition that begins by itself has only keys that say what it is about; those of one that a command triggers choose the command as well.
+fn check_scope(rule: &FaultRule) -> Result<(), RuleError> {
+    if !rule.effect.is_condition() || rule.is_triggered() {
+        return Ok(());
+    }
+    let FaultTarget { nsid, tenant, queue, .. } = &rule.target;
+    let keys = [("nsid", nsid.is_some()), ("tenant", tenant.is_some()), ("queue", queue.is_some())];
+    match keys.into_iter().find(|(key, there)| *there && !rule.effect.scope().contains(key)) {
+        Some((key, _)) => wrong(key, format!("this effect is not about one {key}; leave it out")),
         None => Ok(()),
     }
 }

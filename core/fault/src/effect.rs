@@ -188,6 +188,18 @@ impl FaultEffect {
         }
     }
 
+    /// Which of `nsid`, `tenant` and `queue` say what a condition is about.
+    pub(crate) fn scope(&self) -> &'static [&'static str] {
+        match self {
+            Self::StuckQueue => &["tenant", "queue"],
+            Self::ControllerFatal | Self::ResetFails | Self::SlowReset(_) => &["tenant"],
+            Self::LinkLoss | Self::Removal { .. } => &["tenant"],
+            Self::ReadOnly => &["nsid", "tenant"],
+            Self::NamespaceResized { .. } | Self::NamespaceIdentity | Self::NamespaceGone => &["nsid"],
+            _ => &[],
+        }
+    }
+
     /// Which of conditions that cannot hold beside each other this is one of.
     pub(crate) fn group(&self) -> Option<&'static str> {
         Some(match self {

@@ -303,7 +303,9 @@ impl PlannedFault {
 
     /// What a condition that holds makes of a command: media that are read only take no writes.
     fn refuses(&self, command: &FaultyCommand) -> Option<(u32, FaultOutcome)> {
-        let writes = !command.admin && access(command.opcode) == Access::Write;
+        let target = &self.rule.target;
+        let is_its = self.tenant.is_none_or(|t| t == command.tenant) && target.nsid.is_none_or(|n| n == command.nsid);
+        let writes = is_its && !command.admin && access(command.opcode) == Access::Write;
         let status = READ_ONLY_RANGE.dnr();
         let fails = FaultOutcome::Fails { status, lba: command.lba };
         (writes && self.rule.effect == FaultEffect::ReadOnly).then_some((self.id, fails))

@@ -172,6 +172,14 @@ fn a_rule_that_can_never_apply_is_refused_and_nothing_changes() {
         ("misdirected by=1000 nsid=1", "by: 1000 leaves the namespace"),
         ("namespace-gone", "nsid: missing; say which namespace changes"),
         ("namespace-resized blocks=10 nsid=2", "blocks: the namespace has 10 blocks; write fewer"),
+        ("smart spare=5 tenant=gold", "tenant: this effect is not about one tenant"),
+        ("slow-die times=2 nsid=1", "nsid: this effect is not about one nsid"),
+        ("link-loss nsid=1", "nsid: this effect"),
+        ("removal queue=1", "queue: this effect"),
+        ("read-only queue=1", "queue: this effect"),
+        ("stuck-queue nsid=1", "nsid: this effect"),
+        ("reset-fails queue=1", "queue: this effect"),
+        ("namespace-identity nsid=1 tenant=gold", "tenant: this effect"),
         ("read-only count=1", "count: this effect holds for a while"),
     ];
     let mut plan = FaultPlan::new();
@@ -228,6 +236,9 @@ fn a_rule_that_contradicts_another_is_refused() {
         ("slow-die times=2 die=0", "slow-die times=3 die=1"),
         ("hang", "hang admin=abort"),
         ("controller-fatal", "link-loss"),
+        ("read-only nsid=1", "read-only nsid=2"),
+        // Of the command that triggers it.
+        ("smart spare=5 tenant=gold op=write", "controller-fatal nsid=1 queue=2 after=3"),
     ] {
         plan(&[first, second]);
     }
