@@ -40,7 +40,7 @@ impl Subsystem {
         let ctrl = self.ctrl(sq.controller).expect("a queue's controller exists");
         assert_eq!(ctrl.tenant, sq.tenant);
         let open = sq.state == SqState::Open && sq.owner != UNCLAIMED;
-        let serves = sq.qid != 0 && sq.waiting > 0 && open && !sq.paused && !sq.starved && !sq.awaits;
+        let serves = sq.qid != 0 && sq.waiting > 0 && open && !sq.paused && !sq.stuck && !sq.starved && !sq.awaits;
         assert_eq!(
             self.arbiter.is_backlogged(sq.key),
             serves,
@@ -122,11 +122,13 @@ impl Subsystem {
             let (extents, record) = (allocator.extents(nsid), &self.namespaces.records[&nsid]);
             assert!(
                 extents.iter().map(|e| e.1).sum::<u64>() >= ns.blocks << ns.shift
-                    && ns.blocks == record.bytes >> ns.shift
+                    && (ns.blocks == record.bytes >> ns.shift
+                        || self.faults.is_some() && ns.blocks < record.bytes >> ns.shift)
             );
             assert!(extents.first().is_some_and(|e| e.0 == ns.start) && ns.fragmented == (extents.len() > 1));
             let all = self.controllers.list.iter().flatten().all(|ctrl| ctrl.namespaces.has(nsid));
-            let plain = all && !ns.fragmented && ns.protect == 0 && ns.format.metadata == 0;
+            let plain =
+                all && !self.hides_namespace(nsid) && !ns.fragmented && ns.protect == 0 && ns.format.metadata == 0;
             assert_eq!(
                 ns.why & crate::namespace::why::GUARDED == 0,
                 plain,

@@ -427,7 +427,7 @@ impl Subsystem {
 
     /// Hosts that asked for events of the endurance group are told that it has one.
     pub(crate) fn note_endurance_warning(&mut self) {
-        let warning = self.health.warning;
+        let warning = self.critical_warning();
         for ctrl in self.controllers.list.iter_mut().flatten() {
             ctrl.endurance_event |= ctrl.features.endurance_events & warning != 0;
         }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use weir_controller::testing::{TestRing, TestWorld, admin, io};
 use weir_controller::{
-    Attach, CHECKPOINT_VERSION, ControllerHandle, Event, Journals, Management, Owner, SavedError, Subsystem,
+    Attach, CHECKPOINT_VERSION, ControllerHandle, Event, FaultRule, Journals, Management, Owner, SavedError, Subsystem,
     TransportModel,
 };
 use weir_journal::JournalMemory;
@@ -162,6 +162,24 @@ fn an_admin_command_that_takes_long_is_carried_out_again() {
     let aborted = ring.reap(&mut world, 0);
     assert!(aborted.iter().any(|cqe| cqe.cid.get() == event && cqe.status() == Status::ABORT_REQUESTED));
     assert_eq!(ring.pending(0), 0);
+}
+
+/// An admin command that a rule holds is not lost with the process.
+#[test]
+fn an_admin_command_that_a_rule_holds_is_carried_out_again() {
+    for rule in ["hang admin=get-features", "latency time=60min admin=get-features"] {
+        let mut world = drive(|_| {});
+        let mut ring = host(&mut world);
+        let rule = FaultRule::parse(rule).unwrap();
+        world.drive.add_fault(world.now, rule).unwrap();
+        let cid = ring.submit(&mut world, 0, admin(AdminOpcode::GET_FEATURES, 1, 7, 0)).unwrap();
+        world.run();
+        assert!(ring.reap(&mut world, 0).is_empty(), "it is held");
+        move_on(&mut world, &mut ring);
+        world.settle();
+        let done = ring.reap(&mut world, 0);
+        assert_eq!(done.iter().map(|cqe| (cqe.cid.get(), cqe.status())).collect::<Vec<_>>(), [(cid, Status::SUCCESS)]);
+    }
 }
 
 /// A command that is complete is not carried out again because the next one has its identifier.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use weir_controller::testing::{Fabric, TestRing, TestWorld, admin, io};
 use weir_controller::{Attach, BlockRequest, Event, Host, SqHandle};
 use weir_controller::{
-    Data, FaultRule, FlashPlace, FlashShape, Management, Op, Operation, Owner, SubsystemConfig, Tag, TimingModel,
-    TransportModel,
+    Data, FaultRule, FlashPlace, FlashShape, Management, Op, Operation, Owner, Subsystem, SubsystemConfig, Tag,
+    TimingModel, TransportModel,
 };
 use weir_flash::When;
 use weir_spec::nvme::identify::IdentifyNamespace;
@@ -168,7 +168,7 @@ fn any_status_goes_out_as_it_is_and_only_media_errors_are_counted() {
     for (text, status, media) in [
         ("status code=0/06h", Status::INTERNAL_ERROR, 0),
         ("status code=0/82h dnr=true", Status::NAMESPACE_NOT_READY.dnr(), 0),
-        ("status code=0/21h crd=2", Status::from_field(0x21 | 2 << 11), 0),
+        ("status code=0/21h crd=2", Status::from_field(0x21), 0),
         ("status code=3/02h", Status::new(3, 2), 0),
         ("status code=2/82h", Status::GUARD_CHECK_ERROR, 1),
         ("status code=2/85h", Status::COMPARE_FAILURE, 0),
@@ -191,6 +191,24 @@ fn the_retry_delays_are_told_where_failures_may_be_injected() {
     let mut rig = Rig::with(|c| c.faults = true);
     let id = identify_controller(&mut rig.world, &mut rig.host);
     assert_eq!((id.crdt1.get(), id.crdt2.get(), id.crdt3.get()), (1, 10, 50));
+}
+
+#[test]
+fn a_retry_delay_is_told_to_hosts_that_have_enabled_it() {
+    let mut rig = Rig::with(|c| c.faults = true);
+    add(&mut rig.world, "status code=0/21h crd=2 op=write");
+    add(&mut rig.world, "status code=0/06h crd=1 admin=identify");
+    let (io_status, admin_status) = (Status::from_field(0x21), Status::from_field(0x06));
+    assert_eq!(rig.write(0, 1, 1), io_status);
+    assert_eq!(rig.host.admin(&mut rig.world, identify(1, 0)).status(), admin_status);
+    // ACRE of Host Behavior Support.
+    let mut behavior = vec![0; 512];
+    behavior[0] = 1;
+    rig.world.host.data.insert((rig.host.base, rig.host.tags + 1), behavior);
+    assert!(rig.host.admin(&mut rig.world, set_feature(0x16, 0)).status().is_success());
+    assert_eq!(rig.write(0, 1, 1), Status::from_field(io_status.field() | 2 << 11));
+    let status = rig.host.admin(&mut rig.world, identify(1, 0)).status();
+    assert_eq!(status, Status::from_field(admin_status.field() | 1 << 11));
 }
 
 #[test]
@@ -332,8 +350,7 @@ fn a_command_that_waits_for_a_pair_is_corrupted_all_the_same() {
 
 #[test]
 fn what_a_host_may_not_do_is_refused_before_any_rule_is_asked() {
-    let management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
-    let mut rig = Rig::with(|c| c.management = Some(management));
+    let mut rig = Rig::with(|c| c.management = Some(MANAGEMENT));
     add(&mut rig.world, "media-error");
     let protect = Sqe { nsid: 1.into(), ..set_feature(0x84, 1) };
     let tag = rig.host.send(&mut rig.world, 0, protect);
@@ -486,6 +503,27 @@ fn read_only_media_take_no_writes_and_smart_says_so() {
 }
 
 #[test]
+fn media_are_read_only_for_the_namespace_and_the_tenant_of_the_rule() {
+    let mut rig = Rig::new();
+    let refused = Status::new(1, 0x82).dnr();
+    let of_3 = || Sqe { nsid: 3.into(), ..io(WRITE, 0, 0, 1) };
+    let first = add(&mut rig.world, "read-only nsid=1");
+    assert_eq!((rig.write(0, 1, 1), rig.status(of_3(), &[0; 4096])), (refused, Status::SUCCESS));
+    let third = add(&mut rig.world, "read-only nsid=3");
+    remove(&mut rig.world, first);
+    assert_eq!((rig.write(0, 1, 1), rig.status(of_3(), &[0; 4096])), (Status::SUCCESS, refused));
+    assert_eq!(rig.smart().critical_warning, critical_warning::READ_ONLY, "the other rule is there yet");
+    remove(&mut rig.world, third);
+    assert_eq!(rig.smart().critical_warning, 0);
+    let silvers = add(&mut rig.world, "read-only tenant=silver");
+    assert!(rig.write(0, 1, 1).is_success());
+    // What becomes of the medium meanwhile is no rule's.
+    rig.world.drive.note_media_fault(true);
+    remove(&mut rig.world, silvers);
+    assert_eq!(rig.smart().critical_warning, critical_warning::READ_ONLY | critical_warning::RELIABILITY);
+}
+
+#[test]
 fn smart_drifts_evenly_and_warns_when_a_threshold_is_crossed() {
     let mut rig = Rig::new();
     assert!(rig.host.admin(&mut rig.world, set_feature(0x0b, 0x1f)).status().is_success());
@@ -589,6 +627,39 @@ fn a_slow_reset_takes_its_time_and_a_failed_one_never_ends() {
 }
 
 #[test]
+fn the_end_of_a_slow_reset_is_not_that_of_another_tenants() {
+    let mut world = drive(|_| {});
+    let gold = TestRing::ready(&mut world, 0, Owner(1), ams::RR);
+    let silver = TestRing::ready(&mut world, 1, Owner(2), ams::RR);
+    add(&mut world, "reset-fails tenant=gold");
+    let slow = add(&mut world, "slow-reset time=5s tenant=silver");
+    for ring in [&gold, &silver] {
+        ring.write(&mut world, register::CC, 0);
+        ring.write(&mut world, register::CC, CC_EN.into());
+    }
+    let ready = |world: &TestWorld| [&gold, &silver].map(|ring| csts(ring, world).rdy());
+    assert_eq!(ready(&world), [0, 0]);
+    remove(&mut world, slow);
+    assert_eq!(ready(&world), [0, 1]);
+}
+
+#[test]
+fn a_stuck_queue_is_not_written_down_as_one() {
+    let mut world = drive(|_| {});
+    let mut ring = TestRing::ready(&mut world, 0, Owner(1), ams::RR);
+    ring.add_queue(&mut world, 1, 8, 0);
+    let before = world.drive.functions(world.now);
+    let id = add(&mut world, "stuck-queue");
+    assert_eq!(world.drive.functions(world.now), before);
+    ring.submit(&mut world, 1, io(READ, 0, 0, 1)).expect("the queue has room");
+    world.settle();
+    assert!(ring.reap(&mut world, 1).is_empty());
+    remove(&mut world, id);
+    world.settle();
+    assert_eq!(ring.reap(&mut world, 1).len(), 1);
+}
+
+#[test]
 fn a_lost_link_closes_connections_and_reads_as_ones_until_it_is_back() {
     let mut rig = Rig::new();
     let mut ring = TestRing::ready(&mut rig.world, 0, Owner(1), ams::RR);
@@ -662,6 +733,85 @@ fn what_comes_back_after_a_removal_is_the_same_drive_or_another() {
         remove(&mut rig.world, id);
         assert_eq!(identity(&mut rig), before, "without the rule it is the drive that it was");
     }
+}
+
+#[test]
+fn it_is_another_drive_for_the_tenant_of_the_rule() {
+    let mut rig = Rig::new();
+    let mut silver = fabric_with_queues(&mut rig.world, "nqn.silver", 200, 1);
+    let serials = |rig: &mut Rig, silver: &mut Fabric| {
+        let gold = identify_controller(&mut rig.world, &mut rig.host).sn;
+        (gold, identify_controller(&mut rig.world, silver).sn)
+    };
+    let before = serials(&mut rig, &mut silver);
+    add(&mut rig.world, "removal back=other lasts=10s tenant=silver");
+    for (owner, queue) in std::mem::take(&mut rig.world.closing) {
+        rig.world.disconnect(owner, queue);
+    }
+    rig.world.pass(Nanos::from_secs(10));
+    rig.world.run();
+    let mut silver = fabric_with_queues(&mut rig.world, "nqn.silver", 500, 1);
+    let after = serials(&mut rig, &mut silver);
+    assert_eq!((after.0 == before.0, after.1 == before.1), (true, false));
+}
+
+const MANAGEMENT: Management = Management { capacity: 4 << 30, least_block: 512, metadata: false };
+
+#[test]
+fn a_namespace_that_a_rule_shrinks_is_written_down_as_it_is() {
+    for management in [None, Some(MANAGEMENT)] {
+        let mut rig = Rig::with(|c| c.management = management);
+        add(&mut rig.world, "namespace-resized nsid=1 blocks=100");
+        assert_eq!(rig.identify_namespace(1).nsze.get(), 100);
+        let mut next = Subsystem::new(rig.world.drive.config().clone(), rig.world.now).expect("a drive");
+        next.restore(&rig.world.drive.save()).expect("its state");
+        assert_eq!(next.namespace(1), Some((1 << 30, 512)));
+        let rule = FaultRule::parse("namespace-resized nsid=1 blocks=100").expect("a rule");
+        assert_eq!(next.add_fault(rig.world.now, rule), Ok(1), "the next process begins with it again");
+        next.check();
+    }
+}
+
+#[test]
+fn a_namespace_that_was_formatted_meanwhile_gets_its_own_size_back() {
+    let mut rig = Rig::with(|c| c.management = Some(MANAGEMENT));
+    let id = add(&mut rig.world, "namespace-resized nsid=1 blocks=100");
+    let formats = rig.identify_namespace(1).lbaf;
+    let index = formats.iter().position(|f| f.lbads == 12 && f.ms.get() == 0).expect("blocks of 4 KiB") as u32;
+    let format = Sqe { nsid: 1.into(), ..admin(AdminOpcode::FORMAT_NVM, 63, index, 0) };
+    let tag = rig.host.send(&mut rig.world, 0, format);
+    rig.settle();
+    assert!(rig.host.answer(&mut rig.world, 0, tag).is_some_and(|cqe| cqe.status().is_success()));
+    remove(&mut rig.world, id);
+    assert_eq!(rig.identify_namespace(1).nsze.get(), (1 << 30) / 4096);
+}
+
+#[test]
+fn a_namespace_that_was_gone_is_there_for_those_that_had_it() {
+    let mut rig = Rig::with(|c| c.management = Some(MANAGEMENT));
+    let sees = |rig: &mut Rig, host: &mut Fabric| {
+        let (cqe, data) = host.admin_data(&mut rig.world, identify(0, 1));
+        assert!(cqe.status().is_success());
+        data[..8] != [0; 8]
+    };
+    let mut silver = fabric_with_queues(&mut rig.world, "nqn.silver", 200, 1);
+    let id = add(&mut rig.world, "namespace-gone nsid=1");
+    let mut late = fabric_with_queues(&mut rig.world, "nqn.gold", 400, 1);
+    assert!(!sees(&mut rig, &mut silver) && !sees(&mut rig, &mut late));
+    assert_eq!(rig.status(io(READ, 0, 0, 1), &[]), Status::INVALID_FIELD.dnr());
+    remove(&mut rig.world, id);
+    assert!(sees(&mut rig, &mut silver) && sees(&mut rig, &mut late));
+    // One that a host has detached stays so.
+    let cntlid = identify_controller(&mut rig.world, &mut silver).cntlid;
+    let ids = [&1u16.to_le_bytes()[..], &cntlid.get().to_le_bytes(), &[0; 4092]].concat();
+    let detach = Sqe { nsid: 1.into(), ..admin(AdminOpcode::NAMESPACE_ATTACHMENT, 64, 1, 0) };
+    rig.world.host.data.insert((silver.base, silver.tags + 1), ids);
+    let tag = silver.send(&mut rig.world, 0, detach);
+    rig.settle();
+    assert!(silver.answer(&mut rig.world, 0, tag).is_some_and(|cqe| cqe.status().is_success()));
+    let id = add(&mut rig.world, "namespace-gone nsid=1");
+    remove(&mut rig.world, id);
+    assert!(!sees(&mut rig, &mut silver) && sees(&mut rig, &mut late));
 }
 
 #[test]

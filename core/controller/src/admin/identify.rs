@@ -134,7 +134,7 @@ impl Subsystem {
         let ctrl = self.ctrl(c).ok_or(Status::INTERNAL_ERROR)?;
         let config = &self.config;
         let mut id = IdentifyController::new_zeroed();
-        set_text(&mut id.sn, &self.shown_serial(), b' ');
+        set_text(&mut id.sn, &self.shown_serial(c), b' ');
         set_text(&mut id.mn, &config.model, b' ');
         id.fr = self.maintenance.firmware.running();
         set_text(&mut id.subnqn, &config.subnqn, 0);
@@ -260,7 +260,7 @@ impl Subsystem {
         let page = U16::new((4096 >> ns.shift) - 1);
         id.nsfeat = 1 << 4;
         (id.npwg, id.npwa, id.npdg, id.npda, id.nows) = (page, page, page, page, page);
-        id.nguid = self.shown_uuid(nsid, ns.uuid);
+        id.nguid = self.shown_uuid(c, nsid, ns.uuid);
         id.endgid = U16::new(self.endurance_group());
         self.format_page(c, nsid, ns, &mut id);
         self.describe_namespace_io(ns, &mut id);
@@ -297,7 +297,7 @@ impl Subsystem {
     fn describe_namespace(&self, c: u32, nsid: u32, page: &mut [u8]) -> Result<(), Status> {
         let ns = self.visible(c, nsid)?;
         let set = [ns.set()];
-        let uuid = self.shown_uuid(nsid, ns.uuid);
+        let uuid = self.shown_uuid(c, nsid, ns.uuid);
         let all = [(nidt::UUID, &uuid[..]), (nidt::NGUID, &uuid[..]), (nidt::CSI, &set[..])];
         let mut at = 0;
         for (kind, id) in all {
@@ -308,7 +308,12 @@ impl Subsystem {
 
     /// The controllers of the subsystem, or those that a namespace is attached to.
     fn list_controllers(&self, from: u16, nsid: Option<u32>, page: &mut [u8]) -> Result<(), Status> {
-        let listed = self.controllers.list.iter().flatten().filter(|c| nsid.is_none_or(|nsid| c.namespaces.has(nsid)));
+        let listed = self
+            .controllers
+            .list
+            .iter()
+            .flatten()
+            .filter(|c| nsid.is_none_or(|nsid| c.namespaces.has(nsid) && !self.hides_namespace(nsid)));
         let ids: Vec<u16> = listed.map(|c| c.id).filter(|id| *id >= from).take(2047).collect();
         page[..2].copy_from_slice(&(ids.len() as u16).to_le_bytes());
         for (to, id) in page[2..].chunks_exact_mut(2).zip(&ids) {

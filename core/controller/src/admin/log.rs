@@ -297,7 +297,7 @@ impl Subsystem {
         let mut sensors = [U16::new(0); 8];
         sensors.iter_mut().zip(self.sensors(now)).for_each(|(to, t)| *to = U16::new(t));
         Smart {
-            critical_warning: self.health.warning | if hot { critical_warning::TEMPERATURE } else { 0 },
+            critical_warning: self.critical_warning() | if hot { critical_warning::TEMPERATURE } else { 0 },
             temperature: U16::new(self.temperature(now)),
             sensors,
             warning_minutes: U32::new((life.warm.0 / minute) as u32),

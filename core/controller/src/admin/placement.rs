@@ -123,7 +123,7 @@ impl Subsystem {
         let count = |n: u64| U128::new(n.into());
         let capacity: u64 = self.namespaces.list.iter().flatten().map(|ns| ns.blocks << ns.shift).sum();
         EnduranceGroup {
-            critical_warning: self.health.warning,
+            critical_warning: self.critical_warning(),
             available_spare: self.available_spare(),
             spare_threshold: SPARE_THRESHOLD,
             read: billions(work.read_bytes),

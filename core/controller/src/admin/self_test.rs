@@ -66,7 +66,7 @@ impl Subsystem {
         self.maintenance.self_test.running = Some(running);
         self.touch();
         // The quick segments; the media in steps.
-        if self.health.warning != 0 {
+        if self.critical_warning() != 0 {
             return self.finish_self_test(now, Some((SMART, Status::SUCCESS)));
         }
         if self.save().len() < size_of::<u64>() {
@@ -101,7 +101,7 @@ impl Subsystem {
     /// The media was read, or could not be.
     pub(crate) fn media_was_tested(&mut self, now: Nanos, status: Status) {
         let failed = if status.is_success() {
-            (self.health.warning != 0).then_some((9, Status::SUCCESS))
+            (self.critical_warning() != 0).then_some((9, Status::SUCCESS))
         } else {
             Some((DATA, status))
         };

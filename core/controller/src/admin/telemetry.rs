@@ -87,7 +87,7 @@ impl Subsystem {
         let _ =
             writeln!(text, "temperature_k={} sanitize={:?}", self.temperature(now), self.maintenance.sanitize.state);
         let _ = writeln!(text, "slots={} used={} bytes={}", self.slots.limit, self.slots.used, self.slots.bytes);
-        let _ = writeln!(text, "media_errors={} warning={:#x}", self.health.media_errors, self.health.warning);
+        let _ = writeln!(text, "media_errors={} warning={:#x}", self.health.media_errors, self.critical_warning());
         let _ = writeln!(text, "reads={} writes={} others={}", work.reads, work.writes, work.others);
         let _ =
             writeln!(text, "read_bytes={} write_bytes={} errors={}", work.read_bytes, work.write_bytes, work.errors);

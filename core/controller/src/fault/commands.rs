@@ -14,6 +14,9 @@ use weir_fault::{FaultDelay, FaultOutcome, FaultVerdict, FaultyCommand};
 use weir_spec::nvme::{AdminOpcode, IoOpcode, Status};
 use weir_units::Nanos;
 
+/// Command Retry Delay: bits 12:11 of the status field (base 2.0, Figure 93).
+const CRD: u16 = 3 << 11;
+
 /// Whether a status is a media and data integrity error of the drive's own.
 pub(super) fn is_media_error(status: Status) -> bool {
     status.sct() == Status::WRITE_FAULT.sct() && !status.same_code(Status::COMPARE_FAILURE)
@@ -121,11 +124,18 @@ impl Subsystem {
         }
     }
 
+    /// A status as the host of a queue knows it: with CRD only if it has enabled that (ACRE of Host Behavior Support; base 2.0,
+    /// 5.27.1.18).
+    fn known_status(&self, q: u32, status: Status) -> Status {
+        let delays = self.ctrl(self.sq(q).controller).is_some_and(|ctrl| ctrl.behavior().acre == 1);
+        if delays { status } else { Status::from_field(status.field() & !CRD) }
+    }
+
     /// As a drive fails a command whose media or inside has failed: SMART counts it, the error log has its first bad block.
     fn fail_command<H: Host>(&mut self, starting: &Starting, status: Status, lba: u64, host: &mut H) {
         self.health.media_errors += u64::from(is_media_error(status));
         let command = Command { slba: lba, ..starting.command };
-        self.refuse(starting.queue, &command, status, host);
+        self.refuse(starting.queue, &command, self.known_status(starting.queue, status), host);
     }
 
     fn start_torn<H: Host>(&mut self, now: Nanos, starting: &Starting, keep: u32, host: &mut H) {
@@ -222,7 +232,9 @@ impl Subsystem {
         self.note_verdict(&verdict);
         let Some(until) = self.held_until(now, &verdict) else {
             return match verdict.outcome {
-                Some((_, FaultOutcome::Fails { status, .. })) => Some(AdminOutcome::status(status)),
+                Some((_, FaultOutcome::Fails { status, .. })) => {
+                    Some(AdminOutcome::status(self.known_status(admin.q, status)))
+                }
                 _ => None,
             };
         };
@@ -237,7 +249,7 @@ impl Subsystem {
         while let Some(held) = self.faults.as_mut().and_then(|faults| faults.release_admin(now)) {
             let HeldAdmin { admin, judged, .. } = held;
             let outcome = match self.faults.as_ref().and_then(|faults| faults.outcome_of(judged)) {
-                Some(FaultOutcome::Fails { status, .. }) => AdminOutcome::status(status),
+                Some(FaultOutcome::Fails { status, .. }) => AdminOutcome::status(self.known_status(admin.q, status)),
                 _ => self.execute_admin(now, &admin, host),
             };
             self.conclude(&admin, outcome, host);

@@ -26,7 +26,7 @@ fn held(planned: &PlannedFault) -> HeldCondition {
         channel: target.place.channel,
         die: target.place.die,
         since: planned.begins().unwrap_or_default(),
-        before: 0,
+        drifted: 0,
     }
 }
 
@@ -96,23 +96,25 @@ impl Subsystem {
         let begun: Vec<HeldCondition> = wanted.into_iter().filter(|c| !has(&stay, c.id)).collect();
         faults.conditions = stay;
         ended.iter().for_each(|condition| self.end_condition(now, condition));
-        for mut condition in begun {
-            self.begin_condition(now, &mut condition);
+        for condition in begun {
+            let warned = self.critical_warning();
             let Some(faults) = &mut self.faults else { return };
             let at = faults.conditions.partition_point(|c| c.id < condition.id);
-            faults.conditions.insert(at, condition);
+            faults.conditions.insert(at, condition.clone());
+            self.begin_condition(now, &condition, warned);
         }
         self.refresh_stuck();
     }
 
-    fn begin_condition(&mut self, now: Nanos, condition: &mut HeldCondition) {
+    /// `warned`: SMART's critical warning without it.
+    fn begin_condition(&mut self, now: Nanos, condition: &HeldCondition, warned: u8) {
         match &condition.effect {
             FaultEffect::ControllerFatal => self.fail_controllers(condition.tenant),
             FaultEffect::LinkLoss | FaultEffect::Removal { .. } => self.lose_link(now, condition.tenant),
-            FaultEffect::ReadOnly => condition.before = self.make_read_only(),
-            FaultEffect::NamespaceResized { blocks } => condition.before = self.resize_faulty(condition.nsid, *blocks),
-            FaultEffect::NamespaceIdentity => self.change_identity(condition.nsid),
-            FaultEffect::NamespaceGone => self.show_namespace(condition.nsid, false),
+            FaultEffect::ReadOnly if warned & critical_warning::READ_ONLY == 0 => self.tell_read_only(),
+            FaultEffect::NamespaceResized { blocks } => self.show_blocks(condition.nsid, *blocks),
+            FaultEffect::NamespaceIdentity => self.tell_namespace(condition.nsid),
+            FaultEffect::NamespaceGone => self.tell_namespace(condition.nsid),
             FaultEffect::SlowDie { thousandths } => self.set_dies(condition, *thousandths),
             FaultEffect::Smart(_) => self.power.next_look = self.power.next_look.min(now),
             _ => {}
@@ -122,12 +124,11 @@ impl Subsystem {
     fn end_condition(&mut self, now: Nanos, condition: &HeldCondition) {
         match &condition.effect {
             FaultEffect::ResetFails | FaultEffect::SlowReset(_) => {
-                self.faults.iter_mut().for_each(|faults| faults.resets.clear());
+                let faults = self.faults.iter_mut();
+                faults.for_each(|faults| faults.resets.retain(|reset| reset.rule != condition.id));
             }
-            FaultEffect::ReadOnly if condition.before == 0 => self.health.warning &= !critical_warning::READ_ONLY,
-            FaultEffect::NamespaceResized { .. } => _ = self.resize_faulty(condition.nsid, condition.before),
-            FaultEffect::NamespaceIdentity => self.change_identity(condition.nsid),
-            FaultEffect::NamespaceGone => self.show_namespace(condition.nsid, true),
+            FaultEffect::NamespaceResized { .. } => self.show_blocks(condition.nsid, u64::MAX),
+            FaultEffect::NamespaceIdentity | FaultEffect::NamespaceGone => self.tell_namespace(condition.nsid),
             FaultEffect::SlowDie { .. } => self.set_dies(condition, 1000),
             FaultEffect::Smart(_) => self.power.next_look = self.power.next_look.min(now),
             _ => {}
@@ -159,43 +160,49 @@ impl Subsystem {
         }
     }
 
-    /// SMART says so, and hosts that want to know are told; 1 where it was so before.
-    fn make_read_only(&mut self) -> u64 {
-        if self.health.warning & critical_warning::READ_ONLY != 0 {
-            return 1;
-        }
-        self.health.warning |= critical_warning::READ_ONLY;
+    /// SMART's critical warning: the drive's own, and what rules make of it.
+    pub(crate) fn critical_warning(&self) -> u8 {
+        let read_only = |faults: &Faults| faults.conditions.iter().any(|c| c.effect == FaultEffect::ReadOnly);
+        let rules = self.faults.as_ref().is_some_and(|faults| read_only(faults));
+        self.health.warning | if rules { critical_warning::READ_ONLY } else { 0 }
+    }
+
+    /// Hosts that want to know that the media is read only are told.
+    fn tell_read_only(&mut self) {
         self.note_event(AsyncEvent::RELIABILITY, None);
         self.note_endurance_warning();
-        0
     }
 
-    /// Another size; what it was, in blocks.
-    fn resize_faulty(&mut self, nsid: Option<u32>, blocks: u64) -> u64 {
-        let Some((nsid, ns)) = self.faulty_namespace(nsid) else { return 0 };
-        // Where hosts are about to delete or to format it, it stays as they want it.
-        let _ = self.resize_namespace(nsid, blocks << ns.shift);
-        self.touch();
-        ns.blocks
+    /// A namespace's size in blocks, as it was made or formatted.
+    pub(crate) fn own_blocks(&self, nsid: u32) -> Option<u64> {
+        let ns = self.namespaces.active(nsid).ok()?;
+        let bytes = match self.namespaces.allocator {
+            Some(_) => self.namespaces.records.get(&nsid)?.bytes,
+            None => self.config.namespaces.iter().find(|config| config.nsid == nsid)?.size,
+        };
+        Some(bytes >> ns.shift)
     }
 
-    /// Identify shows it: see [`Subsystem::shown_uuid`].
-    fn change_identity(&mut self, nsid: Option<u32>) {
-        if let Some((nsid, _)) = self.faulty_namespace(nsid) {
-            self.note_event(AsyncEvent::NAMESPACE_ATTRIBUTE, Some(nsid));
-        }
-    }
-
-    /// Attaches a namespace to the controllers that would have it, or detaches it from all.
-    fn show_namespace(&mut self, nsid: Option<u32>, yes: bool) {
+    /// Shows so many blocks of a namespace, or as many as it has. Nothing of that is written down: the next process begins with the rule anew.
+    fn show_blocks(&mut self, nsid: Option<u32>, blocks: u64) {
         let Some((nsid, _)) = self.faulty_namespace(nsid) else { return };
-        for c in self.controllers_of(None) {
-            let Some(host) = self.ctrl(c).map(|ctrl| ctrl.host.clone()) else { continue };
-            let has = yes && self.first_attachments(&host).has(nsid);
-            self.ctrl_mut(c).into_iter().for_each(|ctrl| ctrl.namespaces.set(nsid, has));
-        }
+        let Some(own) = self.own_blocks(nsid) else { return };
+        self.namespaces.get_mut(nsid).into_iter().for_each(|ns| ns.blocks = own.min(blocks));
+        self.tell_namespace(Some(nsid));
+    }
+
+    /// Identify shows a namespace in another way, see [`Subsystem::shown_uuid`] and [`Subsystem::hides_namespace`]: hosts are told.
+    fn tell_namespace(&mut self, nsid: Option<u32>) {
+        let Some((nsid, _)) = self.faulty_namespace(nsid) else { return };
         self.refresh_guard(nsid);
         self.note_event(AsyncEvent::NAMESPACE_ATTRIBUTE, Some(nsid));
+    }
+
+    /// Whether a rule lets no controller have a namespace, whatever is attached.
+    pub(crate) fn hides_namespace(&self, nsid: u32) -> bool {
+        let mut conditions = self.faults.iter().flat_map(|faults| &faults.conditions);
+        let is = |named: Option<u32>| self.faulty_namespace(named).is_some_and(|(n, _)| n == nsid);
+        conditions.any(|c| c.effect == FaultEffect::NamespaceGone && is(c.nsid))
     }
 
     /// The namespace of a rule that is about one: the one that it names, or the only one.
@@ -227,15 +234,13 @@ impl Subsystem {
     pub(crate) fn refresh_stuck_queue(&mut self, q: u32) {
         let sq = self.sq(q);
         let (qid, tenant, key, front) = (sq.qid, sq.tenant, sq.key, sq.front);
-        // Who is shutting down is not fetched from either, whatever the rules say.
-        let ends = self.ctrl(sq.controller).is_none_or(|ctrl| !front && !ctrl.serves());
-        if qid == 0 || ends || sq.state != SqState::Open {
+        if qid == 0 || sq.state != SqState::Open {
             return;
         }
         // A virtio queue has no link that could be lost: its requests wait until the drive is back.
         let stuck = |faults: &Faults| faults.is_stuck(tenant, qid) || front && faults.is_absent(tenant);
         let stuck = self.faults.as_ref().is_some_and(|faults| stuck(faults));
-        if core::mem::replace(&mut self.sq_mut(q).paused, stuck) == stuck {
+        if core::mem::replace(&mut self.sq_mut(q).stuck, stuck) == stuck {
             return;
         }
         if stuck { self.arbiter.withdraw(key) } else { self.refresh(q) }
@@ -246,13 +251,14 @@ impl Subsystem {
         let tenant = self.ctrl(c).map_or(0, |ctrl| ctrl.tenant);
         let Some(faults) = &mut self.faults else { return };
         faults.resets.retain(|reset| reset.controller != c);
-        let slow = faults.conditions.iter().find_map(|c| match c.effect {
-            FaultEffect::SlowReset(time) if enabled && c.tenant.is_none_or(|t| t == tenant) => Some(time),
+        let until = |condition: &HeldCondition| match condition.effect {
+            FaultEffect::ResetFails => Some(Nanos::NEVER),
+            FaultEffect::SlowReset(time) if enabled => Some(now.saturating_add(time)),
             _ => None,
-        });
-        let fails = faults.is_under(|e| *e == FaultEffect::ResetFails, tenant);
-        let until = if fails { Some(Nanos::NEVER) } else { slow.map(|time| now.saturating_add(time)) };
-        faults.resets.extend(until.map(|until| HeldReset { controller: c, until }));
+        };
+        let mut about = faults.conditions.iter().filter(|condition| condition.tenant.is_none_or(|t| t == tenant));
+        let reset = about.find_map(|about| Some(HeldReset { controller: c, rule: about.id, until: until(about)? }));
+        faults.resets.extend(reset);
         self.arm_faults();
     }
 
@@ -273,37 +279,32 @@ impl Subsystem {
         self.faults.as_ref().is_some_and(|faults| faults.is_absent(tenant))
     }
 
-    /// Whether no controller has a namespace attached, whoever comes.
-    pub(crate) fn hides_namespaces(&self) -> Vec<u32> {
-        let conditions = self.faults.iter().flat_map(|faults| &faults.conditions);
-        let gone = conditions.filter(|c| c.effect == FaultEffect::NamespaceGone);
-        gone.filter_map(|c| Some(self.faulty_namespace(c.nsid)?.0)).collect()
-    }
-
-    /// Whether it is another drive that was put back.
-    fn is_another(&self) -> bool {
-        let mut rules = self.faults.iter().flat_map(|faults| faults.plan.rules());
+    /// Whether it is another drive that was put back, for a controller.
+    fn is_another(&self, c: u32) -> bool {
+        let tenant = self.ctrl(c).map_or(0, |ctrl| ctrl.tenant);
+        let rules = self.faults.iter().flat_map(|faults| faults.plan.rules());
+        let mut rules = rules.filter(|p| p.tenant().is_none_or(|t| t == tenant));
         let now = self.turn.now;
         rules.any(|p| p.rule.effect == FaultEffect::Removal { other: true } && p.begins().is_some_and(|at| at <= now))
     }
 
-    /// UUID and NGUID of a namespace, as Identify shows them.
-    pub(crate) fn shown_uuid(&self, nsid: u32, mut uuid: [u8; 16]) -> [u8; 16] {
+    /// UUID and NGUID of a namespace, as Identify shows them to a controller.
+    pub(crate) fn shown_uuid(&self, c: u32, nsid: u32, mut uuid: [u8; 16]) -> [u8; 16] {
         let conditions = self.faults.iter().flat_map(|faults| &faults.conditions);
         let mut named = conditions.filter(|c| c.effect == FaultEffect::NamespaceIdentity);
         if named.any(|c| c.nsid.is_none_or(|n| n == nsid)) {
             uuid[15] ^= 0x5a;
         }
-        if self.is_another() {
+        if self.is_another(c) {
             uuid[14] ^= 0xa5;
         }
         uuid
     }
 
-    /// The serial number, as Identify shows it.
-    pub(crate) fn shown_serial(&self) -> alloc::string::String {
+    /// The serial number, as Identify shows it to a controller.
+    pub(crate) fn shown_serial(&self, c: u32) -> alloc::string::String {
         let mut serial = self.config.serial.clone();
-        if self.is_another() {
+        if self.is_another(c) {
             let last = serial.pop();
             serial.push(if last == Some('X') { 'Y' } else { 'X' });
         }
@@ -342,8 +343,8 @@ impl Subsystem {
         let errors = drifted(0, drift.media_errors.unwrap_or(0), passed, drift.over);
         let conditions = self.faults.iter_mut().flat_map(|faults| &mut faults.conditions);
         for condition in conditions.filter(|c| matches!(c.effect, FaultEffect::Smart(_))) {
-            self.health.media_errors += errors.saturating_sub(condition.before);
-            condition.before = errors;
+            self.health.media_errors += errors.saturating_sub(condition.drifted);
+            condition.drifted = errors;
         }
         self.watch_spare();
         self.power.next_look = self.power.next_look.min(now);

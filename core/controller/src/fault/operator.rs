@@ -14,7 +14,7 @@ impl Subsystem {
         let fact = |(nsid, ns): (u32, &Option<crate::namespace::Namespace>)| {
             let ns = ns.as_ref()?;
             let plain = ns.why & (why::ZONES | why::VENDOR) == 0;
-            Some(NamespaceFacts { nsid, blocks: ns.blocks, plain })
+            Some(NamespaceFacts { nsid, blocks: self.own_blocks(nsid).unwrap_or(ns.blocks), plain })
         };
         DriveFacts {
             namespaces: (1u32..).zip(&self.namespaces.list).filter_map(fact).collect(),

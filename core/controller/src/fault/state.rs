@@ -73,14 +73,16 @@ pub(crate) struct HeldCondition {
     pub channel: Option<u32>,
     pub die: Option<u32>,
     pub since: Nanos,
-    /// What was there before: a size in bytes.
-    pub before: u64,
+    /// Media errors that have come by it so far.
+    pub drifted: u64,
 }
 
 /// A controller whose CSTS.RDY does not follow CC.EN.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldReset {
     pub controller: u32,
+    /// The rule that keeps it.
+    pub rule: u32,
     pub until: Nanos,
 }
 

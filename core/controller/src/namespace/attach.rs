@@ -59,7 +59,7 @@ impl Subsystem {
 
     /// Whether a controller has a namespace attached.
     pub(crate) fn is_attached(&self, c: u32, nsid: u32) -> bool {
-        self.ctrl(c).is_some_and(|ctrl| ctrl.namespaces.has(nsid))
+        self.ctrl(c).is_some_and(|ctrl| ctrl.namespaces.has(nsid)) && !self.hides_namespace(nsid)
     }
 
     /// A controller has come or gone: commands of namespaces that not all have attached take the slow path.
@@ -73,6 +73,7 @@ impl Subsystem {
     /// Something about a namespace has changed: whether its commands have to be looked at.
     pub(crate) fn refresh_guard(&mut self, nsid: u32) {
         let partial = self.controllers.list.iter().flatten().any(|ctrl| !ctrl.namespaces.has(nsid));
+        let partial = partial || self.hides_namespace(nsid);
         if let Some(ns) = self.namespaces.get_mut(nsid) {
             ns.guard(partial);
         }

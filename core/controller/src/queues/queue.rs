@@ -59,6 +59,8 @@ pub(crate) struct Sq {
     pub page_shift: u8,
     /// Its controller shuts down: nothing is fetched.
     pub paused: bool,
+    /// A rule of failures has nothing fetched from it; not saved.
+    pub stuck: bool,
     /// The host takes no SQHD.
     pub flow_off: bool,
     /// Waits for room in its completion queue.

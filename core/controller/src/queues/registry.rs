@@ -81,8 +81,7 @@ impl Subsystem {
         self.controllers.next = (free + 1) % len.max(1);
         self.controllers.generation = self.controllers.generation.wrapping_add(1);
         let key = self.tenants.list[usize::from(tenant)].key;
-        let mut namespaces = self.first_attachments(&host);
-        self.hides_namespaces().into_iter().for_each(|nsid| namespaces.set(nsid, false));
+        let namespaces = self.first_attachments(&host);
         let ana = self.namespaces.access.of(&host, None);
         let mut ctrl = Controller {
             generation: self.controllers.generation,
@@ -202,6 +201,7 @@ impl Subsystem {
             ring: false,
             page_shift,
             paused: false,
+            stuck: false,
             flow_off: false,
             starved: false,
             awaits: false,
@@ -399,7 +399,7 @@ impl Subsystem {
     #[inline]
     pub(crate) fn refresh(&mut self, q: u32) {
         let sq = self.queues.sqs[q as usize].as_mut().expect("the queue exists");
-        if sq.waiting == 0 || sq.state != SqState::Open || sq.paused {
+        if sq.waiting == 0 || sq.state != SqState::Open || sq.paused || sq.stuck {
             return;
         }
         if sq.cq != NONE {

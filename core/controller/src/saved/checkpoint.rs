@@ -155,7 +155,11 @@ impl Subsystem {
         let q = ctrl.sq(0);
         let mut sqs = ctrl.sqs.iter().filter(|q| **q != NONE).map(|q| self.sq(*q));
         let mut waiters = self.namespaces.jobs.iter().filter_map(|job| job.waiter);
-        q != NONE && (sqs.any(|sq| sq.deleter == Some(cid)) || waiters.any(|(queue, c, _)| (queue, c) == (q, cid)))
+        let mut held = self.faults.iter().flat_map(|faults| &faults.admin);
+        q != NONE
+            && (sqs.any(|sq| sq.deleter == Some(cid))
+                || waiters.any(|(queue, c, _)| (queue, c) == (q, cid))
+                || held.any(|held| (held.admin.q, held.admin.sqe.cid.get()) == (q, cid)))
     }
 
     /// An admin command of a ring controller is kept: a checkpoint has it until it is complete.

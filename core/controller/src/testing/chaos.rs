@@ -532,7 +532,7 @@ impl Actors {
             // The first of a pair, whose second its host never sent.
             let alone = sq.awaits && sq.waiting == 1 && sq.pending[sq.head as usize].is_fused();
             let alone = alone && sq.pending[sq.head as usize].tag == *tag;
-            let served = !sq.paused && sq.state == SqState::Open;
+            let served = !sq.paused && !sq.stuck && sq.state == SqState::Open;
             assert!(kept || alone || !served, "a command was lost: {owner} {tag} {sq:?}");
         }
         if let Some(ring) = &self.honest {
@@ -541,7 +541,7 @@ impl Actors {
                 let q = ctrl.sq(qid);
                 // Who has set shadow doorbells up by chance rings registers that only wake a door, and there is none here.
                 let rings = ctrl.shadow.is_none();
-                if q != NONE && rings && ctrl.ready() && !drive.sq(q).paused {
+                if q != NONE && rings && ctrl.ready() && !drive.sq(q).paused && !drive.sq(q).stuck {
                     assert_eq!(ring.pending(qid), 0, "a command was lost on ring {qid}");
                 }
             }
