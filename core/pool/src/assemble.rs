@@ -112,7 +112,7 @@ pub(crate) fn assemble(pool: &str, looks: &[Look], whole: bool) -> Result<Assemb
         None if newest.members[i] == Member::GONE => Ok(PoolDrive::gone()),
         None => Ok(found.lost(i)),
     };
-    let drives = members.iter().enumerate().map(build).collect::<Result<_, _>>()?;
+    let mut drives = members.iter().enumerate().map(build).collect::<Result<Vec<_>, _>>()?;
     let counter = members.iter().flatten().map(|(_, copy, _)| copy.counter).max().unwrap_or(0);
     let told = members.iter().zip(0u16..).filter_map(|(m, i)| m.map(|(_, copy, first)| (i, copy.header.opens, first)));
     let told = told.collect();
@@ -120,13 +120,16 @@ pub(crate) fn assemble(pool: &str, looks: &[Look], whole: bool) -> Result<Assemb
     let clean = copies().all(|copy| copy.phase == Phase::Closed);
     let layout = copies().map(|copy| copy.layout).max().unwrap_or(LAYOUT);
     let returned = (0u16..).zip(&members).filter(|(i, m)| m.is_some() && is_lost(&newest, (*i).into()));
-    let returned = returned.map(|(i, _)| i).collect();
+    let returned: Vec<u16> = returned.map(|(i, _)| i).collect();
+    for number in returned.iter().map(|i| usize::from(*i)) {
+        drives[number].lost_at = newest.lost_at.get(number).copied().unwrap_or(0);
+    }
     Ok(Assembled::Whole(Whole { uuid: newest.pool, drives, volumes, counter, told, clean, layout, returned }))
 }
 
-/// Whether the newest header says that the drive of that number is lost.
+/// Whether the newest header says that the drive of that number is lost. What it says of its own drive is of an opening that came to nothing.
 fn is_lost(newest: &EntryHeader, number: usize) -> bool {
-    newest.known.get(number).is_some_and(|known| known.state == LOST)
+    usize::from(newest.drive) != number && newest.known.get(number).is_some_and(|known| known.state == LOST)
 }
 
 /// A drive that was named and is of no use is an error where the pool misses none.
@@ -138,8 +141,8 @@ fn unusable(looks: &[Look]) -> Result<(), PoolOpenError> {
     why.map_or(Ok(()), Err)
 }
 
-/// The header that counts most: of the most openings; of those of one number the one whose opening is complete, or knows of a drive that was lost
-/// before it.
+/// The header that counts most: of the most openings; of those of one number the one whose opening is complete; or that the others of them do not
+/// take for lost; or that knows of a drive that was lost before it.
 fn newest(looks: &[Look], first: &EntryHeader) -> EntryHeader {
     let ours: Vec<&Copy> =
         looks.iter().filter_map(|l| Some(l.copy()?.0)).filter(|c| c.header.pool == first.pool).collect();
@@ -147,7 +150,11 @@ fn newest(looks: &[Look], first: &EntryHeader) -> EntryHeader {
         let of = |other: &&Copy| copy.header.members.iter().position(|m| m.uuid == other.drive);
         ours.iter().any(|other| of(other).is_some_and(|number| copy.says_lost(number, other.drive)))
     };
-    let rank = |copy: &&&Copy| (copy.header.opens, copy.phase != Phase::Opening, knows(copy));
+    let is_lost = |copy: &Copy| {
+        let of = |other: &&&Copy| other.header.opens == copy.header.opens && other.drive != copy.drive;
+        ours.iter().filter(of).any(|other| other.says_lost(copy.header.drive.into(), copy.drive))
+    };
+    let rank = |copy: &&&Copy| (copy.header.opens, copy.phase != Phase::Opening, !is_lost(copy), knows(copy));
     ours.iter().max_by_key(rank).map_or(first, |copy| &copy.header).clone()
 }
 
@@ -157,7 +164,8 @@ fn went_apart(newest: &EntryHeader, members: &Members<'_>, looks: &[Look]) -> Re
     let there = || members.iter().enumerate().filter_map(|(i, m)| m.as_ref().map(|m| (i, m)));
     for (number, (position, copy, _)) in there().filter(|(number, _)| is_lost(newest, *number)) {
         let lost_at = newest.lost_at.get(number).copied().unwrap_or(0);
-        let begun = copy.header.opens == lost_at + 1 && copy.phase == Phase::Opening;
+        let returns = copy.says_lost(number, copy.drive) && copy.header.lost_at.get(number) == Some(&lost_at);
+        let begun = (copy.header.opens == lost_at + 1 || returns) && copy.phase == Phase::Opening;
         if copy.header.opens > lost_at && !begun {
             let other =
                 there().find(|(other, _)| !is_lost(newest, *other)).map_or(*position, |(_, (other, _, _))| *other);
@@ -172,9 +180,11 @@ fn went_apart(newest: &EntryHeader, members: &Members<'_>, looks: &[Look]) -> Re
 fn may_miss(newest: &EntryHeader, members: &Members<'_>, looks: &[Look], whole: bool) -> Result<(), PoolOpenError> {
     let there = || members.iter().flatten().map(|(_, copy, _)| copy);
     let missing = |i: &usize| members[*i].is_none() && newest.members[*i] != Member::GONE;
-    // From the last step of the opening without a drive on, each volume is described on two of the others again.
-    let is_told = there().any(|copy| copy.header.opens == newest.opens && copy.phase != Phase::Opening);
-    let counts = |i: &usize| missing(i) && !(is_lost(newest, *i) && is_told);
+    // From the last step of the opening without a drive on, each volume is described on two of the others again; and the next one begins when
+    // all have been told of that one.
+    let is_complete = there().any(|copy| copy.header.opens == newest.opens && copy.phase != Phase::Opening);
+    let is_told = |i: usize| is_complete || newest.lost_at.get(i).is_some_and(|lost_at| lost_at + 1 < newest.opens);
+    let counts = |i: &usize| missing(i) && !(is_lost(newest, *i) && is_told(*i));
     let (count, first) = ((0..members.len()).filter(counts).count(), (0..members.len()).find(counts));
     let Some(index) = first.or_else(|| (0..members.len()).find(missing)) else { return Ok(()) };
     let (member, name) = (newest.members[index], newest.names.get(index).cloned().unwrap_or_default());
@@ -253,27 +263,33 @@ fn sort<'a>(newest: &EntryHeader, looks: &'a [Look]) -> Result<Members<'a>, Pool
         if header.area == 0 || header.area >= newest.members[number].chunks {
             return wrong("the size of its metadata");
         }
+        if header.opens == 0 && is_lost(newest, number) {
+            // It was about to join, and the others have gone on without it: volumes have none of its chunks.
+            continue;
+        }
         let place = &mut places[number];
         if let Some((other, _, _)) = place {
             return Err(PoolOpenError::Duplicate(looks[*other].name.clone(), look.name.clone()));
         }
         *place = Some((position, copy, first));
     }
-    let is_missing = |i: &usize| places[*i].is_none() && newest.members[*i] != Member::GONE;
-    if (0..places.len()).any(|i| is_missing(&i) && !is_lost(newest, i)) {
-        // An old copy of a drive that has left since and joined again has another UUID.
-        let was = |l: &&Look| {
-            let copy = l.copy().map(|(copy, _)| copy).filter(|copy| copy.header.pool == newest.pool);
-            // One that was about to join has never been one of them.
-            let joins = |h: &EntryHeader| h.opens == 0 && h.members.len() > 1;
-            let is_other = |copy: &Copy| newest.members.iter().all(|m| m.uuid != copy.drive) && !joins(&copy.header);
-            l.named && copy.is_some_and(is_other)
+    let is_missing = |i: usize| places[i].is_none() && newest.members[i] != Member::GONE && !is_lost(newest, i);
+    // An old copy of a drive that has left since and joined again has another UUID, and is of the same size. One that has left, or was about to
+    // join, says that its pool was never opened.
+    let was = |l: &&Look| {
+        let copy =
+            l.copy().map(|(copy, _)| copy).filter(|copy| copy.header.pool == newest.pool && copy.header.opens > 0);
+        let could_be = |copy: &Copy| {
+            let (number, then) = (usize::from(copy.header.drive), &copy.header.members);
+            let chunks = |members: &[Member]| members.get(number).map(|m| m.chunks);
+            number < places.len() && is_missing(number) && chunks(then) == chunks(&newest.members)
         };
-        if let Some(look) = looks.iter().find(was) {
-            return Err(PoolOpenError::Stale(look.name.clone()));
-        }
+        l.named && copy.is_some_and(|copy| newest.members.iter().all(|m| m.uuid != copy.drive) && could_be(copy))
+    };
+    match looks.iter().find(was) {
+        Some(look) => Err(PoolOpenError::Stale(look.name.clone())),
+        None => Ok(places),
     }
-    Ok(places)
 }
 
 /// The drives that were found, in the pool's order.

@@ -118,18 +118,29 @@ impl<'a> ChangePlan<'a> {
 
     /// Every drive is told that all have been told, and how far the others go: whichever is lost next, the others know.
     pub fn tell_all(&mut self, phase: Phase) {
-        for (drive, others) in self.books.here().into_iter().map(|d| (d, self.books.others(d))).collect::<Vec<_>>() {
-            let state = self.state(phase, others.into_iter());
-            self.entry(drive, &[state], None);
-        }
+        self.books.here().into_iter().for_each(|drive| self.tell(drive, phase));
     }
 
     /// The first drive is told how far the others go: then none can be replaced by an older copy without one that tells.
     pub fn tell_first(&mut self, phase: Phase) {
         let Some(first) = self.books.drives.iter().position(PoolDrive::is_here) else { return };
-        let first = first as u16;
-        let state = self.state(phase, self.books.others(first).into_iter());
-        self.entry(first, &[state], None);
+        self.tell(first as u16, phase);
+    }
+
+    fn tell(&mut self, drive: u16, phase: Phase) {
+        let layout = self.books.layout;
+        let state = self.state(phase, self.books.others(drive).into_iter());
+        let bytes = payload(&[state], layout);
+        if bytes.is_empty() {
+            return;
+        }
+        if let Some(at) = self.books.drives[usize::from(drive)].append(blocks_of(bytes.len()), layout) {
+            return self.both(drive, [0, 1], &at, &bytes, None);
+        }
+        // A new header says it in no more room than the old one.
+        let was = core::mem::replace(&mut self.books.phase, phase);
+        self.anew(drive, self.books.opens, 1, &[], None);
+        self.books.phase = was;
     }
 
     fn both(&mut self, drive: u16, copies: [u8; 2], at: &Address, bytes: &[u8], between: Option<ChangeStep>) {
@@ -212,10 +223,11 @@ impl Books {
     fn records(&self, drive: u16, opens: u64) -> Vec<Record> {
         let state = &self.drives[usize::from(drive)];
         let known = |(other, d): (u16, &PoolDrive)| match other == drive || d.is_gone() {
-            true => Known::default(),
+            // Of itself it says so while it is about to take part again.
+            true => Known { state: if d.lost_at > 0 { LOST } else { TAKES_PART }, ..Known::default() },
             false => Known { state: if d.lost { LOST } else { TAKES_PART }, reach: d.reach },
         };
-        let needs = if self.drives.iter().any(|d| d.lost) { STATES } else { 0 };
+        let needs = if self.drives.iter().any(|d| d.lost || d.lost_at > 0) { STATES } else { 0 };
         let header = EntryHeader {
             opens,
             phase: self.phase,

@@ -20,7 +20,7 @@ pub(crate) struct PoolDrive {
     pub name: String,
     /// The pool serves without it.
     pub lost: bool,
-    /// Then: how often the pool had been opened when it was lost.
+    /// Then, and until the others have heard that it is back: how often the pool had been opened when it was lost.
     pub lost_at: u64,
     /// First chunk behind the metadata.
     pub area: u32,

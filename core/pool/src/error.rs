@@ -40,6 +40,10 @@ pub enum PoolOpenError {
     Truncated(String, u64, u64),
     /// A pool that comes up without a drive if it may, and may not: that drive's name, number, UUID and size in bytes.
     Incomplete(String, u16, Uuid, u64),
+    /// The metadata of a drive have no room for what it has to say: that drive, and the lost one because of which it has to say more.
+    Full(String, Option<String>),
+    /// A drive that is to join is one that the pool serves without: its name, and what it was called.
+    IsLost(String, String),
     /// Each of these two drives went on without the other.
     Split(String, String),
     /// It has missed what the others have been through.
@@ -102,6 +106,19 @@ impl fmt::Display for PoolOpenError {
                 f,
                 "drive {name} is missing (number {number}, {uuid}, {bytes} bytes), and the pool may not come up without it (degraded = false): \
                  bring it back, or take that key out of [[pool]]"
+            ),
+            PoolOpenError::Full(drive, Some(lost)) => write!(
+                f,
+                "the metadata of drive {drive} have no room to describe the pool's volumes without drive {lost}; nothing was written: bring \
+                 drive {lost} back"
+            ),
+            PoolOpenError::Full(drive, None) => write!(
+                f,
+                "the metadata of drive {drive} have no room to describe the pool's volumes; nothing was written: start the release that wrote them"
+            ),
+            PoolOpenError::IsLost(drive, lost) => write!(
+                f,
+                "drive {drive} is this pool's lost drive {lost}; nothing was changed: restart the node to take it in again"
             ),
             PoolOpenError::Split(one, other) => write!(
                 f,

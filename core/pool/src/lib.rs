@@ -26,14 +26,14 @@
 //! first of those on that were there before and stay. A drive that joins has heard of it by then, as one of a pool that was never
 //! opened, which by itself is nothing; a drive that has left is not among those that the newest header names, and is then told the same.
 //!
-//! **Old copies** of a drive are refused. A drive says of each other one how far its entries went when it was written itself; an opening, a change and a
-//! closing end with an entry on a drive that knows of the last one. Entries are told of when they are durable: what a crash leaves goes as far as
+//! **Old copies** of a drive are refused. A drive says of each other one how far its entries went when it was written itself; an opening ends with an
+//! entry on every drive, and volumes are served after that; a change and a closing end with an entry on a drive that knows of the last one. Entries are told of when they are durable: what a crash leaves goes as far as
 //! any drive says.
 //!
 //! **A write that fails** keeps the pool from further changes until it has recovered: all drives are written anew with what memory knows.
 //!
 //! **A drive that is lost**: every volume is described on two drives, its *home* and that one's *mirror*. So a pool comes up without any one of its
-//! drives, and with that told to the others it can lose the next; two at once are refused. Chunks there are in error. The drive takes
+//! drives, and with that told to the others it can lose the next; two at once are refused, and so is an opening that some drive's metadata have no room for. Chunks there are in error. The drive takes
 //! part again when it is back and nothing of it was missed; one that went on by itself is refused. An empty drive that takes its place
 //! has *stale* chunks for what volumes had there, in error too, until the volume is emptied and gets another UUID.
 //!

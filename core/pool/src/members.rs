@@ -68,11 +68,7 @@ impl Pool {
                 self.not_joined(PoolOpenError::Stranger(drive, h.name, h.pool))
             }
             Some((copy, h)) if h.opens > 0 && self.books.drives.iter().any(|d| d.member.uuid == copy.drive) => {
-                let member = self.books.drives.iter().find(|d| d.member.uuid == copy.drive);
-                let name =
-                    |position: usize| self.setup.drives.get(position).map_or_else(String::new, |d| d.name.clone());
-                let fault =
-                    PoolOpenError::Duplicate(member.map_or_else(String::new, |d| name(d.position)), name(position));
+                let fault = self.is_a_member(copy.drive, position);
                 self.not_joined(fault)
             }
             Some((copy, h)) if h.opens > 0 => {
@@ -81,6 +77,17 @@ impl Pool {
             }
             _ => self.take_in(joins, None),
         }
+    }
+
+    /// Why a drive that says it is that one of the pool's cannot join.
+    fn is_a_member(&self, uuid: Uuid, position: usize) -> PoolOpenError {
+        let name = self.drive_name(position).into();
+        let lost = (0u16..).zip(&self.books.drives).find(|(_, d)| d.lost && d.member.uuid == uuid);
+        if let Some((number, _)) = lost {
+            return PoolOpenError::IsLost(name, self.books.lost_name(number));
+        }
+        let member = self.books.drives.iter().find(|d| d.member.uuid == uuid);
+        PoolOpenError::Duplicate(member.map_or_else(String::new, |d| d.name.clone()), name)
     }
 
     fn not_joined(&mut self, fault: PoolOpenError) -> PoolEffect {
@@ -92,7 +99,7 @@ impl Pool {
     /// nothing; from the first of the others on that has heard of it, it is one.
     fn take_in(&mut self, joins: Joins, left: Option<(Member, u64)>) -> PoolEffect {
         let Joins { position, uuid, number } = joins;
-        let before = self.books.clone();
+        let before = self.as_it_is();
         let SetupDrive { name, bytes, .. } = &self.setup.drives[position];
         let drive = PoolDrive::new(position, name, uuid, *bytes);
         let drives = &mut self.books.drives;
@@ -104,11 +111,12 @@ impl Pool {
         }
         let (index, opens) = (index as u16, self.books.opens + 1);
         if let Err(why) = self.books.give_chunks_of(index) {
-            (self.books, self.answer) = (before, None);
+            (self.books, self.answer) = (before.0, None);
             return PoolEffect::Finished(Err(why));
         }
         let dirty = self.books.drives[usize::from(index)].dirty.clone();
         let others = self.books.others(index);
+        (self.books.opens, self.books.phase) = (opens, Phase::Opening);
         let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         if let Some((was, generation)) = left {
             plan.dismiss(position, was, generation);
@@ -116,14 +124,14 @@ impl Pool {
         plan.anew(index, 0, 1, &[], None);
         others.iter().for_each(|other| plan.anew(*other, opens, 1, &[], None));
         plan.anew(index, opens, 1, &[], None);
-        plan.tell_first(Phase::Open);
+        plan.tell_all(Phase::Open);
         let dirty: Vec<(u16, ChunkRun)> = dirty.into_iter().map(|run| (index, run)).collect();
         plan.unmap(&dirty);
         let (steps, full) = (plan.steps, plan.full);
         if full.is_none() {
-            self.retreat = Retreat::Back(index, Box::new(before.clone()));
+            self.retreat = Retreat::Back(index, Box::new(before.0.clone()));
         }
-        self.decide(before, steps, full, opens, position)
+        self.decide(before, steps, full, position)
     }
 
     /// The steps by which a drive leaves: from the first of the others on that has heard of it, it is none of the pool's.
@@ -138,19 +146,15 @@ impl Pool {
         if others.is_empty() {
             return Err(PoolError::Last(name));
         }
-        let before = self.books.clone();
-        let left = core::mem::replace(&mut self.books.drives[usize::from(number)], PoolDrive::gone());
-        let opens = self.books.opens + 1;
-        let moved = self.books.move_descriptions(&before);
-        let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
-        moved.iter().for_each(|(drive, records)| plan.entry(*drive, records, None));
-        others.iter().for_each(|other| plan.anew(*other, opens, 1, &[], None));
-        plan.tell_first(Phase::Open);
+        let before = self.as_it_is();
+        let left = self.books.drives[usize::from(number)].clone();
+        let (mut steps, full) = self.without(number, PoolDrive::gone());
         if is_here {
+            let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
             plan.dismiss(position, left.member, left.generation);
+            steps.extend(plan.steps);
         }
-        let (steps, full) = (plan.steps, plan.full);
-        Ok(self.decide(before, steps, full, opens, position))
+        Ok(self.decide(before, steps, full, position))
     }
 
     /// The steps by which the pool goes on without a drive: each volume is described on two others, then they hear that it is lost. It hears
@@ -168,25 +172,71 @@ impl Pool {
         if self.books.layout < MIRRORED {
             return Err(PoolError::Layout(self.setup.name.clone()));
         }
-        let mut steps = self.anew_after_failure(&others);
-        let before = self.books.clone();
-        let place = &mut self.books.drives[usize::from(number)];
-        *place = PoolDrive::lost(place.member, &place.name, place.durable, self.books.opens);
-        let opens = self.books.opens + 1;
-        let moved = self.books.move_descriptions(&before);
-        let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
+        let before = self.as_it_is();
+        let (mut steps, full) = self.anew_after_failure(&others);
+        let place = &self.books.drives[usize::from(number)];
+        let lost = PoolDrive::lost(place.member, &place.name, place.durable, self.books.opens);
+        let (then, then_full) = self.without(number, lost);
+        steps.extend(then);
+        Ok(self.decide(before, steps, full.or(then_full), position))
+    }
+
+    /// The steps by which the others go on without a drive. What some of them have to describe from then on they are told while all are still
+    /// the pool's: if that takes a new header, it is one like those of the others.
+    fn without(&mut self, number: u16, place: PoolDrive) -> (Vec<ChangeStep>, Option<u16>) {
+        let (others, mut was) = (self.books.others(number), self.books.clone());
+        self.books.drives[usize::from(number)] = place;
+        let moved = self.books.move_descriptions(&was);
+        let mut plan = ChangePlan::new(&mut was, self.setup.crc);
         moved.iter().for_each(|(drive, records)| plan.entry(*drive, records, None));
+        let (mut steps, full) = (plan.steps, plan.full);
+        for (drive, told) in self.books.drives.iter_mut().zip(&was.drives).filter(|(d, _)| d.is_here()) {
+            (drive.generation, drive.entry, drive.reach, drive.used) =
+                (told.generation, told.entry, told.reach, told.used);
+        }
+        let opens = self.books.opens + 1;
+        (self.books.opens, self.books.phase) = (opens, Phase::Opening);
+        let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         others.iter().for_each(|other| plan.anew(*other, opens, 1, &[], None));
-        plan.tell_first(Phase::Open);
-        let full = plan.full;
+        plan.tell_all(Phase::Open);
         steps.extend(plan.steps);
-        Ok(self.decide(before, steps, full, opens, position))
+        (steps, full.or(plan.full))
+    }
+
+    fn as_it_is(&self) -> Before {
+        (self.books.clone(), self.state.clone())
+    }
+
+    /// Has every drive say what memory knows. Of a drive with a copy that may be in pieces that one is written first: the other one counts
+    /// until it is whole.
+    pub(crate) fn recover(&mut self) -> Result<PoolEffect, PoolError> {
+        match &self.state {
+            PoolState::Broken(PoolError::Broken(_)) if self.books.phase != Phase::Closed => {}
+            PoolState::Broken(why) => return Err(why.clone()),
+            PoolState::Up if self.answer.is_none() => {}
+            _ => return Err(PoolError::Busy),
+        }
+        let (before, opens, all) = (self.books.clone(), self.books.opens, self.books.here());
+        let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
+        for drive in all {
+            plan.anew(drive, opens, self.torn.get(&drive).copied().unwrap_or(1), &[], None);
+        }
+        plan.tell_all(Phase::Open);
+        let (steps, full) = (plan.steps, plan.full);
+        if let Some(full) = full {
+            self.books = before;
+            return Err(PoolError::Full(self.books.drives[usize::from(full)].name.clone()));
+        }
+        self.state = PoolState::Up;
+        self.work = steps.into();
+        self.settle(PoolAnswer::Recovered);
+        Ok(self.go_on())
     }
 
     /// After a write that has failed the drives but the one that is taken out say first what memory knows.
-    fn anew_after_failure(&mut self, others: &[u16]) -> Vec<ChangeStep> {
+    fn anew_after_failure(&mut self, others: &[u16]) -> (Vec<ChangeStep>, Option<u16>) {
         if !matches!(self.state, PoolState::Broken(_)) {
-            return Vec::new();
+            return (Vec::new(), None);
         }
         self.state = PoolState::Up;
         let opens = self.books.opens;
@@ -194,7 +244,7 @@ impl Pool {
         for drive in others {
             plan.anew(*drive, opens, self.torn.get(drive).copied().unwrap_or(1), &[], None);
         }
-        plan.steps
+        (plan.steps, plan.full)
     }
 
     /// Begins to look at what is on a drive that is to take the place of a lost one.
@@ -211,26 +261,20 @@ impl Pool {
         found.ok_or_else(|| PoolError::NoMember(alloc::format!("number {number}")))
     }
 
-    fn decide(
-        &mut self,
-        before: Books,
-        steps: Vec<ChangeStep>,
-        full: Option<u16>,
-        opens: u64,
-        position: usize,
-    ) -> PoolEffect {
+    fn decide(&mut self, before: Before, steps: Vec<ChangeStep>, full: Option<u16>, position: usize) -> PoolEffect {
         if let Some(full) = full {
             let name = self.books.drives[usize::from(full)].name.clone();
-            (self.books, self.answer) = (before, None);
+            ((self.books, self.state), self.answer) = (before, None);
             return PoolEffect::Finished(Err(PoolError::Full(name)));
         }
-        self.books.opens = opens;
         self.work = steps.into();
         self.answer = Some(PoolAnswer::Drive(position));
         self.go_on()
     }
 }
 
+/// The pool before a change of its drives, for the case that it is not made.
+type Before = (Books, PoolState);
 /// Records for a drive.
 type Told = (u16, Vec<Record>);
 

@@ -343,7 +343,11 @@ impl Pool {
         }
         match assemble(&self.setup.name, &looks, self.setup.whole) {
             Ok(Assembled::Fresh) => self.make(),
-            Ok(Assembled::Whole(whole)) => self.bring_up(whole),
+            Ok(Assembled::Whole(whole)) => {
+                if let Err(fault) = self.bring_up(whole) {
+                    return self.fail(PoolError::Fault(fault));
+                }
+            }
             Err(fault) => return self.fail(PoolError::Fault(fault)),
         }
         self.state = PoolState::Up;
@@ -366,83 +370,67 @@ impl Pool {
             // Copy 1 first: so what an interruption leaves is told from what is damaged.
             all.iter().for_each(|drive| plan.anew(*drive, opens, 1, &[], None));
         }
-        plan.tell_first(Phase::Open);
+        plan.tell_all(Phase::Open);
         let steps = plan.steps;
         self.work.extend(steps);
         self.settle(PoolAnswer::Open { fresh: true, clean: true });
     }
 
     /// The pool as it was found. All drives are first told the same number of openings, and then one more: so no two ever differ
-    /// by more than one, and what differs by more has been away. Each is told how far the others' entries go by then, and the first one of
-    /// all in the end: from then on the pool is open, and whoever has not been told is an old copy.
-    fn bring_up(&mut self, whole: Whole) {
+    /// by more than one, and what differs by more has been away. Each is told how far the others' entries go by then, and in the end that the
+    /// pool is open. It serves after that: a drive that says it is being opened has changed nothing in that opening.
+    fn bring_up(&mut self, whole: Whole) -> Result<(), PoolOpenError> {
+        let before = self.books.clone();
         let (found, newest) = (whole.layout, if self.setup.keeps_layout { whole.layout } else { LAYOUT });
         let mut plan = self.opening(&whole, newest);
-        if plan.1 && found < newest {
+        if plan.1.is_some() && found < newest {
             // The metadata of some drive have no room for what the newer layout says more.
             plan = self.opening(&whole, found);
         }
+        if let Some(full) = plan.1 {
+            let name = self.books.drives[usize::from(full)].name.clone();
+            self.books = before;
+            return Err(PoolOpenError::Full(name, whole.drives.iter().find(|d| d.lost).map(|d| d.name.clone())));
+        }
         self.work.extend(plan.0);
         self.settle(PoolAnswer::Open { fresh: false, clean: whole.clean });
+        Ok(())
     }
 
-    /// The steps of an opening in that layout, and whether the metadata of some drive have no room.
-    fn opening(&mut self, whole: &Whole, layout: u32) -> (Vec<ChangeStep>, bool) {
+    /// The steps of an opening in that layout, and a drive whose metadata have no room.
+    fn opening(&mut self, whole: &Whole, layout: u32) -> (Vec<ChangeStep>, Option<u16>) {
         let Whole { uuid, drives, volumes, counter, told, returned, .. } = whole.clone();
         let names = volumes.values().map(|v| (v.name.clone(), v.id)).collect();
         let before = told.iter().map(|(_, opens, _)| *opens).max().unwrap_or(0);
         let (name, phase) = (self.setup.name.clone(), Phase::Opening);
         self.books = Books { uuid, name, opens: before + 1, phase, layout, counter, drives, volumes, names };
         self.books.give_versions();
-        // What others describe no more because a drive is back, that drive has to describe first.
         let is_back = |(drive, _, _): &&(u16, u64, u8)| returned.contains(drive);
-        let told: Vec<_> = told.iter().filter(is_back).chain(told.iter().filter(|d| !is_back(d))).collect();
-        let is_whole = !self.books.drives.iter().any(|d| d.lost);
+        let (back, others): (Vec<_>, Vec<_>) = told.iter().partition(is_back);
         let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
-        for (drive, _, first) in told.iter().filter(|(_, opens, _)| *opens < before) {
+        // What others describe no more because a drive is back, that drive has to describe first: as one that is still lost.
+        for (drive, _, first) in &back {
             plan.anew(*drive, before, *first, &[], None);
         }
-        for (drive, _, first) in &told {
+        for (drive, _, first) in others.iter().filter(|(_, opens, _)| *opens < before) {
+            plan.anew(*drive, before, *first, &[], None);
+        }
+        returned.iter().for_each(|drive| plan.books.drives[usize::from(*drive)].lost_at = 0);
+        for (drive, _, first) in others.iter().chain(&back) {
             plan.anew(*drive, before + 1, *first, &[], None);
         }
-        match is_whole {
-            true => plan.tell_first(Phase::Open),
-            false => plan.tell_all(Phase::Open),
-        }
-        (plan.steps, plan.full.is_some())
+        plan.tell_all(Phase::Open);
+        (plan.steps, plan.full)
     }
 
     /// Sends off the steps of an opening, and behind them those that empty what is nobody's.
-    fn settle(&mut self, answer: PoolAnswer) {
+    pub(crate) fn settle(&mut self, answer: PoolAnswer) {
         let dirty = |(i, d): (usize, &PoolDrive)| d.dirty.iter().map(|run| (i as u16, *run)).collect::<Vec<_>>();
         let dirty: Vec<(u16, ChunkRun)> = self.books.drives.iter().enumerate().flat_map(dirty).collect();
         let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         plan.unmap(&dirty);
         self.work.extend(plan.steps);
         self.answer = Some(answer);
-        self.books.phase = Phase::Open;
-    }
-
-    /// Has every drive say what memory knows. Of a drive with a copy that may be in pieces that one is written first: the other one counts
-    /// until it is whole.
-    fn recover(&mut self) -> Result<PoolEffect, PoolError> {
-        match &self.state {
-            PoolState::Broken(PoolError::Broken(_)) if self.books.phase == Phase::Open => self.state = PoolState::Up,
-            PoolState::Broken(why) => return Err(why.clone()),
-            PoolState::Up if self.answer.is_none() => {}
-            _ => return Err(PoolError::Busy),
-        }
-        let opens = self.books.opens;
-        let all = self.books.here();
-        let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
-        for drive in all {
-            plan.anew(drive, opens, self.torn.get(&drive).copied().unwrap_or(1), &[], None);
-        }
-        plan.tell_first(Phase::Open);
-        let steps = plan.steps;
-        self.work = steps.into();
-        self.settle(PoolAnswer::Recovered);
-        Ok(self.go_on())
     }
 
     /// Tells all drives that the pool is closed, and the first one in the end how far they go.
@@ -509,9 +497,13 @@ impl Pool {
         match self.answer.take() {
             Some(answer) => {
                 match answer {
-                    PoolAnswer::Recovered | PoolAnswer::Drive(_) => self.torn.clear(),
+                    PoolAnswer::Recovered | PoolAnswer::Drive(_) => {
+                        self.torn.clear();
+                        self.books.phase = Phase::Open;
+                    }
+                    PoolAnswer::Open { .. } => self.books.phase = Phase::Open,
                     PoolAnswer::Closed => self.state = PoolState::Closed,
-                    _ => {}
+                    PoolAnswer::Volume(_) => {}
                 }
                 PoolEffect::Finished(Ok(answer))
             }
@@ -525,7 +517,7 @@ impl Pool {
         }
         match &self.state {
             PoolState::Broken(PoolError::Broken(_))
-                if matches!(request, PoolRequest::TakeOut { .. }) && self.books.phase == Phase::Open => {}
+                if matches!(request, PoolRequest::TakeOut { .. }) && self.books.phase != Phase::Closed => {}
             PoolState::Broken(why) => return Err(why.clone()),
             PoolState::Up if self.answer.is_none() => {}
             _ => return Err(PoolError::Busy),
@@ -581,6 +573,7 @@ impl Pool {
         if !self.is_ready() {
             return;
         }
+        assert_eq!(self.books.phase, Phase::Open, "what is ready is open");
         for (drive, index) in drives.iter().zip(0u16..).filter(|(d, _)| !d.lost) {
             let mut marked = drive.buddy.check();
             let runs = volumes.values().filter_map(|v| v.parts.get(&index)).flat_map(|p| &p.extents).map(|e| e.run);

@@ -136,6 +136,14 @@ fn one_after_the_other() {
     }
 }
 
+/// A drive that a pool was opened without takes part again.
+fn comes_back(world: &ModelWorld, (place, drive): (usize, &ModelDrive), expected: &[Seen], what: &str) {
+    let mut drives = world.drives.clone();
+    drives.insert(place, drive.clone());
+    let back = open(drives, &alloc::format!("{what}, and back"));
+    assert!(expected.contains(&back.seen()), "{what}, and back: {:?} is none of {expected:?}", back.seen());
+}
+
 /// Whatever a crash leaves, and whichever drive is missing then: no volume vanishes, and what is readable is what was written.
 fn holds(drives: &[ModelDrive], expected: &dyn Fn(Option<usize>) -> Vec<Seen>, what: &str) -> u32 {
     let mut refused = 0;
@@ -148,6 +156,9 @@ fn holds(drives: &[ModelDrive], expected: &dyn Fn(Option<usize>) -> Vec<Seen>, w
                 world.pool.check();
                 let seen = world.seen();
                 assert!(expected(missing).contains(&seen), "{what}: {seen:?} is none of {:?}", expected(missing));
+                if let Some(missing) = missing {
+                    comes_back(&world, (missing, &drives[missing]), &expected(None), &what);
+                }
                 nothing_leaks(world, &what);
             }
             Err(PoolError::Fault(PoolOpenError::Missing(2, ..))) => refused += 1,
@@ -204,8 +215,11 @@ fn every_crash_of_an_opening_without_a_drive() {
 #[test]
 fn every_crash_of_a_return() {
     let world = three();
-    for lost in 0..3 {
-        let degraded = open(without(&world.drives, lost), "lost");
+    for (lost, openings) in (0..3).flat_map(|lost| [(lost, 1), (lost, 3)]) {
+        let mut degraded = open(without(&world.drives, lost), "lost");
+        for _ in 1..openings {
+            degraded = open(degraded.drives, "lost for longer");
+        }
         let mut drives = degraded.drives.clone();
         drives.insert(lost, world.drives[lost].clone());
         let back = every_crash(ModelWorld::opening(drives, 3), &mut |drives, what| {
@@ -222,8 +236,11 @@ fn every_crash_of_a_return() {
 #[test]
 fn every_crash_when_a_drive_is_taken_out() {
     let world = three();
-    for lost in 0..3usize {
+    for (lost, fill) in (0..3usize).flat_map(|lost| [(lost, false), (lost, true)]) {
         let mut taken = world.clone();
+        if fill {
+            taken.pool.pretend_used();
+        }
         taken.begin(&PoolRequest::TakeOut { number: lost as u16 });
         let taken = every_crash(taken, &mut |drives, what| {
             let expected = |missing: Option<usize>| match missing {
@@ -239,6 +256,38 @@ fn every_crash_when_a_drive_is_taken_out() {
     let mut one = ModelWorld::open(vec![ModelDrive::new(8)], 1).unwrap();
     assert_eq!(one.request(&PoolRequest::TakeOut { number: 0 }), Err(PoolError::Last("d0".into())));
     assert!(matches!(one.request(&PoolRequest::TakeOut { number: 1 }), Err(PoolError::NoMember(_))));
+}
+
+/// One drive hears that another one is taken out, a crash; the others begin to go on without the first one, a crash; all are back.
+#[test]
+fn every_crash_of_an_opening_without_one_that_had_heard_of_another() {
+    let world = three();
+    for (first, lost) in [(0, 2), (0, 1), (1, 2), (1, 0), (2, 1), (2, 0)] {
+        let mut taken = world.clone();
+        taken.begin(&PoolRequest::TakeOut { number: lost });
+        let mut last = None;
+        loop {
+            let next = match &taken.next {
+                Some(PoolEffect::Write { drive, .. }) => Some(*drive),
+                _ => last,
+            };
+            if next != last {
+                last = next;
+                let drives: Vec<ModelDrive> = taken.drives.iter().map(|d| d.crash(|_| 1)).collect();
+                let opening = ModelWorld::opening(without(&drives, first), 70);
+                every_crash(opening, &mut |others, what| {
+                    let mut all = others.to_vec();
+                    all.insert(first, drives[first].clone());
+                    assert_eq!(open(all.clone(), what).seen(), world.seen(), "{first} {lost} {what}");
+                    all.rotate_left(1);
+                    assert_eq!(open(all, what).seen(), world.seen(), "{first} {lost} {what}, in another order");
+                });
+            }
+            if taken.step().is_some() {
+                break;
+            }
+        }
+    }
 }
 
 /// A world without one of its drives, and with a new one behind those that are left.
@@ -259,8 +308,11 @@ fn uuids(world: &ModelWorld) -> BTreeMap<String, Uuid> {
 #[test]
 fn every_crash_of_a_replacement_and_of_what_follows() {
     let world = three();
-    for lost in 0..3 {
+    for (lost, fill) in (0..3).flat_map(|lost| [(lost, false), (lost, true)]) {
         let mut at = with_new(&world, lost, 9);
+        if fill {
+            at.pool.pretend_used();
+        }
         let place = |missing: usize| if missing < lost { missing } else { missing + 1 };
         let request = replace(&at, lost as u16, 2, 90);
         at.begin(&request);
@@ -527,14 +579,129 @@ fn a_home_without_chunks_moves() {
         at.request(&delete(name)).unwrap();
     }
     // What was home on the lost drive is at home on others that it does not lie on.
-    for number in [1, 2] {
+    for (number, fill) in [(1, false), (2, true)] {
         let seen = at.seen();
+        if fill {
+            at.pool.pretend_used();
+        }
         at.begin(&PoolRequest::Leave { number });
         at = every_crash(at, &mut |drives, what| {
             assert_eq!(open(drives.to_vec(), what).seen(), seen, "{what}");
         });
     }
     assert_eq!(at.seen().into_keys().collect::<Vec<_>>(), ["a"]);
+}
+
+/// A drive leaves whose volumes' descriptions move, and the logs of those that get them are full.
+#[test]
+fn every_crash_when_a_drive_leaves_and_the_copies_are_full() {
+    for number in 0..4u16 {
+        let mut world = three();
+        world.drives.push(ModelDrive::new(4));
+        let joins = join(&world, 3, 40);
+        world.request(&joins).unwrap();
+        if number != 3 {
+            // Its volumes go.
+            let on_it: Vec<String> =
+                world.pool.volumes().filter(|v| !v.runs_on(number).is_empty()).map(|v| v.name.clone()).collect();
+            on_it.iter().for_each(|name| _ = world.request(&delete(name)).unwrap());
+        }
+        let seen = world.seen();
+        world.pool.pretend_used();
+        world.begin(&PoolRequest::Leave { number });
+        every_crash(world, &mut |drives, what| {
+            assert_eq!(open(drives.to_vec(), what).seen(), seen, "{what}");
+        });
+    }
+}
+
+/// An old copy of a drive that goes on alone is not what the others took part with.
+#[test]
+fn an_older_copy_that_went_on_without_the_others_is_refused_by_them() {
+    for old in 0..2usize {
+        let mut world = ModelWorld::open([8, 7].map(ModelDrive::new).to_vec(), 1).unwrap();
+        world.request(&create("a", 3)).unwrap();
+        world.request(&create("b", 3)).unwrap();
+        let copy = world.drives[old].clone();
+        // Guests write in this opening, and it is killed.
+        let now = open(world.drives.clone(), "whole");
+        let alone = open(vec![copy], "the old copy alone");
+        let mut drives = vec![now.drives[1 - old].clone()];
+        drives.insert(old, alone.drives[0].clone());
+        let why = ModelWorld::opening(drives, 9).finish().expect_err("what was written is missing");
+        assert!(matches!(why, PoolError::Fault(PoolOpenError::Split(..))), "{old}: {why}");
+    }
+}
+
+/// A drive that was replaced and is still named does not keep the pool from going on without another one.
+#[test]
+fn what_was_replaced_and_is_still_named_is_in_nobodys_way() {
+    let world = three();
+    let mut at = with_new(&world, 0, 9);
+    let request = replace(&at, 0, 2, 90);
+    at.request(&request).unwrap();
+    // Places 0 and 1 are numbers 1 and 2.
+    for missing in 0..2 {
+        let mut drives = without(&at.drives, missing);
+        drives.push(world.drives[0].clone());
+        let degraded = open(drives, "the replaced one is named");
+        assert_eq!(degraded.pool.lost().iter().map(|l| l.0).collect::<Vec<_>>(), [missing as u16 + 1]);
+        assert_eq!(degraded.pool.spares(), [2]);
+    }
+}
+
+/// The pool's lost drive cannot be added as another one, nor take its own place: it is told what to do.
+#[test]
+fn the_lost_drive_itself_does_not_join() {
+    let world = three();
+    let mut at = open(without(&world.drives, 1), "lost");
+    at.drives.push(world.drives[1].clone());
+    let why = PoolError::Fault(PoolOpenError::IsLost("d2".into(), "d1".into()));
+    for request in [join(&at, 2, 70), replace(&at, 1, 2, 70)] {
+        assert_eq!(at.request(&request), Err(why.clone()));
+    }
+    assert!(why.to_string().contains("restart the node"), "{why}");
+}
+
+/// Drives of which the last one is too small for what the first one says of its volumes.
+fn with_a_small_one() -> ModelWorld {
+    let mut world = ModelWorld::open([14000, 5000, 3].map(ModelDrive::new).to_vec(), 1).unwrap();
+    for n in 0..6000u64 {
+        let (name, tenant) = (alloc::format!("{n:064}"), "t".repeat(64));
+        let request = PoolRequest::Create { name, tenant, uuid: uuid(n), chunks: 1 };
+        let books = &mut world.pool.books;
+        let (_, volume, dirty) = books.prepare(&request).unwrap();
+        books.counter += 1;
+        let id = volume.as_ref().unwrap().id;
+        books.commit(crate::change_plan::Change { id, volume, dirty });
+    }
+    world.request(&PoolRequest::Recover).unwrap();
+    world
+}
+
+/// Where the others have no room to describe the volumes of a lost drive's neighbour, nothing is written over what volumes have there.
+#[test]
+fn a_drive_without_room_for_what_it_has_to_describe_is_said() {
+    let mut world = with_a_small_one();
+    let left = without(&world.drives, 1);
+    let before: Vec<_> = left.iter().map(|d| d.now.clone()).collect();
+    let mut opening = ModelWorld::opening(left, 9);
+    let why = opening.finish().expect_err("there is no room");
+    assert_eq!(why, PoolError::Fault(PoolOpenError::Full("d1".into(), Some("d1".into()))));
+    assert!(opening.drives.iter().map(|d| d.now.clone()).eq(before), "nothing was written");
+    assert_eq!(open(world.drives.clone(), "whole").seen().len(), 6000);
+    // Nor can the neighbour be taken out, also after it has failed.
+    let take_out = PoolRequest::TakeOut { number: 1 };
+    assert_eq!(world.request(&take_out), Err(PoolError::Full("d2".into())));
+    world.begin(&rename(&alloc::format!("{:064}", 7), "z"));
+    world.next = Some(world.pool.apply(failure()));
+    assert!(matches!(world.finish(), Err(PoolError::Broken(_))));
+    let fault = world.pool.fault().cloned();
+    assert_eq!(world.request(&take_out), Err(PoolError::Full("d2".into())));
+    assert_eq!(world.pool.fault().cloned(), fault, "what memory knows is not on the drives");
+    world.request(&PoolRequest::Recover).unwrap();
+    world.request(&rename(&alloc::format!("{:064}", 7), "z")).unwrap();
+    assert_eq!(open(world.drives.clone(), "again").pool.volumes().len(), 6000);
 }
 
 proptest! {

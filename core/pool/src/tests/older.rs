@@ -225,7 +225,7 @@ enum Told {
     Once,
     /// The opening, in both.
     Twice,
-    /// Of the first drive: that all others have been told, in one copy or in both.
+    /// That all drives have been told, in one copy or in both.
     All,
 }
 
@@ -233,7 +233,7 @@ use Told::{All, Before, Once, Twice};
 
 /// Every crash point of an opening of three drives that were open before, by what its drives have been told: in this order, each of them is
 /// taken. Whoever is further than a row allows is told by the others that it, or they, are old.
-const CRASH_POINTS: [[Told; 3]; 8] = [
+const CRASH_POINTS: [[Told; 3]; 10] = [
     [Before, Before, Before],
     [Once, Before, Before],
     [Twice, Before, Before],
@@ -242,6 +242,8 @@ const CRASH_POINTS: [[Told; 3]; 8] = [
     [Twice, Twice, Once],
     [Twice, Twice, Twice],
     [All, Twice, Twice],
+    [All, All, Twice],
+    [All, All, All],
 ];
 
 /// What the drives have been told, read from their metadata.
