@@ -258,35 +258,56 @@ fn every_crash_when_a_drive_is_taken_out() {
     assert!(matches!(one.request(&PoolRequest::TakeOut { number: 1 }), Err(PoolError::NoMember(_))));
 }
 
-/// One drive hears that another one is taken out, a crash; the others begin to go on without the first one, a crash; all are back.
+/// Some drives hear of a change of the pool's drives, a crash; the others begin to go on without one of them, a crash; all are back.
+fn then_without(mut world: ModelWorld, request: &PoolRequest, first: usize) {
+    let (seen, mut last) = (world.seen(), None);
+    world.begin(request);
+    loop {
+        let next = match &world.next {
+            Some(PoolEffect::Write { drive, .. }) => Some(*drive),
+            _ => last,
+        };
+        if next != last {
+            last = next;
+            let drives: Vec<ModelDrive> = world.drives.iter().map(|d| d.crash(|_| 1)).collect();
+            every_crash(ModelWorld::opening(without(&drives, first), 70), &mut |others, what| {
+                let what = alloc::format!("{request:?}, without {first}, {what}");
+                let mut all = others.to_vec();
+                all.insert(first, drives[first].clone());
+                assert_eq!(open(all.clone(), &what).seen(), seen, "{what}");
+                all.rotate_left(1);
+                assert_eq!(open(all, &what).seen(), seen, "{what}, in another order");
+            });
+        }
+        if world.step().is_some() {
+            return;
+        }
+    }
+}
+
 #[test]
 fn every_crash_of_an_opening_without_one_that_had_heard_of_another() {
     let world = three();
     for (first, lost) in [(0, 2), (0, 1), (1, 2), (1, 0), (2, 1), (2, 0)] {
-        let mut taken = world.clone();
-        taken.begin(&PoolRequest::TakeOut { number: lost });
-        let mut last = None;
-        loop {
-            let next = match &taken.next {
-                Some(PoolEffect::Write { drive, .. }) => Some(*drive),
-                _ => last,
-            };
-            if next != last {
-                last = next;
-                let drives: Vec<ModelDrive> = taken.drives.iter().map(|d| d.crash(|_| 1)).collect();
-                let opening = ModelWorld::opening(without(&drives, first), 70);
-                every_crash(opening, &mut |others, what| {
-                    let mut all = others.to_vec();
-                    all.insert(first, drives[first].clone());
-                    assert_eq!(open(all.clone(), what).seen(), world.seen(), "{first} {lost} {what}");
-                    all.rotate_left(1);
-                    assert_eq!(open(all, what).seen(), world.seen(), "{first} {lost} {what}, in another order");
-                });
-            }
-            if taken.step().is_some() {
-                break;
-            }
-        }
+        then_without(world.clone(), &PoolRequest::TakeOut { number: lost }, first);
+    }
+}
+
+#[test]
+fn every_crash_of_an_opening_without_one_that_had_heard_of_a_new_one() {
+    let world = three();
+    for first in [0, 2] {
+        let mut more = world.clone();
+        more.drives.push(ModelDrive::new(5));
+        let joins = join(&more, 3, 40);
+        then_without(more.clone(), &joins, first);
+        more.request(&joins).unwrap();
+        then_without(more, &PoolRequest::Leave { number: 3 }, first);
+    }
+    for (first, lost) in [(0, 0), (1, 1)] {
+        let at = with_new(&world, lost, 9);
+        let request = replace(&at, lost as u16, 2, 90);
+        then_without(at, &request, first);
     }
 }
 
