@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn the_words_of_a_rule_become_its_body() {
         for text in [
-            "status code=2/81h dnr=true nsid=1 lba=8 op=read,write queue=3",
+            "status code=2/81h dnr=true nsid=1 lba=8 op=write,read queue=3",
             "latency time=~2ms probability=0.25 seed=9 count=2 after=1 from=1s lasts=5s",
             "misdirected by=-8",
             "smart spare=5 wear=101 temperature=350 media_errors=7 over=10s",

@@ -18,6 +18,8 @@ use weir_units::Nanos;
 
 /// Reports that are kept.
 const REPORTS: usize = 16;
+/// Commands wait for that long at least while the drive is asked.
+const LEAST_HOLD: Nanos = Nanos::from_secs(1);
 /// How often an answer to a question is looked for.
 const LOOK_EVERY: Nanos = Nanos::from_millis(5);
 
@@ -94,7 +96,8 @@ impl HealthStatus {
 impl Diagnosis {
     /// Of a drive that serves. Commands wait for `hold` when it does not.
     pub(super) fn new(identity: NamespaceIdentity, hold: Nanos) -> Self {
-        let policy = Policy { hold, ..Policy::default() };
+        // A question takes its time also where nothing waits for a link.
+        let policy = Policy { hold: hold.max(LEAST_HOLD), ..Policy::default() };
         Diagnosis {
             health: Health::new(policy, identity),
             identity,
