@@ -11,7 +11,7 @@ use crate::page::{Needs, namespaces, root, try_page};
 type Page = (&'static str, fn(&Env) -> Outcome);
 
 /// Pages with blocks that run, in the order in which they are tried.
-const PAGES: [Page; 33] = [
+const PAGES: [Page; 34] = [
     ("README.md", |env| page(env, "README.md")),
     ("docs/guides/calibrate.md", |env| page(env, "docs/guides/calibrate.md")),
     ("docs/guides/coming-from.md", |env| page(env, "docs/guides/coming-from.md")),
@@ -33,6 +33,7 @@ const PAGES: [Page; 33] = [
     ("docs/guides/upgrade-and-crash.md", |env| page(env, "docs/guides/upgrade-and-crash.md")),
     ("docs/guides/vendor-commands.md", |env| page(env, "docs/guides/vendor-commands.md")),
     ("docs/guides/virtual-machines.md", |env| page(env, "docs/guides/virtual-machines.md")),
+    ("docs/guides/when-a-drive-fails.md", |env| page(env, "docs/guides/when-a-drive-fails.md")),
     ("docs/guides/zones.md", |env| with_guest(env, "docs/guides/zones.md")),
     ("docs/inside/testing.md", |env| page(env, "docs/inside/testing.md")),
     ("docs/measurements/results.md", |env| page(env, "docs/measurements/results.md")),
