@@ -18,7 +18,7 @@
 //!
 //! **What isolates a drive** ([`Health::confirm`]): blocks that cannot be read, which no host has marked, again after a reset;
 //! of these [`isolate_blocks`](Policy::isolate_blocks), or one together with a critical warning of the drive. Where the SMART
-//! log does not count the errors, they must be unreadable after every reset there is. Write faults count when they come again after a reset.
+//! log does not count the errors, they must be unreadable after every reset there is. Write faults never do: a drive that cannot be written can be read.
 //! What a tenant can cause is no evidence: [`StatusClass::Host`], and blocks in [`Evidence::MarkedByHost`].
 //!
 //! **Commands.** A failed command is delivered, held or retried, by one action for each. A media error is delivered once the block was
@@ -29,9 +29,9 @@
 // tidy: long because it is one machine, which the drawing shows.
 
 mod action;
+mod command_gate;
 mod commands;
 mod evidence;
-mod gate;
 mod policy;
 mod report;
 mod state;
@@ -40,8 +40,8 @@ mod suspects;
 mod tests;
 
 pub use action::{FailReason, Gate, HealthAction};
+pub use command_gate::refusal;
 pub use evidence::*;
-pub use gate::refusal;
 pub use policy::{Policy, Removal};
 pub use report::{HealthReport, REPORT_ENTRIES, Seen, Step, Taken, Verdict};
 pub use state::{Awaited, Question, State};

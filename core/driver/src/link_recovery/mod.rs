@@ -39,9 +39,9 @@ use weir_units::Nanos;
 /// For so long after an outage has begun it is tried again quickly.
 const EARLY: Nanos = Nanos::from_secs(10);
 /// Between attempts: the first pause, the longest while it is early, and the longest.
-const FIRST_PAUSE: Nanos = Nanos::from_millis(10);
-const EARLY_PAUSE: Nanos = Nanos::from_millis(25);
-const LONGEST_PAUSE: Nanos = Nanos::from_secs(1);
+const FIRST_ATTEMPT_PAUSE: Nanos = Nanos::from_millis(10);
+const EARLY_ATTEMPT_PAUSE: Nanos = Nanos::from_millis(25);
+const LONGEST_ATTEMPT_PAUSE: Nanos = Nanos::from_secs(1);
 /// How long the other side may take for an answer to an attempt: early, when it most likely has just been started, and later.
 const EARLY_ANSWER: Nanos = Nanos::from_secs(1);
 const LATE_ANSWER: Nanos = Nanos::from_secs(10);
@@ -393,7 +393,7 @@ impl LinkRecovery {
         }
         let before = self.before.as_ref().filter(|before| now.saturating_sub(before.over_at) < SETTLED);
         let (row_since, pause) =
-            before.map_or((now, Nanos(FIRST_PAUSE.get() / 2)), |before| (before.row_since, before.pause));
+            before.map_or((now, Nanos(FIRST_ATTEMPT_PAUSE.get() / 2)), |before| (before.row_since, before.pause));
         let is_first = before.is_none();
         let patience = if self.policy.reconnects { self.policy.fast_io_fail_tmo } else { Nanos(0) };
         self.outages += 1;
@@ -433,7 +433,8 @@ impl LinkRecovery {
     fn next_retry(&mut self, now: Nanos, cause: TransportError) -> Nanos {
         let Some(outage) = &mut self.outage else { return now };
         outage.cause = cause;
-        let longest = if now.saturating_sub(outage.row_since) < EARLY { EARLY_PAUSE } else { LONGEST_PAUSE };
+        let longest =
+            if now.saturating_sub(outage.row_since) < EARLY { EARLY_ATTEMPT_PAUSE } else { LONGEST_ATTEMPT_PAUSE };
         outage.pause = Nanos(outage.pause.get() * 2).min(longest);
         now.saturating_add(outage.pause)
     }
@@ -515,6 +516,10 @@ impl LinkRecovery {
         let tries = self.policy.reconnects || self.state == LinkState::Inaccessible;
         assert!(!waits || !tries || self.retry_at != Nanos::NEVER, "it is never tried again");
         let Some(outage) = &self.outage else { return };
-        assert!(outage.pause >= Nanos(FIRST_PAUSE.get() / 2) && outage.pause <= LONGEST_PAUSE, "{}", outage.pause);
+        assert!(
+            outage.pause >= Nanos(FIRST_ATTEMPT_PAUSE.get() / 2) && outage.pause <= LONGEST_ATTEMPT_PAUSE,
+            "{}",
+            outage.pause
+        );
     }
 }
