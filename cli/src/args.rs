@@ -13,7 +13,7 @@ use weir_units::{Bytes, Nanos, parse};
 ///
 /// Exit status: 0 on success, 1 where something failed, 2 for wrong usage.
 #[derive(Debug, Parser)]
-#[command(name = "weir", version, after_help = EXAMPLES, arg_required_else_help = true)]
+#[command(name = "weir", version, long_version = LONG_VERSION, after_help = EXAMPLES, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: CliCommand,
@@ -28,6 +28,9 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "NAME", conflicts_with = "api")]
     pub node: Option<String>,
 }
+
+/// What `--version` says; `-V` says the number alone.
+const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\ncommit ", env!("WEIR_COMMIT"));
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,6 +57,10 @@ pub enum CliCommand {
     Keeper(Up),
     /// Show what the running node serves, and to whom
     Status,
+    /// Show what drives and tenants do now, again and again
+    Top(crate::top::TopArgs),
+    /// Say what is wrong with this machine and its nodes, and what to do
+    Doctor(crate::doctor::DoctorArgs),
     /// List drives and profiles, change arbitration, or see how well drives keep their modelled times
     Device(DeviceArgs),
     /// List tenants, or change their shares
@@ -86,6 +93,18 @@ pub enum CliCommand {
     Plan(crate::plan::PlanArgs),
     /// Make the figures of published papers again
     Reproduce(crate::reproduce::ReproduceArgs),
+    /// Print the manual page of a command, or write those of all
+    #[command(after_help = "\
+Examples:
+  weir man device health | man -l -
+  weir man --out /usr/share/man/man1")]
+    Man {
+        /// The command [default: the program]
+        command: Vec<String>,
+        /// Write the pages of all commands to this folder
+        #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
+        out: Option<PathBuf>,
+    },
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  weir completions bash > /etc/bash_completion.d/weir")]
     Completions {

@@ -22,7 +22,6 @@ impl CommandFailure {
     }
 
     /// Without the `weir: ` in front.
-    #[cfg(test)]
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -32,7 +31,20 @@ impl CommandFailure {
         for line in self.text.lines() {
             weir_node::notice(line);
         }
-        ExitCode::from(if self.usage { 2 } else { 1 })
+        ExitCode::from(self.status())
+    }
+
+    /// Prints it as one JSON object in one line on standard error, `error` and `exit_status`, and gives the exit status.
+    pub fn report_json(self) -> ExitCode {
+        use std::io::Write;
+        let object = serde_json::json!({ "error": self.text, "exit_status": self.status() });
+        // As for lines of text: nobody may be there to read it.
+        let _ = writeln!(std::io::stderr().lock(), "{object}");
+        ExitCode::from(self.status())
+    }
+
+    fn status(&self) -> u8 {
+        if self.usage { 2 } else { 1 }
     }
 }
 

@@ -4,7 +4,8 @@
 //! args ──▶ up ──▶ weir-node in this process            bench ──▶ a target, no node needed
 //!      └─▶ ask ─▶ client (HTTP) ─▶ a running node      calibrate ──▶ bench, many times
 //!                                                      sim ──▶ weir-sim, no clock needed
-//!      fs, store ──▶ a metadata service and drives     reproduce ─▶ weir-sim and bench; config, completions: neither
+//!      fs, store ──▶ a metadata service and drives     reproduce ─▶ weir-sim and bench; config, completions, man: neither
+//!      doctor ──▶ this machine, and the nodes that run
 //! ```
 //!
 //! Exit status: 0; 1 where it failed; 2 for wrong usage. An error is one line, `weir: what: why; what to do`.
@@ -17,11 +18,13 @@ mod calibrate;
 mod client;
 mod config;
 mod connect;
+mod doctor;
 mod drive_health;
 mod failure;
 mod fault;
 mod firmware;
 mod fs;
+mod man;
 mod node_commands;
 mod nodes;
 mod output;
@@ -35,6 +38,7 @@ mod sim;
 mod start;
 mod store_service;
 mod timing;
+mod top;
 mod up;
 mod upgrade;
 mod volume;
@@ -51,8 +55,10 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr();
+    let json = cli.json;
     match run(cli) {
         Ok(status) => status,
+        Err(failure) if json => failure.report_json(),
         Err(failure) => failure.report(),
     }
 }
@@ -76,7 +82,10 @@ fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
             clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);
             output::raw(&script)
         }
+        CliCommand::Man { command, out } => man::run(&command, out.as_deref(), json),
+        CliCommand::Doctor(args) => return doctor::run(&args, json, api, node),
         CliCommand::Status => node_commands::status(&client()?, json),
+        CliCommand::Top(args) => top::run(&client()?, &args, json),
         CliCommand::Device(args::DeviceArgs { command: args::DeviceCommand::Profiles { name, quirks } }) => {
             profiles::run(name.as_deref(), quirks, json)
         }
@@ -107,9 +116,20 @@ fn log_to_stderr() {
         // On a terminal that was closed: that is no reason to panic.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
+    let (json, unknown) = log_format(std::env::var_os("WEIR_LOG_FORMAT"));
+    let lines = if json { lines.json().flatten_event(true).boxed() } else { lines.boxed() };
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();
-    if let Some(why) = refused {
+    for why in [refused, unknown].into_iter().flatten() {
         tracing::warn!("{why}");
+    }
+}
+
+/// Whether `WEIR_LOG_FORMAT` asks for JSON; where it asks for neither that nor text, why not.
+fn log_format(asked: Option<std::ffi::OsString>) -> (bool, Option<String>) {
+    match asked.unwrap_or_default().to_string_lossy().as_ref() {
+        "" | "text" => (false, None),
+        "json" => (true, None),
+        other => (false, Some(format!("WEIR_LOG_FORMAT={other:?}: write text or json"))),
     }
 }
 

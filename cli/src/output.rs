@@ -7,10 +7,16 @@ use std::path::{Path, PathBuf};
 
 /// Writes bytes as they are.
 pub fn raw(bytes: &[u8]) -> Result<(), CommandFailure> {
+    is_read(bytes).map(|_| ())
+}
+
+/// The same; false where the reader has seen enough, for commands that would go on.
+pub fn is_read(bytes: &[u8]) -> Result<bool, CommandFailure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(CommandFailure::new(format_args!("standard output: {e}"))),
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(CommandFailure::new(format_args!("standard output: {e}"))),
     }
 }
 

@@ -345,3 +345,20 @@ fn a_log_filter_is_levels_by_target() {
         assert!(refused.starts_with("WEIR_LOG=") && refused.contains(what), "{refused}");
     }
 }
+
+#[test]
+fn the_log_is_text_or_json() {
+    let format = |text: &str| crate::log_format((!text.is_empty()).then(|| text.into()));
+    assert_eq!([format(""), format("text"), format("json")], [(false, None), (false, None), (true, None)]);
+    let (json, why) = format("yaml");
+    assert!(!json && why.unwrap().ends_with("write text or json"));
+}
+
+#[test]
+fn the_long_version_says_the_commit() {
+    let text = crate::args::Cli::command().render_long_version();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], format!("weir {}", env!("CARGO_PKG_VERSION")));
+    let commit = lines[1].strip_prefix("commit ").unwrap();
+    assert!(commit == "unknown" || commit.len() == 12 && commit.chars().all(|c| c.is_ascii_hexdigit()), "{commit}");
+}

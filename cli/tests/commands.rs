@@ -553,8 +553,9 @@ fn upgrade_waits_for_its_end() {
         let out = served.run(&[&["upgrade", "--within", "2s"][..], if json { &["--json"] } else { &[] }].concat());
         let (stdout, stderr) = texts(&out);
         assert_eq!((out.status.code(), stdout.contains("rolled-back")), (Some(1), json));
-        let message = "weir: upgrade: rolled back, the program before it serves again: it crashed\n";
-        assert_eq!(stderr, message);
+        let message = "upgrade: rolled back, the program before it serves again: it crashed";
+        let as_json = format!("{{\"error\":\"{message}\",\"exit_status\":1}}\n");
+        assert_eq!(stderr, if json { as_json } else { format!("weir: {message}\n") });
     }
 }
 

@@ -1,11 +1,12 @@
 //! Traces: files of requests, read a line at a time and never held as a whole.
 //!
 //! ```text
-//!  file ─ Reader (lines, numbers them) ─ Parser (fio, blkparse, MSR, CSV) ─▶ TraceRecord ─ Replay (time, place, pieces) ─▶ Draw
+//!  file ─ unpacked ─ Reader (lines, numbers them) ─ Parser (fio, blkparse, MSR, CSV) ─▶ TraceRecord ─ Replay (time, place, pieces) ─▶ Draw
 //! ```
 //! Formats, as `docs/guides/simulate.md` documents them: fio iolog version 2 and 3, blkparse's default text, the CSV of the MSR
 //! Cambridge traces, and a CSV of our own with a header. A line that does not parse ends the run with its file and number.
 
+mod compressed;
 mod format;
 mod replay;
 
@@ -15,7 +16,7 @@ pub use replay::{Draw, Fit, Replay, ReplayTiming};
 
 use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use weir_controller::Op;
 use weir_units::Nanos;
@@ -98,8 +99,8 @@ impl Reader {
     /// The file cannot be read, or its format is not known.
     pub fn open(trace: &Trace) -> Result<Reader, TraceError> {
         let fail = |what: String| TraceError { file: trace.file.clone(), line: 0, what };
-        let file = File::open(&trace.file).map_err(|e| fail(format!("cannot be read: {e}")))?;
-        Reader::new(trace, Box::new(BufReader::with_capacity(256 << 10, file)))
+        let lines = File::open(&trace.file).and_then(compressed::lines);
+        Reader::new(trace, lines.map_err(|e| fail(format!("cannot be read: {e}")))?)
     }
 
     fn new(trace: &Trace, lines: Box<dyn BufRead>) -> Result<Reader, TraceError> {

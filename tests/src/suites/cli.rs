@@ -29,6 +29,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "no_permission", no_permission),
         test(S, "default_node", default_node),
         test(S, "status_and_lists", status_and_lists),
+        test(S, "doctor_and_top", doctor_and_top),
         test(S, "tenant_and_device_set", tenant_and_device_set),
         test(S, "http_api", http_api),
         test(S, "sigterm_and_sigint_drain", sigterm_and_sigint),
@@ -233,6 +234,33 @@ fn default_node(env: &Env) -> Outcome {
 
 fn parse(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).context(|| format!("no JSON: {text}"))
+}
+
+/// What they find depends on the machine; that they look, and at this node, does not.
+fn doctor_and_top(env: &Env) -> Outcome {
+    with_node(env, &Setup::default(), |node| {
+        let bundle = env.folder()?.join("help.tar.gz");
+        let name = bundle.to_str().ok_or("the folder's name")?;
+        let report = parse(&node.cli_ok(&["doctor", "--json", "--bundle", name])?)?;
+        let looked_at = |what: &str| report["findings"].as_array().into_iter().flatten().any(|f| f["what"] == what);
+        ensure(report["ok"] == true && looked_at("io_uring") && looked_at("device ssd0"), || report.to_string())?;
+        let listed = run(&env.folder()?, Path::new("tar"), &["-tzf", name], Duration::from_secs(15))?.success("tar")?;
+        for file in
+            ["weir-bundle/doctor.json", "weir-bundle/nodes/node/status.json", "weir-bundle/machine/proc-meminfo"]
+        {
+            ensure(listed.lines().any(|line| line == file), || format!("no {file} in {listed}"))?;
+        }
+        let wrong = node.cli(&["doctor", "-c", "/nowhere.toml"])?;
+        ensure(wrong.status.code() == Some(1) && wrong.stdout.contains("/nowhere.toml"), || wrong.describe())?;
+        let pictures = node.cli_ok(&["top", "-i", "100ms", "-n", "2", "--json"])?;
+        let pictures: Vec<Value> = pictures.lines().map(parse).collect::<Result<_, _>>()?;
+        ensure(pictures.len() == 2 && pictures[1]["devices"][0]["name"] == "ssd0", || format!("{pictures:?}"))?;
+        let text = node.cli_ok(&["top", "-i", "100ms", "-n", "1"])?;
+        ensure(text.contains("ssd0") && text.contains("gold"), || text.clone())?;
+        let nobody = weir(env, &["top", "--json", "--api", "unix:/does/not/exist.sock"])?;
+        let error = parse(&nobody.stderr)?;
+        ensure(nobody.status.code() == Some(1) && error["exit_status"] == 1, || nobody.describe())
+    })
 }
 
 fn status_and_lists(env: &Env) -> Outcome {
