@@ -57,6 +57,8 @@ pub enum CliCommand {
     Keeper(Up),
     /// Show what the running node serves, and to whom
     Status,
+    /// Make a running node what a configuration file says, as far as that goes while I/O runs
+    Apply(crate::apply::ApplyArgs),
     /// Show what drives and tenants do now, again and again
     Top(crate::top::TopArgs),
     /// Say what is wrong with this machine and its nodes, and what to do

@@ -74,6 +74,12 @@ impl ApiClient {
         self.call("GET", path, None)
     }
 
+    /// `GET path`, whose answer is text.
+    pub fn text(&self, path: &str) -> Result<String, CommandFailure> {
+        let body = self.answered("GET", path, None)?;
+        String::from_utf8(body).map_err(|e| CommandFailure::new(format_args!("{}: {e}", self.address)))
+    }
+
     /// `PATCH path` with a JSON body.
     pub fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, CommandFailure> {
         self.call("PATCH", path, Some(serde_json::to_vec(body).map_err(CommandFailure::new)?))
@@ -100,6 +106,13 @@ impl ApiClient {
     }
 
     fn call<T: DeserializeOwned>(&self, method: &str, path: &str, body: Option<Vec<u8>>) -> Result<T, CommandFailure> {
+        serde_json::from_slice(&self.answered(method, path, body)?).map_err(|e| {
+            CommandFailure::new(format_args!("{}: an answer that this version does not understand ({e})", self.address))
+        })
+    }
+
+    /// The body of an answer that is no refusal.
+    fn answered(&self, method: &str, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>, CommandFailure> {
         let answer = self.ask(method, path, body.as_deref())?;
         if !(200..300).contains(&answer.code) {
             let error = serde_json::from_slice::<ErrorBody>(&answer.body);
@@ -108,9 +121,7 @@ impl ApiClient {
                 Err(_) => format!("{}: HTTP status {}; is it a node's API?", self.address, answer.code),
             }));
         }
-        serde_json::from_slice(&answer.body).map_err(|e| {
-            CommandFailure::new(format_args!("{}: an answer that this version does not understand ({e})", self.address))
-        })
+        Ok(answer.body)
     }
 
     /// Asks until somebody has heard: a program that is being replaced may close a connection of which it has read nothing.
@@ -163,6 +174,15 @@ impl ApiClient {
             Address::Tcp(address) => address.to_string(),
         }
     }
+}
+
+/// A name as one segment of a path.
+pub fn in_url(name: &str) -> String {
+    let byte = |b: u8| match b {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(b).to_string(),
+        other => format!("%{other:02X}"),
+    };
+    name.bytes().map(byte).collect()
 }
 
 trait Stream: Read + Write {}

@@ -1,9 +1,8 @@
 //! Failures by rule of a running node.
 
 use crate::args::{self, FaultCommand};
-use crate::client::ApiClient;
+use crate::client::{ApiClient, in_url};
 use crate::failure::CommandFailure;
-use crate::node_commands::in_url;
 use crate::output::{self, Table};
 use weir_api::{DeviceStatus, FaultAdd, FaultStatus};
 use weir_fault::FaultRule;

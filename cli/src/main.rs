@@ -11,6 +11,7 @@
 //! Exit status: 0; 1 where it failed; 2 for wrong usage. An error is one line, `weir: what: why; what to do`.
 
 mod address;
+mod apply;
 mod args;
 mod bench;
 mod calendar;
@@ -85,6 +86,7 @@ fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
         CliCommand::Man { command, out } => man::run(&command, out.as_deref(), json),
         CliCommand::Doctor(args) => return doctor::run(&args, json, api, node),
         CliCommand::Status => node_commands::status(&client()?, json),
+        CliCommand::Apply(args) => apply::run(&client()?, &args, json),
         CliCommand::Top(args) => top::run(&client()?, &args, json),
         CliCommand::Device(args::DeviceArgs { command: args::DeviceCommand::Profiles { name, quirks } }) => {
             profiles::run(name.as_deref(), quirks, json)

@@ -1,7 +1,7 @@
 //! Commands that ask or change a running node.
 
 use crate::args::{self, DeviceCommand, DeviceSet, ExportCommand, TenantCommand};
-use crate::client::ApiClient;
+use crate::client::{ApiClient, in_url};
 use crate::failure::CommandFailure;
 use crate::output::{self, Table};
 use crate::report::flash_text;
@@ -245,15 +245,6 @@ pub fn shutdown(client: &ApiClient, json: bool) -> Result<(), CommandFailure> {
         std::thread::sleep(Duration::from_millis(20));
     }
     if json { output::json(&serde_json::json!({ "state": "stopped" })) } else { output::text("stopped\n") }
-}
-
-/// A name as one segment of a path.
-pub fn in_url(name: &str) -> String {
-    let byte = |b: u8| match b {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(b).to_string(),
-        other => format!("%{other:02X}"),
-    };
-    name.bytes().map(byte).collect()
 }
 
 fn arbitration(a: &Arbitration) -> String {

@@ -1,9 +1,9 @@
 //! Pools and volumes of a running node.
 
 use crate::args::{self, PoolCommand, VolumeCommand};
-use crate::client::ApiClient;
+use crate::client::{ApiClient, in_url};
 use crate::failure::CommandFailure;
-use crate::node_commands::{absolute, in_url};
+use crate::node_commands::absolute;
 use crate::output::{self, Table};
 use weir_api::{PoolDriveAdd, PoolDriveReplace, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
 use weir_units::Bytes;

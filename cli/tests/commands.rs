@@ -75,6 +75,10 @@ impl Fake {
 }
 
 impl Control for Fake {
+    fn config(&self) -> Result<String, Refusal> {
+        Ok("[node]\nname = \"n1\"\n".into())
+    }
+
     fn status(&self) -> Result<Status, Refusal> {
         Ok(Status {
             node: "here".into(),

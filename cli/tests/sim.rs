@@ -33,7 +33,8 @@ impl Folder {
         let out = self.run(args);
         let error = String::from_utf8_lossy(&out.stderr);
         assert_eq!((out.status.code(), out.stdout.len()), (Some(status), 0), "{args:?}: {error}");
-        assert!(error.starts_with(&format!("weir: {says}")), "{args:?}: {error}");
+        let before = if args.contains(&"--json") { "{\"error\":\"" } else { "weir: " };
+        assert!(error.starts_with(&format!("{before}{says}")), "{args:?}: {error}");
     }
 }
 

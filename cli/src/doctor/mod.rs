@@ -112,6 +112,12 @@ fn look_at(
     folder: &str,
     bundle: &mut Bundle,
 ) -> Result<Vec<Finding>, CommandFailure> {
+    for (path, file) in [("/v1/config", "config.toml"), ("/metrics", "metrics.txt")] {
+        // A node of an older program has no such answer.
+        if let Ok(text) = client.text(path) {
+            bundle.add(format!("nodes/{folder}/{file}"), text);
+        }
+    }
     let mut ask = |what: &str| -> Result<Value, CommandFailure> {
         let value: Value = client.get(&format!("/v1/{what}"))?;
         bundle.add(

@@ -13,6 +13,8 @@ use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
 pub trait Control: Send + Sync + 'static {
     /// Everything at once.
     fn status(&self) -> Result<Status, Refusal>;
+    /// The configuration as TOML, every key spelled out, with what was changed since the start.
+    fn config(&self) -> Result<String, Refusal>;
     /// All drives, in the order of the configuration.
     fn devices(&self) -> Result<Vec<DeviceStatus>, Refusal>;
     /// How well a drive keeps its modelled times; `reset`: and from now on anew.

@@ -28,6 +28,10 @@ impl Control for NodeControl {
         NodeControl::status(self).map(Into::into)
     }
 
+    fn config(&self) -> Result<String, Refusal> {
+        Ok(self.config_text())
+    }
+
     fn devices(&self) -> Result<Vec<DeviceStatus>, Refusal> {
         NodeControl::devices(self).map(all)
     }

@@ -114,6 +114,15 @@ pub(super) fn operations() -> Vec<Operation> {
     let (volume_path, tenant_path, device_path) = ("/v1/volumes/{name}", "/v1/tenants/{name}", "/v1/devices/{name}");
     vec![
         Op::new::<Status>("/v1/status", "status", "Everything at once.", ("get", 200, get(status))),
+        Operation {
+            answer: ("application/toml", schema_of::<String>),
+            ..Op::new::<String>(
+                "/v1/config",
+                "config",
+                "The configuration as TOML, every key spelled out, with what was changed since the start.",
+                ("get", 200, get(config)),
+            )
+        },
         Op::new::<Vec<DeviceStatus>>("/v1/devices", "devices", "All drives.", ("get", 200, get(devices))),
         Op::new::<DeviceStatus>(device_path, "device", "One drive.", ("get", 200, get(device))),
         Op::new::<DeviceStatus>(
@@ -575,6 +584,11 @@ struct Draining {
 async fn shutdown(State(node): State<Node>) -> impl IntoResponse {
     node.shutdown();
     (StatusCode::ACCEPTED, Json(Draining { state: NodeState::Draining }))
+}
+
+async fn config(State(node): State<Node>) -> Result<impl IntoResponse, Failure> {
+    let text = ask(node, |c| c.config()).await?;
+    Ok(([(header::CONTENT_TYPE, "application/toml")], text))
 }
 
 async fn prometheus(State(node): State<Node>) -> Result<impl IntoResponse, Failure> {

@@ -129,6 +129,10 @@ fn fault(device: &str, id: u32, rule: &str) -> FaultStatus {
 }
 
 impl Control for Fake {
+    fn config(&self) -> Result<String, Refusal> {
+        Ok("[node]\nname = \"n1\"\n".into())
+    }
+
     fn status(&self) -> Result<Status, Refusal> {
         Ok(Status {
             node: "n1".into(),

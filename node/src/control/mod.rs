@@ -104,6 +104,11 @@ impl NodeControl {
         self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The same as TOML, with every key and with what was changed since the start.
+    pub fn config_text(&self) -> String {
+        self.config().to_toml()
+    }
+
     /// Changes it. Whoever does holds `arbitration`: changes come one after the other.
     fn change(&self, how: impl FnOnce(&mut Config)) {
         how(Arc::make_mut(&mut self.config.write().unwrap_or_else(PoisonError::into_inner)));

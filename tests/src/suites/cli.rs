@@ -30,6 +30,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "default_node", default_node),
         test(S, "status_and_lists", status_and_lists),
         test(S, "doctor_and_top", doctor_and_top),
+        test(S, "apply_a_file_while_io_runs", apply),
         test(S, "tenant_and_device_set", tenant_and_device_set),
         test(S, "http_api", http_api),
         test(S, "sigterm_and_sigint_drain", sigterm_and_sigint),
@@ -236,6 +237,55 @@ fn parse(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).context(|| format!("no JSON: {text}"))
 }
 
+fn apply(env: &Env) -> Outcome {
+    with_node(env, &Setup::default(), |node| {
+        let running = || http::request(&node.api(), "GET", "/v1/config", None).map(|(_, text)| text);
+        let (file, before) = (env.folder()?.join("wanted.toml"), running()?);
+        let path = file.to_str().ok_or("the folder's name")?;
+        let write = |text: &str| std::fs::write(&file, text).context(|| path.to_owned());
+        write(&before)?;
+        let same = node.cli_ok(&["apply", "-c", path])?;
+        ensure(same == "nothing differs\n", || same.clone())?;
+        let other = before.replace("name = \"silver\"\n", "name = \"tin\"\n").replace("weight = 1\n", "weight = 7\n");
+        ensure(other != before, || format!("nothing to replace in {before}"))?;
+        write(&other)?;
+        let dry = node.cli_ok(&["apply", "-c", path, "--dry-run"])?;
+        ensure(dry.contains("tenant tin: new") && dry.contains("--dry-run"), || dry.clone())?;
+        ensure(running()? == before, || "--dry-run has changed something".into())?;
+        // One that needs a restart among them: nothing is changed, and its line is named.
+        let line = 1 + other.lines().position(|l| l.starts_with("block_size")).ok_or("no block_size")?;
+        write(&other.replace("block_size = 512\n", "block_size = 4096\n"))?;
+        let refused = node.cli(&["apply", "-c", path])?;
+        let names = format!("wanted.toml:{line}: device ssd0: block_size 512 -> 4096: needs a restart");
+        ensure(refused.status.code() == Some(1) && refused.stderr.contains(&names), || refused.describe())?;
+        ensure(running()? == before, || "a refused file has changed something".into())?;
+        // Under load; the tenants that stay keep their connections.
+        let load = std::thread::scope(|scope| {
+            let load = scope
+                .spawn(|| bench(env, &node.tcp_target(), &["--time", "1s", "--verify", "crc32c", "--rw", "randrw"]));
+            std::thread::sleep(Duration::from_millis(300));
+            write(&other)?;
+            let applied = node.cli_ok(&["apply", "-c", path])?;
+            ensure(applied.ends_with("applied\n"), || applied.clone())?;
+            load.join().map_err(|_| "the load panicked".to_owned())?
+        })?;
+        load.clean()?;
+        write(&other)?;
+        let again = node.cli_ok(&["apply", "-c", path])?;
+        ensure(again == "nothing differs\n", || again.clone())?;
+        // A change that the node refuses: what was changed before it is taken back.
+        let now = running()?;
+        let nobody = now.replace("weight = 7\n", "weight = 9\n").replace("name = \"gold\"\n", "name = \"lead\"\n");
+        let _connected = Host::admin(node.address(), GUEST_HOST, 0)?;
+        write(&nobody)?;
+        let refused = node.cli(&["apply", "-c", path])?;
+        let said = refused.status.code() == Some(1) && refused.stderr.contains("nothing was changed");
+        ensure(said, || refused.describe())?;
+        let after = running()?;
+        ensure(after == now, || format!("half applied: {after}"))
+    })
+}
+
 /// What they find depends on the machine; that they look, and at this node, does not.
 fn doctor_and_top(env: &Env) -> Outcome {
     with_node(env, &Setup::default(), |node| {
@@ -244,7 +294,7 @@ fn doctor_and_top(env: &Env) -> Outcome {
         let report = parse(&node.cli_ok(&["doctor", "--json", "--bundle", name])?)?;
         let looked_at = |what: &str| report["findings"].as_array().into_iter().flatten().any(|f| f["what"] == what);
         ensure(report["ok"] == true && looked_at("io_uring") && looked_at("device ssd0"), || report.to_string())?;
-        let listed = run(&env.folder()?, Path::new("tar"), &["-tzf", name], Duration::from_secs(15))?.success("tar")?;
+        let listed = run(&env.folder()?, Path::new("tar"), ["-tzf", name], Duration::from_secs(15))?.success("tar")?;
         for file in
             ["weir-bundle/doctor.json", "weir-bundle/nodes/node/status.json", "weir-bundle/machine/proc-meminfo"]
         {
