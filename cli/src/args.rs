@@ -13,7 +13,7 @@ use weir_units::{Bytes, Nanos, parse};
 ///
 /// Exit status: 0 on success, 1 where something failed, 2 for wrong usage.
 #[derive(Debug, Parser)]
-#[command(name = "weir", version, long_version = LONG_VERSION, after_help = EXAMPLES, arg_required_else_help = true)]
+#[command(name = "weir", version, long_version = crate::version::LONG, after_help = EXAMPLES, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: CliCommand,
@@ -28,9 +28,6 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "NAME", conflicts_with = "api")]
     pub node: Option<String>,
 }
-
-/// What `--version` says; `-V` says the number alone.
-const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\ncommit ", env!("WEIR_COMMIT"));
 
 const EXAMPLES: &str = "\
 Examples:

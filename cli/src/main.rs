@@ -30,6 +30,7 @@ mod node_commands;
 mod nodes;
 mod output;
 mod plan;
+mod plot;
 mod profiles;
 mod registry;
 mod report;
@@ -42,6 +43,7 @@ mod timing;
 mod top;
 mod up;
 mod upgrade;
+mod version;
 mod volume;
 
 #[cfg(test)]

@@ -338,7 +338,13 @@ mod tests {
             ..Summary::default()
         };
         let point = SeriesPoint { t_s: 1.0, iops: 9.0, bandwidth_bytes_per_s: 4096.0, p99_ns: 7 };
-        JobResult { name: name.to_string(), class: Some(Class::High), summary, series: vec![point] }
+        JobResult {
+            name: name.to_string(),
+            class: Some(Class::High),
+            summary,
+            series: vec![point],
+            distribution: Vec::new(),
+        }
     }
 
     fn report(waited_pct: Option<f64>) -> Report {

@@ -45,6 +45,23 @@ impl Drop for Folder {
 }
 
 #[test]
+fn runs_are_drawn() {
+    let folder = Folder::new("plot");
+    let read = |name: &str| std::fs::read_to_string(folder.0.join(name)).unwrap();
+    folder.good(&["exp.toml", "--plot", "one.svg"]);
+    let one = read("one.svg");
+    assert!(one.starts_with("<svg") && one.contains("Throughput") && one.contains("gold"), "{one}");
+    let table = folder.good(&["exp.toml", "--set", "device.slots=1,8,64", "--plot", "sweep.html"]);
+    let sweep = read("sweep.html");
+    assert!(sweep.contains("device.slots") && sweep.matches("<figure").count() >= 3, "{sweep}");
+    // What is drawn is what is printed: the last run's p99.
+    let p99 = table.lines().nth(3).and_then(|line| line.split_whitespace().nth(5)).unwrap();
+    assert!(sweep.contains(&format!("<td>{p99}</td>")), "{p99} of {table}");
+    folder.refused(&["exp.toml", "--plot", "one.png"], 2, "--plot one.png: write .svg or .html");
+    folder.refused(&["exp.toml", "--plot", "none/one.svg"], 1, "--plot none/one.svg: ");
+}
+
+#[test]
 fn two_runs_print_the_same_bytes() {
     let folder = Folder::new("same");
     let args = ["exp.toml", "--json", "--series", "5ms"];

@@ -530,7 +530,8 @@ impl SimulatedDrive {
             let (first, last) = self.active(account);
             (from, to) = (from.min(first), to.max(last));
         }
-        JobResult { name: name.to_string(), class, summary: all.summary(to.saturating_sub(from)), series: all.series() }
+        let (summary, series) = (all.summary(to.saturating_sub(from)), all.series());
+        JobResult { name: name.to_string(), class, summary, series, distribution: all.distribution() }
     }
 
     /// From when to when a job's requests count.

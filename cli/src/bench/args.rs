@@ -79,6 +79,9 @@ pub struct BenchArgs {
     /// Also report every interval of this length
     #[arg(long, value_name = "INTERVAL", value_parser = interval)]
     series: Option<Nanos>,
+    /// Draw throughput and latency over time and by percentile: FILE.svg, or FILE.html with a table
+    #[arg(long, value_name = "FILE")]
+    pub(super) plot: Option<std::path::PathBuf>,
     /// The same seed draws the same requests
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -294,7 +297,8 @@ impl BenchArgs {
             time: self.time,
             ramp: self.ramp,
             verify: self.verify.is_some(),
-            series: self.series,
+            // A run that is drawn has a hundred points where nobody has said how many.
+            series: self.series.or(self.plot.map(|_| Nanos(self.time.get() / 100).max(Nanos::from_millis(1)))),
             by_kind: false,
             seed: self.seed,
             digests: (self.digests.iter().any(|d| d == "hdr"), self.digests.iter().any(|d| d == "data")),

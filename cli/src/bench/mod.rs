@@ -23,6 +23,7 @@ pub use polled::{answers, bare, lost_pct, polled};
 
 use crate::failure::CommandFailure;
 use crate::output;
+use crate::plot;
 use crate::report::{DeviceReport, Report};
 use weir_units::Nanos;
 use weir_workload::{Job, JobResult, Recorder, Summary};
@@ -33,10 +34,18 @@ use worker::Schedule;
 /// # Errors
 /// Wrong usage, a target that cannot be had or goes away, requests that fail, data that is wrong.
 pub fn run(args: BenchArgs, json: bool) -> Result<(), CommandFailure> {
-    let target = args.target.clone();
+    let (target, plot) = (args.target.clone(), args.plot.clone());
+    plot.as_deref().map_or(Ok(()), plot::check)?;
     let run = args.into_run()?;
     let outcome = lanes::execute(&run).map_err(|e| CommandFailure::new(format_args!("bench {target}: {e}")))?;
     let report = summarize(&run, &outcome);
+    if let Some(file) = plot {
+        let waited =
+            report.waited_pct.map_or_else(String::new, |pct| format!(", waited {pct:.1} % of the time for a core"));
+        let origin = format!("weir {}, seed {}{waited}", crate::version::LINE, run.seed);
+        let only = plot::PlottedRun { set: &[], drive: None, report: &report };
+        plot::picture(format!("weir bench {target}"), origin, &[only]).write(&file)?;
+    }
     if json {
         output::json(&report.json())?;
     } else {
@@ -86,10 +95,11 @@ fn summarize(run: &BenchRun, outcome: &lanes::BenchResult) -> Report {
             class: job.class,
             summary: recorder.summary(active),
             series: recorder.series(),
+            distribution: recorder.distribution(),
         });
     }
-    let total =
-        JobResult { name: "total".to_string(), class: None, summary: all.summary(run.time), series: all.series() };
+    let (summary, series, distribution) = (all.summary(run.time), all.series(), all.distribution());
+    let total = JobResult { name: "total".to_string(), class: None, summary, series, distribution };
     let device = outcome.device.as_ref().map(|(stats, flash)| DeviceReport {
         slots: stats.slots,
         reads: stats.work.reads,

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 Examples:
   weir sim exp.toml
   weir sim exp.toml --json --series 100ms
+  weir sim exp.toml --set device.arbitration=rr,wrr,drr --plot exp.html
   weir sim exp.toml --trace usr_0.csv,fit=wrap --trace db.iolog,tenant=gold,timing=fast,qd=32
   weir sim exp.toml --set device.slots=16,64 --set 'jobs[0].qd=1,4,16' --csv
   weir sim ssd.toml --set device.gc=channel,plane --set precondition=steady --set ramp=1s
@@ -51,6 +52,9 @@ pub struct SimArgs {
     /// Print one line of comma-separated values a run
     #[arg(long)]
     pub csv: bool,
+    /// Draw it: throughput and latency over time and by percentile, or of several runs what was varied; FILE.svg, or FILE.html with a table
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
     /// Another seed than the file's
     #[arg(long)]
     pub seed: Option<u64>,

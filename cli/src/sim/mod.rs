@@ -15,13 +15,15 @@ pub use args::SimArgs;
 
 use crate::failure::CommandFailure;
 use crate::output::{self, Table};
+use crate::plot;
 use crate::report::{DeviceReport, Report, RunReport, few_collections};
 use progress::SimProgress;
 use serde::Serialize;
 use std::time::Instant;
 use sweep::Combination;
 use weir_api::FlashStatus;
-use weir_sim::SimulationResult;
+use weir_sim::{Scenario, SimulationResult};
+use weir_units::Nanos;
 
 /// One combination's result.
 struct Done {
@@ -52,7 +54,11 @@ pub fn run(args: &SimArgs, json: bool) -> Result<(), CommandFailure> {
     if args.print_config {
         return output::text(&sweep::imported(args)?.0.toml);
     }
-    let combinations = sweep::combinations(args)?;
+    args.plot.as_deref().map_or(Ok(()), plot::check)?;
+    let mut combinations = sweep::combinations(args)?;
+    if let (Some(_), [Combination { scenarios, .. }]) = (&args.plot, combinations.as_mut_slice()) {
+        scenarios.iter_mut().for_each(with_points);
+    }
     let (begun, several) = (Instant::now(), combinations.len() > 1);
     let mut live = SimProgress::new(combinations.iter().map(|c| c.scenarios.len()).sum());
     let mut results = Vec::with_capacity(combinations.len());
@@ -73,6 +79,9 @@ pub fn run(args: &SimArgs, json: bool) -> Result<(), CommandFailure> {
         results.push(Done { set, drives });
     }
     live.finish();
+    if let Some(file) = &args.plot {
+        drawn(args, &results).write(file)?;
+    }
     match (json, args.csv) {
         (_, true) => output::text(&csv::render(&results)),
         (true, _) => print_json(&results),
@@ -86,6 +95,29 @@ pub fn run(args: &SimArgs, json: bool) -> Result<(), CommandFailure> {
             output::text(&(text(&results) + &speed))
         }
     }
+}
+
+/// A run that is drawn has a hundred points where nobody has said how many.
+fn with_points(scenario: &mut Scenario) {
+    let hundredth = |time: Nanos| Nanos(time.get() / 100);
+    scenario.series = scenario.series.or(scenario.time.map(hundredth).filter(|series| series.get() >= 1000));
+}
+
+/// The picture of all runs.
+fn drawn(args: &SimArgs, results: &[Done]) -> plot::Picture {
+    let mut runs = Vec::new();
+    for done in results {
+        let several = done.drives.len() > 1;
+        runs.extend(done.drives.iter().map(|(name, report)| plot::PlottedRun {
+            set: &done.set,
+            drive: several.then_some(name.as_str()),
+            report,
+        }));
+    }
+    let file = args.file.as_ref().map_or_else(|| args.from.join(" "), |file| file.display().to_string());
+    let seed = reports(results).find_map(|report| report.run.as_ref()).map_or(0, |run| run.seed);
+    let origin = format!("weir {}, seed {seed}, virtual time", crate::version::LINE);
+    plot::picture(format!("weir sim {file}"), origin, &runs)
 }
 
 fn reports(results: &[Done]) -> impl Iterator<Item = &Report> {

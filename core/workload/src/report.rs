@@ -62,6 +62,12 @@ impl Counts {
 /// The most points of a series; what comes later is in the summary alone.
 const MAX_POINTS: usize = 10_000;
 
+/// The percentiles of a distribution, denser towards the end.
+const PERCENTILES: [f64; 22] = [
+    0.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 85.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.9, 99.95, 99.99,
+    99.995, 99.999, 100.0,
+];
+
 impl Recorder {
     /// Counts from `start` on, with a point for each `interval` if one is given. Copies to be merged later share both.
     pub fn new(start: Nanos, interval: Option<Nanos>) -> Self {
@@ -179,6 +185,14 @@ impl Recorder {
         points.collect()
     }
 
+    /// The latencies by percentile, percent and nanoseconds, from the shortest to the longest; empty without any.
+    pub fn distribution(&self) -> Vec<(f64, u64)> {
+        let mut all = self.closed.all();
+        all.merge(&self.now.all());
+        let wanted = PERCENTILES.iter().filter(|_| all.count() > 0);
+        wanted.map(|percent| (*percent, all.percentile(*percent))).collect()
+    }
+
     /// When counting began.
     pub fn start(&self) -> Nanos {
         self.start
@@ -263,6 +277,8 @@ pub struct JobResult {
     pub summary: Summary,
     /// Its series, where one was asked for.
     pub series: Vec<SeriesPoint>,
+    /// Its latencies, from the shortest to the longest: percent of the requests, and how many nanoseconds these took at the most.
+    pub distribution: Vec<(f64, u64)>,
 }
 
 #[cfg(test)]
