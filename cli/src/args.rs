@@ -768,7 +768,8 @@ pub struct VfioUser {
 Examples:
   weir config --default > weir.toml    start a configuration of your own
   weir config -c weir.toml --check     say what is wrong with it, with file, line and key
-  weir config -c weir.toml             print it with every default filled in")]
+  weir config -c weir.toml             print it with every default filled in
+  weir config --schema > weir.schema.json    for an editor: begin weir.toml with `#:schema ./weir.schema.json`")]
 pub struct ConfigArgs {
     /// The configuration [default: built in]
     #[arg(short, long, value_name = "FILE")]
@@ -779,4 +780,7 @@ pub struct ConfigArgs {
     /// Print nothing but errors
     #[arg(long)]
     pub check: bool,
+    /// Print a JSON Schema of configurations, for editors
+    #[arg(long, conflicts_with_all = ["config", "check", "default"])]
+    pub schema: bool,
 }

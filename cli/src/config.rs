@@ -10,6 +10,9 @@ pub fn run(args: &args::ConfigArgs, json: bool) -> Result<(), CommandFailure> {
     if args.default {
         return output::text(&Config::builtin_toml(&runtime_dir()));
     }
+    if args.schema {
+        return output::json(&crate::config_schema::schema());
+    }
     let config = load(args.config.as_deref())?;
     match (args.check, json) {
         (true, true) => output::json(&serde_json::json!({ "ok": true, "notes": notes(&config) })),

@@ -18,6 +18,7 @@ mod calendar;
 mod calibrate;
 mod client;
 mod config;
+mod config_schema;
 mod connect;
 mod doctor;
 mod drive_health;

@@ -911,3 +911,29 @@ fn rules_of_failures_come_and_go() {
         assert_eq!(delete(path).0, 404, "{path}");
     }
 }
+
+/// Alerts and the board for Grafana ask for metrics that there are.
+#[test]
+fn alerts_and_board_name_metrics_that_exist() {
+    let served = Served::new("alerts");
+    let page = served.ask("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").1;
+    let is_there = |name: &str| page.contains(&format!("# TYPE {name} "));
+    let names = |text: &str| {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("weir_")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let board = include_str!("../../../dist/grafana/weir.json");
+    assert!(serde_json::from_str::<serde_json::Value>(board).unwrap()["panels"].as_array().unwrap().len() > 10);
+    for text in [
+        board,
+        include_str!("../../../dist/prometheus/weir.rules.yml"),
+        include_str!("../../../dist/prometheus/weir.rules.test.yml"),
+        include_str!("../../../docs/guides/monitor.md"),
+    ] {
+        let all = names(text);
+        assert!(all.len() > 5);
+        // `weir_device_…` of a page stands for several.
+        let missing: Vec<_> = all.iter().filter(|name| !is_there(name) && !name.ends_with('_')).collect();
+        assert!(missing.is_empty(), "{missing:?} in no metric");
+    }
+}

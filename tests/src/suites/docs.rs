@@ -11,7 +11,7 @@ use crate::page::{Needs, namespaces, root, try_page};
 type Page = (&'static str, fn(&Env) -> Outcome);
 
 /// Pages with blocks that run, in the order in which they are tried.
-const PAGES: [Page; 34] = [
+const PAGES: [Page; 35] = [
     ("README.md", |env| page(env, "README.md")),
     ("docs/guides/calibrate.md", |env| page(env, "docs/guides/calibrate.md")),
     ("docs/guides/coming-from.md", |env| page(env, "docs/guides/coming-from.md")),
@@ -19,6 +19,7 @@ const PAGES: [Page; 34] = [
     ("docs/guides/fio.md", |env| page(env, "docs/guides/fio.md")),
     ("docs/guides/flash-drive.md", |env| page(env, "docs/guides/flash-drive.md")),
     ("docs/guides/flash-policies.md", |env| page(env, "docs/guides/flash-policies.md")),
+    ("docs/guides/monitor.md", |env| page(env, "docs/guides/monitor.md")),
     ("docs/guides/libweir.md", |env| page(env, "docs/guides/libweir.md")),
     ("docs/guides/namespaces.md", |env| with_guest(env, "docs/guides/namespaces.md")),
     ("docs/guides/open-channel.md", |env| with_guest(env, "docs/guides/open-channel.md")),
