@@ -79,7 +79,7 @@ impl Node {
         let directory = Arc::new(directory(&config, cores.len()));
         let (mut shards, handles, waiting) = make_shards(crew, &config, &directory, keep, &owner)?;
         steps.done("shards");
-        open_drives(&config, &mut shards, keep)?;
+        open_drives(&mut config, &mut shards, keep)?;
         steps.done("drives");
         let mut discovery = Subsystem::new(discovery_config(&config), shards[0].reactor.now())
             .map_err(|e| StartError::Device("discovery".into(), OpenError::Subsystem(e)))?;
@@ -269,17 +269,29 @@ fn end(
     answers.len() == shards.len() && answers.into_iter().all(|quiet| quiet)
 }
 
-/// Opens the drives, with their rules of failures, dealt out in turn.
-fn open_drives(config: &Config, shards: &mut [Shard], keep: &Keep) -> Result<(), StartError> {
+/// Opens the drives, with their rules of failures, dealt out in turn. A rule that does not fit its drive ends a fresh start; a worker that comes
+/// after another one goes on without it, since a drive may have changed since its rules were made.
+fn open_drives(config: &mut Config, shards: &mut [Shard], keep: &Keep) -> Result<(), StartError> {
+    let mut left_out = Vec::new();
     for (i, device) in config.devices.iter().enumerate() {
         let shard = &mut shards[i % config.node.cores.len()];
         let now = shard.reactor.now();
-        let rules = config.faults.iter().filter(|fault| fault.device == i).map(|fault| &fault.rule);
-        let opened = Device::open_kept(device, subsystem_config(config, device), now, keep)
-            .and_then(|device| device.with_faults(rules, now))
-            .map_err(|e| StartError::Device(device.name.clone(), e))?;
+        let own: Vec<usize> = (0..config.faults.len()).filter(|at| config.faults[*at].device == i).collect();
+        let rules = own.iter().map(|at| &config.faults[*at].rule);
+        let failed = |e| StartError::Device(device.name.clone(), e);
+        let mut opened = Device::open_kept(device, subsystem_config(config, device), now, keep).map_err(failed)?;
+        if keep.generation() == 0 {
+            opened = opened.with_faults(rules, now).map_err(failed)?;
+        } else {
+            for (at, why) in opened.add_faults(rules, now) {
+                tracing::warn!("device {}: {why}; it is left out", device.name);
+                left_out.push(own[at]);
+            }
+        }
         shard.drives.push(opened);
     }
+    left_out.sort_unstable();
+    left_out.into_iter().rev().for_each(|at| _ = config.faults.remove(at));
     Ok(())
 }
 
