@@ -1,4 +1,4 @@
-//! Repository checks that neither the compiler nor clippy makes: `cargo run -p xtask -- tidy`.
+//! Repository checks that neither the compiler nor clippy makes: `cargo run -p xtask -- tidy`. And packages: [`dist`].
 //!
 //! Reads the files that git knows (and new ones that it does not ignore) once and runs every check over them in memory;
 //! nothing is built. A finding is one line, `file:line: what is wrong`, and one finding is exit status 1.
@@ -15,6 +15,7 @@
 
 mod arrows;
 mod circles;
+mod dist;
 mod lexer;
 mod links;
 mod names;
@@ -46,11 +47,18 @@ const CHECKS: [(&str, Check); 7] = [
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if args != ["tidy"] {
-        eprintln!("usage: cargo run -p xtask -- tidy");
-        return ExitCode::from(2);
-    }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    match args.split_first() {
+        Some((command, [])) if command == "tidy" => tidy_tree(root),
+        Some((command, rest)) if command == "dist" => ExitCode::from(dist::main(root, rest)),
+        _ => {
+            eprintln!("usage: cargo xtask tidy | dist [ARGUMENTS]");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn tidy_tree(root: &Path) -> ExitCode {
     let tree = match Tree::read(root) {
         Ok(tree) => tree,
         Err(message) => {

@@ -40,6 +40,7 @@ mod lifecycle;
 mod limits;
 mod model_live;
 mod null;
+mod packages;
 mod plan;
 mod pool;
 mod pool_copies;
@@ -76,6 +77,7 @@ pub fn all() -> Vec<Test> {
         bench_verify::tests(),
         terminal::tests(),
         libweir::tests(),
+        packages::tests(),
         fio::tests(),
         spdk_preload::tests(),
         store::tests(),
