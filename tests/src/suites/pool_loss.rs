@@ -412,7 +412,8 @@ fn went_apart(env: &Env) -> Outcome {
 
 /// Kills that hit a drive that is taken out, replaced, and volumes that are emptied; drives that are gone and back at the next start.
 fn killed(env: &Env, rounds: u64) -> Outcome {
-    let mut whole = files(["a", "b"]);
+    // Each can take the place of each.
+    let mut whole = files(["a", "b"]).replace("\"16MiB\"", "\"24MiB\"");
     whole += &device("c", "media = \"file:c.img\"\ncapacity = \"24MiB\"");
     let whole = whole.replace("[[pool]]\nname = \"p\"\n", "[[pool]]\nname = \"p\"\ndrives = [\"a\", \"b\"]\n");
     let mut node = Node::start(env, &setup(whole))?;
@@ -445,12 +446,20 @@ fn killed(env: &Env, rounds: u64) -> Outcome {
         std::thread::scope(|s| -> Outcome {
             let (weir, api, asked) = (env.weir.clone(), format!("unix:{}", node.api().display()), &asked);
             let asking = s.spawn(move || {
-                let ask = |args: &Vec<String>| Command::new(&weir).args(["--api", &api, "pool"]).args(args).output();
-                asked.iter().all(|args| ask(args).is_ok_and(|done| done.status.success()))
+                let ask =
+                    |args: &Vec<String>| match Command::new(&weir).args(["--api", &api, "pool"]).args(args).output() {
+                        Ok(done) if done.status.success() => Ok(()),
+                        Ok(done) => Err(format!("{args:?}: {}", String::from_utf8_lossy(&done.stderr))),
+                        Err(e) => Err(format!("{args:?}: {e}")),
+                    };
+                asked.iter().try_for_each(ask)
             });
             // Some are left to end, or nothing would ever get on.
             match round % 3 {
-                2 => ensure(asking.join().unwrap_or(false), || format!("{}: refused", what()))?,
+                2 => {
+                    let ended = asking.join().unwrap_or_else(|_| Err("the thread that asks panicked".into()));
+                    ended.map_err(|why| format!("{}: refused: {why}\n{}", what(), node.log()))?;
+                }
                 _ => std::thread::sleep(delay),
             }
             node.kill()

@@ -169,8 +169,9 @@ impl Volumes {
         }
         let emptied = self.change(found.pool, PoolRequest::Empty { name: name.into(), uuid }, &exports);
         if let Some(front) = front {
-            self.lay_out(found.pool, found.id, front)?;
+            // Its hosts hear of it while all of it fails still: whoever reads a zero has been told that this is another disk.
             self.renew(front, self.uuid_of(&found)?)?;
+            self.lay_out(found.pool, found.id, front)?;
         }
         emptied?;
         let emptied = self.look(found.pool, Wanted::Numbered(found.id))?.pop().ok_or_else(gone)?;
