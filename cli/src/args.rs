@@ -105,7 +105,10 @@ Examples:
         out: Option<PathBuf>,
     },
     /// Print a completion script for a shell
-    #[command(after_help = "Example:\n  weir completions bash > /etc/bash_completion.d/weir")]
+    #[command(after_help = "\
+Examples:
+  weir completions bash > /etc/bash_completion.d/weir
+  source <(COMPLETE=bash weir)      one that also knows the drives, tenants and volumes of the running node (also zsh, fish)")]
     Completions {
         /// The shell
         shell: clap_complete::Shell,

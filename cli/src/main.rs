@@ -17,6 +17,7 @@ mod bench;
 mod calendar;
 mod calibrate;
 mod client;
+mod complete;
 mod config;
 mod config_schema;
 mod connect;
@@ -57,6 +58,7 @@ use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 fn main() -> ExitCode {
+    complete::answer();
     let cli = Cli::parse();
     log_to_stderr();
     let json = cli.json;

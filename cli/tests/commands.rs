@@ -564,6 +564,24 @@ fn upgrade_waits_for_its_end() {
 }
 
 #[test]
+fn completions_know_the_nodes_names() {
+    let served = Served::new("complete");
+    let complete = |words: &[&str]| {
+        let (index, api) = ((words.len() - 1).to_string(), format!("unix:{}", served.dir.join("a.sock").display()));
+        let out = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
+            .envs([("COMPLETE", "bash"), ("_CLAP_COMPLETE_INDEX", &index), ("_CLAP_IFS", "\n"), ("WEIR_API", &api)])
+            .arg("--")
+            .args(words)
+            .output()
+            .unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    };
+    assert!(complete(&["weir", "device", "set", ""]).lines().any(|line| line == "ssd0"));
+    assert!(complete(&["weir", "tenant", "set", "g"]).lines().any(|line| line == "gold"));
+    assert!(complete(&["weir", "dev"]).lines().any(|line| line == "device"));
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let served = Served::new("pipe");
     let script = format!("{} status | true; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_weir"));
