@@ -30,7 +30,8 @@
 //! entry on every drive, and volumes are served after that; a change and a closing end with an entry on a drive that knows of the last one. Entries are told of when they are durable: what a crash leaves goes as far as
 //! any drive says.
 //!
-//! **A write that fails** keeps the pool from further changes until it has recovered: all drives are written anew with what memory knows.
+//! **A write that fails** while the pool is opened is tried twice more, each time from the beginning, before the pool is opened without that drive.
+//! Later it keeps the pool from further changes until it has recovered: all drives are written anew with what memory knows.
 //!
 //! **A drive that is lost**: every volume is described on two drives, its *home* and that one's *mirror*. So a pool comes up without any one of its
 //! drives, and with that told to the others it can lose the next; two at once are refused, and so is an opening that some drive's metadata have no room for. Chunks there are in error. The drive takes
@@ -49,6 +50,7 @@ mod buddy;
 mod change;
 mod change_plan;
 mod drive;
+mod effect_failure;
 mod error;
 mod event;
 mod extent;

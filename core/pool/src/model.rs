@@ -57,6 +57,15 @@ impl ModelDrive {
         Self { bytes: mib * CHUNK, ..Self::default() }
     }
 
+    /// Whole blocks, which are not durable before a flush.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        for (i, block) in bytes.chunks(BLOCK).enumerate() {
+            let at = offset / BLOCK as u64 + i as u64;
+            self.now.blocks.insert(at, block.to_vec());
+            self.pending.push(Pending::Block(at, block.to_vec()));
+        }
+    }
+
     fn read(&self, offset: u64, len: u32) -> Vec<u8> {
         let block = |at: u64| self.now.blocks.get(&at).cloned().unwrap_or_else(|| alloc::vec![0; BLOCK]);
         (0..u64::from(len) / BLOCK as u64).flat_map(|i| block(offset / BLOCK as u64 + i)).collect()
@@ -137,12 +146,7 @@ impl ModelWorld {
             }
             PoolEffect::Write { drive, offset, bytes } => {
                 assert!(offset % BLOCK as u64 == 0 && bytes.len() % BLOCK == 0 && bytes.len() <= STRIPE);
-                let drive = &mut self.drives[drive];
-                for (i, block) in bytes.chunks(BLOCK).enumerate() {
-                    let at = offset / BLOCK as u64 + i as u64;
-                    drive.now.blocks.insert(at, block.to_vec());
-                    drive.pending.push(Pending::Block(at, block.to_vec()));
-                }
+                self.drives[drive].write(offset, &bytes);
             }
             PoolEffect::Flush { drive } => {
                 let drive = &mut self.drives[drive];

@@ -38,6 +38,8 @@ pub(crate) enum PoolState {
     Reading(Reading),
     /// What is on a drive that is to join.
     Looking(Reading, Joins),
+    /// A write of the opening has failed, for that reason: its drive is flushed, and the opening begins anew.
+    Retrying(String),
     Up,
     /// Why nothing is changed.
     Broken(PoolError),
@@ -76,8 +78,11 @@ pub struct Pool {
     pub(crate) writes: Option<WrittenCopy>,
     /// Places of drives that could not be written while the pool was opened, and why: it is opened without them, if it may.
     pub(crate) unwritable: BTreeMap<usize, String>,
-    /// The place of the drive that the last effect was for.
+    /// Writes of the opening that have failed, by the place of the drive.
+    pub(crate) write_failures: BTreeMap<usize, u32>,
+    /// The place of the drive that the last effect was for, and whether it was a write.
     pub(crate) at: usize,
+    pub(crate) at_write: bool,
     /// Of each drive the copy that may be in pieces, since a write or a flush of it has failed.
     pub(crate) torn: BTreeMap<u16, u8>,
 }
@@ -106,8 +111,23 @@ impl Pool {
         let books = Books { name: setup.name.clone(), layout: LAYOUT, ..Books::default() };
         let (state, work, retreat) = (PoolState::New, VecDeque::new(), Retreat::None);
         let (answer, empties, uncommitted, writes, torn) = (None, None, None, None, BTreeMap::new());
-        let (unwritable, at) = (BTreeMap::new(), 0);
-        Self { setup, state, books, work, answer, retreat, empties, uncommitted, writes, unwritable, at, torn }
+        let (unwritable, write_failures, at, at_write) = (BTreeMap::new(), BTreeMap::new(), 0, false);
+        Self {
+            setup,
+            state,
+            books,
+            work,
+            answer,
+            retreat,
+            empties,
+            uncommitted,
+            writes,
+            unwritable,
+            write_failures,
+            at,
+            at_write,
+            torn,
+        }
     }
 
     /// Its name.
@@ -232,73 +252,19 @@ impl Pool {
                     Ok(_) => self.go_on(),
                     Err(why) => self.fall_back(why.0),
                 },
+                PoolState::Retrying(why) => {
+                    let why = core::mem::take(why);
+                    match result {
+                        Ok(_) => self.begin_anew(),
+                        Err(_) => self.open_without(why),
+                    }
+                }
                 PoolState::New | PoolState::Broken(_) | PoolState::Closed => PoolEffect::Finished(Err(PoolError::Busy)),
             },
         }
     }
 
-    fn fall_back(&mut self, why: String) -> PoolEffect {
-        match core::mem::take(&mut self.retreat) {
-            Retreat::None => match self.empties.take() {
-                // They stay nobody's, and are unmapped at the next opening: nobody gets them before.
-                Some(drive) => {
-                    let is = |step: &ChangeStep| matches!(step, ChangeStep::Unmap(d, _) | ChangeStep::Flush(d) | ChangeStep::Free(d, _) if *d == drive);
-                    while self.work.front().is_some_and(is) {
-                        self.work.pop_front();
-                    }
-                    self.go_on()
-                }
-                None if matches!(self.answer, Some(PoolAnswer::Open { fresh: false, .. })) && !self.setup.whole => {
-                    self.open_without(why)
-                }
-                None => self.fail(PoolError::Broken(why)),
-            },
-            Retreat::Back(index, before) => {
-                let position = self.books.drives[usize::from(index)].position;
-                self.books = *before;
-                self.work.clear();
-                (self.answer, self.writes) = (None, None);
-                PoolEffect::Finished(Err(PoolError::NotWritten(self.setup.drives[position].name.clone(), why)))
-            }
-            Retreat::On => {
-                self.work.clear();
-                self.go_on()
-            }
-            Retreat::AsItWas(drive, before) => {
-                self.books = *before;
-                self.work.clear();
-                (self.answer, self.uncommitted) = (None, None);
-                PoolEffect::Finished(Err(PoolError::NotEmptied(
-                    self.books.drives[usize::from(drive)].name.clone(),
-                    why,
-                )))
-            }
-        }
-    }
-
-    /// A drive cannot be written while the pool is opened: the opening begins anew without it, as after a crash.
-    fn open_without(&mut self, why: String) -> PoolEffect {
-        if self.unwritable.insert(self.at, why.clone()).is_some() {
-            return self.fail(PoolError::Broken(why));
-        }
-        self.work.clear();
-        (self.answer, self.writes, self.state) = (None, None, PoolState::New);
-        self.open()
-    }
-
-    fn fail(&mut self, why: PoolError) -> PoolEffect {
-        self.state = PoolState::Broken(why.clone());
-        self.work.clear();
-        self.answer = None;
-        self.torn.extend(self.writes.take());
-        self.books.drives.iter_mut().for_each(|d| d.reach = d.durable);
-        if let Some((before, after)) = self.uncommitted.take() {
-            self.books.undo_taken(before.as_ref(), after.as_ref());
-        }
-        PoolEffect::Finished(Err(why))
-    }
-
-    fn open(&mut self) -> PoolEffect {
+    pub(crate) fn open(&mut self) -> PoolEffect {
         if !matches!(self.state, PoolState::New) {
             return PoolEffect::Finished(Err(PoolError::Busy));
         }
@@ -474,7 +440,7 @@ impl Pool {
             }
             if let Some(effect) = step.effect(&self.books.drives) {
                 if let PoolEffect::Write { drive, .. } | PoolEffect::Flush { drive } = &effect {
-                    self.at = *drive;
+                    (self.at, self.at_write) = (*drive, matches!(effect, PoolEffect::Write { .. }));
                 }
                 return effect;
             }

@@ -4,7 +4,7 @@ use super::crash::{Seen, for_each_crash};
 use crate::model::{
     ModelDrive, ModelWorld, UNREADABLE, create, delete, failure, join, rename, replace, resize, setup, uuid,
 };
-use crate::{CHUNK, Pool, PoolEffect, PoolError, PoolEvent, PoolOpenError, PoolRequest, Uuid};
+use crate::{BLOCK, CHUNK, Pool, PoolEffect, PoolError, PoolEvent, PoolOpenError, PoolRequest, Uuid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -517,6 +517,80 @@ fn a_drive_that_fails_while_the_pool_is_opened_is_lost() {
     }
     let (_, result) = fails(&[0, 2], 0);
     assert!(matches!(result, Err(PoolError::Fault(PoolOpenError::Unwritable(..)))), "{result:?}");
+}
+
+/// An opening of which those writes fail, by their number among the writes of a drive; `torn`: a part of the bytes is there, and not durable.
+fn opening_with_failures(world: &ModelWorld, bad: usize, which: &dyn Fn(u32) -> bool, torn: bool) -> (ModelWorld, u32) {
+    let (mut opening, mut writes) = (ModelWorld::opening(world.drives.clone(), 9), 0);
+    loop {
+        if let Some(PoolEffect::Write { drive, offset, bytes }) = &opening.next {
+            if *drive == bad {
+                writes += 1;
+                if which(writes - 1) {
+                    if torn {
+                        let half = bytes[..bytes.len() / BLOCK / 2 * BLOCK].to_vec();
+                        opening.drives[bad].write(*offset, &half);
+                    }
+                    opening.next = Some(opening.pool.apply(failure()));
+                    continue;
+                }
+            }
+        }
+        if let Some(result) = opening.step() {
+            result.unwrap_or_else(|why| panic!("drive {bad}, {writes} writes: {why}"));
+            opening.pool.check();
+            return (opening, writes);
+        }
+    }
+}
+
+/// A write that fails once or twice while the pool is opened costs nothing, whichever it is; with the third the drive is lost.
+#[test]
+fn a_write_of_an_opening_that_fails_is_tried_again() {
+    let world = three();
+    for bad in 0..3 {
+        let all = opening_with_failures(&world, bad, &|_| false, false).1;
+        assert!(all > 3);
+        for (fails, torn) in (0..all).flat_map(|fails| [(fails, false), (fails, true)]) {
+            for times in 1..=2 {
+                let which = |n: u32| (fails..fails + times).contains(&n);
+                let (opened, _) = opening_with_failures(&world, bad, &which, torn);
+                assert_eq!((opened.pool.lost(), opened.seen()), (vec![], world.seen()), "{bad} {fails} {times}");
+                // What it says is durable on every drive.
+                let durable = opened.drives.iter().map(|d| d.crash(|_| 0)).collect();
+                let again = open(durable, "again");
+                assert_eq!((again.pool.lost(), again.seen()), (vec![], world.seen()), "{bad} {fails} {times}");
+            }
+        }
+        let (opened, _) = opening_with_failures(&world, bad, &|n| n < 3, true);
+        assert_eq!(opened.seen(), seen_without(&world, &[bad]), "{bad}");
+    }
+}
+
+/// A crash anywhere in an opening that begins anew leaves all there was.
+#[test]
+fn every_crash_of_an_opening_that_is_tried_again() {
+    let world = three();
+    for (bad, fails) in (0..3).flat_map(|bad| (0..3).map(move |fails| (bad, fails))) {
+        let (mut opening, mut writes) = (ModelWorld::opening(world.drives.clone(), 9), 0);
+        loop {
+            if let Some(PoolEffect::Write { drive, offset, bytes }) = &opening.next {
+                writes += u32::from(*drive == bad);
+                if *drive == bad && writes == fails + 1 {
+                    opening.drives[bad].write(*offset, &bytes.clone());
+                    opening.next = Some(opening.pool.apply(failure()));
+                }
+            }
+            for fate in 0..3 {
+                let crashed = opening.drives.iter().map(|d| d.crash(|i| if fate == 2 { (i % 2) as u8 } else { fate }));
+                let again = open(crashed.collect(), "crash");
+                assert_eq!((again.pool.lost(), again.seen()), (vec![], world.seen()), "{bad} {fails} {fate}");
+            }
+            if opening.step().is_some() {
+                break;
+            }
+        }
+    }
 }
 
 /// After a write that has failed the drive is taken out, and the pool takes changes again.
