@@ -1,6 +1,6 @@
 #!/bin/bash
 # package.sh KIND ROOT FOLDER: installs and uses packages of FOLDER in a clean root, as root, in namespaces of its own; nothing of it stays.
-#   deb   ROOT is a Debian system, which is not changed: the package weir is installed, used, upgraded over itself under load, removed, purged
+#   deb   ROOT is a Debian system, or the name of a release, whose bare system is kept in ~/.cache/weir. The system is not changed. The package weir is installed, used, upgraded over itself under load, removed, purged
 #   lib   the same for libweir0 and libweir-dev; FOLDER has a program "mixed" that is linked against libweir
 #   tree  ROOT is a folder with an unpacked tarball or image and nothing else; FOLDER has the command line in "command", a word a line
 set -Eeuo pipefail
@@ -52,7 +52,9 @@ END
 
 start_node() {
   install -d -o weir -g weir /run/weir
-  (cd /var/lib/weir && exec setpriv --reuid weir --regid weir --init-groups /usr/bin/weir up -c /etc/weir/weir.toml) >/tmp/up.log 2>&1 &
+  # As the unit says.
+  (cd /var/lib/weir && exec env XDG_RUNTIME_DIR="$(sed -n 's/^Environment=XDG_RUNTIME_DIR=//p' /usr/lib/systemd/system/weir.service)" \
+    setpriv --reuid weir --regid weir --init-groups /usr/bin/weir up -c /etc/weir/weir.toml) >/tmp/up.log 2>&1 &
   node=$!
   wait_for /tmp/up.log 'is serving' "$node"
 }
@@ -74,7 +76,7 @@ in_place() {
 used() {
   local target
   start_node
-  weir status --api unix:/run/weir/weir.sock >/dev/null
+  weir status | grep -c 'api unix:/run/weir/weir.sock' >/dev/null || fail "weir status does not find the node: $(weir status 2>&1)"
   target=$(sed -n "s/.* bench '\?\(nvme-tcp:[^ ']*\).*/\1/p" /tmp/up.log | head -n 1)
   [ -n "$target" ] || { cat /tmp/up.log >&2; fail "weir up did not say how to measure"; }
   weir bench "$target" --rw randrw --bs 4KiB --qd 8 --time 500ms --verify crc32c >/dev/null
@@ -161,6 +163,26 @@ tree() {
   say "served, measured and ended in a root of its own"
 }
 
+# bare RELEASE: a bare Debian system, made once; its path.
+bare() {
+  local place mirror
+  place=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/weir/bare-$1
+  mkdir -p "$(dirname "$place")"
+  exec 8>"$place.lock"
+  flock 8
+  if [ ! -e "$place/.complete" ]; then
+    command -v debootstrap >/dev/null || fail "debootstrap is missing; run:  apt-get install -y debootstrap"
+    # The mirrors are the host's own, whatever they are.
+    mirror=${MIRROR:-$(apt-get indextargets --format '$(SITE)' | sort -u | grep '/debian/*$' | head -n 1)}
+    rm -rf "$place"
+    debootstrap --variant=minbase "$1" "$place" "$mirror" >"$place.log" 2>&1 || { tail "$place.log" >&2; fail "debootstrap failed"; }
+    echo force-unsafe-io >"$place/etc/dpkg/dpkg.cfg.d/unsafe"
+    touch "$place/.complete"
+  fi
+  exec 8>&-
+  echo "$place"
+}
+
 case $kind in
   --inside)
     "$2"
@@ -190,6 +212,9 @@ case $kind in
     ;;
   deb | lib | tree)
     [ "$(id -u)" = 0 ] || fail "needs root for a root of its own"
+    root=$2
+    case $root in /*) ;; *) root=$(bare "$root") ;; esac
+    set -- "$1" "$root" "$3"
     exec unshare --mount --pid --net --fork --kill-child --propagation private bash "$(readlink -f "$0")" --mounted "$@"
     ;;
   *) fail "usage: tests/package.sh deb|lib|tree ROOT FOLDER" ;;

@@ -19,14 +19,16 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_deb_is_installed_used_upgraded_and_purged", deb),
         test(S, "libweir_is_installed_and_linked", lib),
         test(S, "a_program_with_libraries_makes_no_tarball", needs_static),
+        long(S, "a_deb_is_installed_used_upgraded_and_purged_on_debian_12", on_debian_12),
         long(S, "lintian_finds_no_error", lintian),
         long(S, "a_static_tarball_serves_in_an_empty_root", tarball),
         long(S, "an_image_serves_in_its_own_root", image),
     ]
 }
 
-/// Two minutes for packages of programs that are there; a static program is built in much longer.
+/// Packages of programs that are there; what is done with them, where a bare system may have to be made first; a static program.
 const PACKED: Duration = Duration::from_secs(120);
+const IN_ROOT: Duration = Duration::from_secs(600);
 const BUILT: Duration = Duration::from_secs(3600);
 
 /// `cargo xtask dist ARGUMENTS --out DIR`.
@@ -68,7 +70,8 @@ fn in_root(env: &Env, kind: &str, root: &Path, folder: &Path) -> Outcome {
         return Ok(());
     }
     let script = bindings::root(env).join("tests/package.sh");
-    let said = run(&env.folder()?, &script, [kind, &text(root), &text(folder)], PACKED)?.success("tests/package.sh")?;
+    let said =
+        run(&env.folder()?, &script, [kind, &text(root), &text(folder)], IN_ROOT)?.success("tests/package.sh")?;
     said.lines().filter(|line| line.starts_with("package: ")).for_each(|line| println!("    {line}"));
     Ok(())
 }
@@ -90,6 +93,22 @@ fn same_twice(env: &Env) -> Outcome {
 
 fn deb(env: &Env) -> Outcome {
     in_root(env, "deb", &env.guest_dir, &packages(env)?)
+}
+
+/// Where the program was linked against a C library that Debian 12 has.
+fn on_debian_12(env: &Env) -> Outcome {
+    const GLIBC: u32 = 36;
+    let made = packages(env)?;
+    let deb = text(&find(&made, "weir_", ".deb")?);
+    let field = ["--field", &deb, "Depends"];
+    let depends = run(&env.folder()?, Path::new("dpkg-deb"), field, PACKED)?.success("dpkg-deb")?;
+    let minor = depends.split("libc6 (>= 2.").nth(1).and_then(|rest| rest.split(')').next()?.parse::<u32>().ok());
+    let minor = minor.ok_or_else(|| format!("no version of libc6: {depends}"))?;
+    if minor > GLIBC {
+        env.skip(format!("a program that was linked here needs glibc 2.{minor}; Debian 12 has 2.{GLIBC}"));
+        return Ok(());
+    }
+    in_root(env, "deb", Path::new("bookworm"), &made)
 }
 
 /// Compiles a program against the files of `libweir-dev`, and runs it where `libweir0` is installed.
