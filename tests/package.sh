@@ -1,6 +1,7 @@
 #!/bin/bash
 # package.sh KIND ROOT FOLDER: installs and uses packages of FOLDER in a clean root, as root, in namespaces of its own; nothing of it stays.
-#   deb   ROOT is a Debian system, or the name of a release, whose bare system is kept in ~/.cache/weir. The system is not changed. The package weir is installed, used, upgraded over itself under load, removed, purged
+#   deb   ROOT is a Debian system, or the name of a release, whose bare system is kept in ~/.cache/weir; it is not changed. The package
+#         weir is installed, used, upgraded over itself under load, removed, purged
 #   lib   the same for libweir0 and libweir-dev; FOLDER has a program "mixed" that is linked against libweir
 #   tree  ROOT is a folder with an unpacked tarball or image and nothing else; FOLDER has the command line in "command", a word a line
 set -Eeuo pipefail
