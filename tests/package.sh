@@ -137,7 +137,7 @@ lib() {
   listing >/tmp/before
   dpkg -i /packages/libweir0_*.deb /packages/libweir-dev_*.deb >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log >&2; fail "the installation failed"; }
   [ -z "$(dpkg --verify libweir0)$(dpkg --verify libweir-dev)" ] || fail "dpkg --verify"
-  ldconfig -p | grep -c 'libweir.so.0 .*/usr/lib/x86_64-linux-gnu/libweir.so.0' >/dev/null || fail "the loader does not know libweir.so.0"
+  ldconfig -p | grep -c 'libweir.so.0 .*/lib/x86_64-linux-gnu/libweir.so.0' >/dev/null || fail "the loader does not know libweir.so.0"
   /packages/mixed local:ram 1 8 4096
   dpkg --purge libweir-dev libweir0 >/tmp/dpkg.log 2>&1
   [ -z "$(listing | diff /tmp/before - || true)" ] || fail "a purge leaves: $(listing | diff /tmp/before -)"

@@ -68,12 +68,17 @@ pub enum Kind {
     Library,
 }
 
+/// Where cargo builds.
+pub fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
+}
+
 /// Builds it with the profile `dist`; where it lies.
 ///
 /// # Errors
 /// The build failed.
 pub fn build(root: &Path, commit: &Commit, kind: Kind) -> Result<PathBuf, String> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
+    let target = target(root);
     let (folder, file) = match kind {
         Kind::Program => ("packages", "weir"),
         Kind::StaticProgram => ("packages-static", "weir"),

@@ -177,8 +177,8 @@ pub fn library_debs(
         depends: format!("libweir0 (= {version})"),
         version,
         synopsis: "NVMe drives behind a URL: development files",
-        description: "What programs that use libweir are compiled with: the header, the library's name\n\
-                      for the linker and the file for pkg-config.",
+        description: "What programs that use libweir are compiled with: the header, the name for the\n\
+                      linker and the file for pkg-config.",
         files: dev,
         ..Deb::default()
     };

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! The same commit gives the same bytes: entries are sorted and owned by root, times are those of the commit (or `SOURCE_DATE_EPOCH`),
-//! and no path of the machine gets into a program. `SHA256SUMS` has what was made.
+//! and no path of the machine gets into a program. `SHA256SUMS` has what was made. Without `--out`: `dist-packages` in the target folder.
 
 mod build;
 mod contents;
@@ -106,7 +106,7 @@ fn run(root: &Path, options: &Options) -> Result<(), String> {
     let manifest = std::fs::read_to_string(root.join("Cargo.toml")).map_err(|e| format!("Cargo.toml: {e}"))?;
     let release = manifest.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'));
     let release = release.ok_or("Cargo.toml: no version of the workspace")?;
-    let out = options.out.clone().unwrap_or_else(|| root.join("target/dist-packages"));
+    let out = options.out.clone().unwrap_or_else(|| build::target(root).join("dist-packages"));
     let scratch = out.join(".scratch");
     std::fs::create_dir_all(&scratch).map_err(|e| format!("{}: {e}", scratch.display()))?;
     let commit = Commit::of(root, release);
