@@ -188,7 +188,11 @@ impl<M: Memory> VhostUserDevice<M> {
     ) -> Result<bool, Violation> {
         match self.vrings.get_mut(usize::from(index)) {
             Some(Vring { enabled, queue: Some(q), .. }) if *enabled || q.is_draining() => {
-                q.take(memory, &self.disk, budget, sink)
+                let taken = q.take(memory, &self.disk, budget, sink);
+                if core::mem::take(&mut q.identified) {
+                    self.disk.renewed = false;
+                }
+                taken
             }
             _ => Ok(false),
         }
@@ -391,6 +395,7 @@ impl<M: Memory> VhostUserDevice<M> {
             *v = Vring::new();
         }
         (self.features, self.log) = (None, None);
+        self.disk.renewed = false;
         Ok(())
     }
 
@@ -729,9 +734,10 @@ impl<M: Memory> VhostUserDevice<M> {
         self.journal.iter_mut().for_each(|journal| journal.move_to(0));
     }
 
-    /// It is another disk now, with that serial, on that medium: the front end is told to look at it again, and its journal goes on.
+    /// It is another disk now, with that serial, on that medium: the front end is told to look at it again, and its journal goes on. Its requests fail
+    /// until the driver has asked for the serial, or the device is reset: a driver has no other way to say that it knows.
     pub fn renew<F>(&mut self, serial: &str, medium: u64, out: &mut Vec<Action<F>>) {
-        (self.disk.serial, self.disk.medium) = (Disk::id(serial), medium);
+        (self.disk.serial, self.disk.medium, self.disk.renewed) = (Disk::id(serial), medium, true);
         self.journal.iter_mut().for_each(|journal| journal.move_to(medium));
         self.tell_config_change(out);
     }

@@ -33,6 +33,8 @@ pub struct Disk {
     pub journal: bool,
     /// Which memory its data is in, where that may be gone with the process, so that a front end is not served another one; 0: it is not.
     pub medium: u64,
+    /// It has become another disk, and its driver has not asked for the serial since: only GET_ID is answered, all else fails.
+    pub renewed: bool,
     /// What GET_ID answers, padded with zeroes.
     pub serial: [u8; ID_BYTES],
 }
@@ -72,6 +74,7 @@ impl Disk {
             max_write_zeroes_sectors: 1 << 21,
             journal: true,
             medium: 0,
+            renewed: false,
             serial: Self::id(serial),
         }
     }

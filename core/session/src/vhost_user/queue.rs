@@ -89,6 +89,8 @@ pub struct Virtqueue<M: Memory> {
     partial: Option<(u16, u32)>,
     /// Used elements wait for [`Virtqueue::publish`].
     dirty: bool,
+    /// The driver of a renewed disk has read its serial.
+    pub(super) identified: bool,
     track: Track<M>,
     /// While the guest is copied to another machine.
     logging: Option<Logging<M::Words>>,
@@ -135,6 +137,7 @@ impl<M: Memory> Virtqueue<M> {
             chain: Box::default(),
             in_flight: 0,
             commands: 0,
+            identified: false,
             limit: u32::from(size).max(64).min(most).max(1),
             partial: None,
             dirty: false,
@@ -306,6 +309,7 @@ impl<M: Memory> Virtqueue<M> {
         let chain = &mut *self.chain;
         let (footer, parsed) = parse(memory, chain, disk, self.features)?;
         match parsed {
+            Parsed::Io { .. } if disk.renewed => self.answer(memory, footer, RequestStatus::IOERR)?,
             Parsed::Io { op, offset, len, data } => {
                 let step = match op {
                     Op::Read | Op::Write => disk.max_transfer,
@@ -369,6 +373,7 @@ impl<M: Memory> Virtqueue<M> {
             }
             done += n;
         }
+        self.identified |= disk.renewed && done != 0;
         if done == 0 { RequestStatus::IOERR } else { RequestStatus::OK }
     }
 

@@ -173,6 +173,30 @@ fn get_id_fills_what_there_is() {
 }
 
 #[test]
+fn nothing_of_another_disk_is_seen_before_its_driver_has_looked() {
+    let mut g = Guest::split(8, 0);
+    let ask = |g: &mut Guest, kind, len: u32| {
+        let data = [(BUFFER, len, kind != RequestType::OUT)];
+        let pieces = chain(g, kind, 0, if len == 0 { &[] } else { &data });
+        g.request(&pieces)
+    };
+    assert_eq!(ask(&mut g, RequestType::IN, 512), OK);
+    g.disk.fill(9);
+    for renewed in 0..2 {
+        g.device.renew("another", 7, &mut g.out);
+        g.ram.write(BUFFER, &[7; 512]).unwrap();
+        let (read, write) = ((RequestType::IN, 512), (RequestType::OUT, 512));
+        for (kind, len) in [read, write, (RequestType::FLUSH, 0), (RequestType::GET_ID, 0), read] {
+            assert_eq!(ask(&mut g, kind, len), IOERR, "{renewed} {kind:?}");
+        }
+        assert_eq!((g.bytes(BUFFER, 512), g.disk[0]), (vec![7; 512], 9), "nothing has moved");
+        assert_eq!(ask(&mut g, RequestType::GET_ID, 20), OK);
+        assert_eq!(ask(&mut g, RequestType::FLUSH, 0), OK);
+    }
+    assert_eq!((ask(&mut g, RequestType::IN, 512), g.bytes(BUFFER, 512)), (OK, vec![9; 512]));
+}
+
+#[test]
 fn discard_and_write_zeroes_take_one_segment() {
     for kind in [RequestType::DISCARD, RequestType::WRITE_ZEROES] {
         let mut g = Guest::split(8, 0);
