@@ -56,11 +56,11 @@ fn static_packages(env: &Env) -> Result<PathBuf, String> {
 /// The one file of `dir` whose name begins and ends so.
 fn find(dir: &Path, begin: &str, end: &str) -> Result<PathBuf, String> {
     let entries = std::fs::read_dir(dir).context(|| text(dir))?;
-    let names = entries.filter_map(Result::ok).map(|entry| entry.path());
+    let mut names = entries.filter_map(Result::ok).map(|entry| entry.path());
     let fits = |path: &PathBuf| {
         path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(begin) && n.to_string_lossy().ends_with(end))
     };
-    names.filter(fits).next().ok_or_else(|| format!("{} has no {begin}*{end}", text(dir)))
+    names.find(fits).ok_or_else(|| format!("{} has no {begin}*{end}", text(dir)))
 }
 
 /// `tests/package.sh KIND ROOT FOLDER`.
