@@ -7,8 +7,13 @@ use crate::pool::volumes::door;
 use crate::refusal::Refusal;
 use crate::snapshot::{PoolSnapshot, VolumeSnapshot};
 use std::path::Path;
-use std::sync::PoisonError;
-use weir_config::{Config, DoorConfig, VolumeConfig};
+use std::sync::{MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+use weir_config::{Arbitration, Config, DoorConfig, VolumeConfig};
+
+/// How long another change of the node is waited for before it is made to fail; what volumes have on their way has its time after that, and
+/// both are over before a client gives up.
+const TURN_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl NodeControl {
     /// All pools, in the order of the configuration.
@@ -44,16 +49,34 @@ impl NodeControl {
         self.pool_status(pool)
     }
 
-    /// A pool serves without a drive, as if it were lost.
+    /// A pool serves without a drive, as if it were lost. A change that waits for it fails.
     ///
     /// # Errors
     /// It is none of its drives, or the only one that is there.
     pub fn take_out_of_pool(&self, pool: &str, device: &str) -> Result<PoolSnapshot, Refusal> {
-        let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = loop {
+            match self.turn_within(TURN_TIMEOUT) {
+                Some(turn) => break turn,
+                None => self.volumes.end_change(&self.config(), pool, device)?,
+            }
+        };
         let taken = self.volumes.take_out(&self.config(), pool, device);
         self.change(|config| self.volumes.name_members(config));
         taken?;
         self.pool_status(pool)
+    }
+
+    /// The turn of the next change, if it comes within that time.
+    fn turn_within(&self, limit: Duration) -> Option<MutexGuard<'_, Vec<Arbitration>>> {
+        let begun = Instant::now();
+        loop {
+            match self.arbitration.try_lock() {
+                Ok(turn) => return Some(turn),
+                Err(TryLockError::Poisoned(turn)) => return Some(turn.into_inner()),
+                Err(TryLockError::WouldBlock) if begun.elapsed() >= limit => return None,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
     }
 
     /// A device takes the place of a lost drive.

@@ -144,7 +144,8 @@ pub trait Fronts {
 pub struct Parts {
     list: Vec<Option<(u32, Part)>>,
     free: Vec<u32>,
-    done: VecDeque<(u32, Status)>,
+    /// Place and number of parts that have been answered: of two answers the first counts.
+    done: VecDeque<(u32, u32, Status)>,
     number: u32,
 }
 
@@ -204,13 +205,14 @@ impl Parts {
                 Bytes::Host { .. } => answer = part.write(doors, fronts, 0, &bytes).err().unwrap_or(status),
             }
         }
-        self.done.push_back((at, answer));
+        self.answer(ticket.tag, answer);
     }
 
     /// One that has been answered, with the answer.
     pub fn take_done(&mut self) -> Option<(Part, Status)> {
-        while let Some((at, status)) = self.done.pop_front() {
-            if let Some((_, part)) = self.list.get_mut(at as usize).and_then(Option::take) {
+        while let Some((at, number, status)) = self.done.pop_front() {
+            let place = self.list.get_mut(at as usize);
+            if let Some((_, part)) = place.and_then(|p| p.take_if(|(n, _)| *n == number)) {
                 self.free.push(at);
                 return Some((part, status));
             }
@@ -218,9 +220,12 @@ impl Parts {
         None
     }
 
-    /// An answer that no drive gives.
+    /// An answer for a part that is on its way.
+    #[inline]
     pub fn answer(&mut self, tag: Tag, status: Status) {
-        self.done.push_back((tag.0, status));
+        if let Some(Some((number, _))) = self.list.get(tag.0 as usize) {
+            self.done.push_back((tag.0, *number, status));
+        }
     }
 
     /// Some have been answered.
@@ -231,8 +236,9 @@ impl Parts {
     /// Those of an owner's queue at a drive that has dropped it come to nothing.
     pub fn fail(&mut self, which: impl Fn(&Whose) -> bool, status: Status) {
         for (part, at) in self.list.iter().zip(0u32..) {
-            if part.as_ref().is_some_and(|(_, p)| which(&p.whose)) && !self.done.iter().any(|(done, _)| *done == at) {
-                self.done.push_back((at, status));
+            let Some((number, _)) = part.as_ref().filter(|(_, p)| which(&p.whose)) else { continue };
+            if !self.done.iter().any(|(done, of, _)| (*done, *of) == (at, *number)) {
+                self.done.push_back((at, *number, status));
             }
         }
     }
@@ -241,7 +247,7 @@ impl Parts {
     pub fn forget(&mut self, which: impl Fn(&Whose) -> bool) {
         for (part, at) in self.list.iter_mut().zip(0u32..) {
             if part.take_if(|(_, p)| which(&p.whose)).is_some() {
-                self.done.retain(|(done, _)| *done != at);
+                self.done.retain(|(done, ..)| *done != at);
                 self.free.push(at);
             }
         }
@@ -306,7 +312,7 @@ impl<H: Host, F: Fronts> Host for Via<'_, H, F> {
     #[inline]
     fn respond(&mut self, owner: Owner, tag: Tag, cqe: &Cqe) {
         match is_part(owner) {
-            true => self.parts.done.push_back((tag.0, cqe.status())),
+            true => self.parts.answer(tag, cqe.status()),
             false => self.doors.respond(owner, tag, cqe),
         }
     }
@@ -344,5 +350,31 @@ impl<H: Host, F: Fronts> Host for Via<'_, H, F> {
             return self.write_zeroes(owner, data, offset, len);
         }
         self.doors.write_nothing(owner, data, offset, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(drive: u32) -> Part {
+        Part { whose: Whose::Pool { pool: 0, drive }, bytes: Bytes::Own(Vec::new()) }
+    }
+
+    #[test]
+    fn of_two_answers_the_first_counts_and_none_is_anothers() {
+        let mut parts = Parts::default();
+        let late = parts.insert(part(0));
+        parts.fail(|_| true, Status::INTERNAL_PATH_ERROR);
+        // The drive's answer comes before the failed part has been taken.
+        parts.answer(late, Status::SUCCESS);
+        assert_eq!(parts.take_done().map(|(_, status)| status), Some(Status::INTERNAL_PATH_ERROR));
+        let other = parts.insert(part(1));
+        assert_eq!(other, late, "the place is used again");
+        assert!(parts.take_done().is_none() && !parts.is_empty());
+        parts.answer(other, Status::SUCCESS);
+        let done = parts.take_done().map(|(part, status)| (part.whose, status));
+        assert_eq!(done, Some((Whose::Pool { pool: 0, drive: 1 }, Status::SUCCESS)));
+        assert!(parts.is_empty());
     }
 }

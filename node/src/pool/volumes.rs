@@ -450,9 +450,19 @@ impl Volumes {
 
     /// Waits until something is so on a shard, and not longer than [`DRAIN_TIMEOUT`]; whether it is.
     fn until(&self, shard: u32, is: impl Fn(&mut Shard) -> bool + Copy + Send + 'static) -> Result<bool, Refusal> {
+        self.until_within(shard, DRAIN_TIMEOUT, is)
+    }
+
+    /// The same, with that time limit.
+    fn until_within(
+        &self,
+        shard: u32,
+        limit: Duration,
+        is: impl Fn(&mut Shard) -> bool + Copy + Send + 'static,
+    ) -> Result<bool, Refusal> {
         let begun = Instant::now();
         while !self.at(shard, is)? {
-            if begun.elapsed() > DRAIN_TIMEOUT {
+            if begun.elapsed() > limit {
                 return Ok(false);
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -16,7 +16,7 @@ use crate::guest::{Guest, connect_to};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::http;
 use crate::node::{Node, host_nqn, text, with_node};
-use crate::raw::nvme_tcp::{Data, Host, capsule, kind, sqe};
+use crate::raw::nvme_tcp::{Data, Host, capsule, io, kind, sqe};
 use crate::raw::vhost_user::Front;
 
 /// The tests of this suite.
@@ -26,6 +26,8 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_pool_comes_up_without_a_drive_and_is_whole_when_that_is_back", comes_up_without),
         test(S, "a_drive_is_taken_out_and_replaced_while_hosts_are_connected", while_connected),
         test(S, "a_drive_that_was_taken_out_is_back_at_the_next_start", taken_out_and_back),
+        test(S, "a_drive_that_completes_nothing_is_taken_out", |env| completes_nothing(env, "[0]")),
+        test(S, "a_drive_of_another_core_that_completes_nothing_is_taken_out", |env| completes_nothing(env, "[0, 1]")),
         test(S, "what_cannot_be_is_refused_by_name", refused),
         test(S, "drives_that_went_apart_are_refused_by_name", went_apart),
         test(S, "a_linux_host_finds_another_disk_over_nvme_tcp", |env| linux(env, true)),
@@ -78,7 +80,7 @@ impl Client {
     fn write(&mut self, lba: u32, byte: u8) -> Result<u16, String> {
         self.cid += 1;
         let bytes = [byte; 512];
-        self.queue.send(&crate::raw::nvme_tcp::io(1, self.cid, lba, 1, Data::InCapsule(&bytes)))?;
+        self.queue.send(&io(1, self.cid, lba, 1, Data::InCapsule(&bytes)))?;
         Ok(self.queue.expect(kind::RESPONSE)?.status() & 0x7ff)
     }
 
@@ -342,6 +344,48 @@ fn taken_out_and_back(env: &Env) -> Outcome {
         node.kill_and_start()?;
         marked(node, true)?;
         ensure(pool(node)?["lost"].as_array().is_some_and(Vec::is_empty), || "it takes part again".into())
+    })
+}
+
+/// A drive completes nothing any more: a host and a change of the pool wait for it, and go on once it is taken out. What it does later is nobody's.
+fn completes_nothing(env: &Env, cores: &str) -> Outcome {
+    let faulty = three().replacen("cores = [0]\n", &format!("cores = {cores}\nfaults = true\n"), 1);
+    with_node(env, &setup(faulty), |node| {
+        marked(node, false)?;
+        let small = http::get(&node.api(), "/v1/volumes/small")?;
+        let lost = if small["drives"][0] == "a" { "b" } else { "a" };
+        let mut client = Client::new(node)?;
+        node.cli_ok(&["fault", "add", lost, "hang"])?;
+        // A read of each MiB.
+        for m in 0..30u16 {
+            client.queue.send(&io(2, m, u32::from(m) * 2048, 1, Data::Transport(512)))?;
+        }
+        let api = format!("unix:{}", node.api().display());
+        std::thread::scope(|s| -> Outcome {
+            let change = ["--api", &api, "volume", "resize", "wide", "31MiB"].map(str::to_owned);
+            let weir = env.weir.clone();
+            let resize = s.spawn(move || Command::new(weir).args(change).output());
+            std::thread::sleep(Duration::from_millis(200));
+            ensure(!resize.is_finished(), || "the change waits for the drive".into())?;
+            node.cli_ok(&["pool", "offline", lost])?;
+            let changed = resize.join().ok().and_then(Result::ok).ok_or("no outcome of the change")?;
+            ensure(!changed.status.success(), || "the change cannot have been made".into())
+        })?;
+        let (mut ended, mut failed) = (0, 0);
+        while ended < 30 {
+            let pdu = client.queue.receive()?.ok_or("the connection is closed")?;
+            ended += usize::from(pdu.kind == kind::RESPONSE);
+            failed += usize::from(pdu.kind == kind::RESPONSE && pdu.status() & 0x7ff != 0);
+        }
+        ensure((1..30).contains(&failed), || format!("{failed} of 30 reads failed"))?;
+        let after = seen(node)?;
+        ensure(lost_in(&after)? == 2 * failed, || format!("{failed} reads failed: {after:x?}"))?;
+        // The drive goes on, and nobody hears of it.
+        node.cli_ok(&["fault", "rm", lost, "all"])?;
+        ensure(seen(node)? == after, || "what is lost stays so".into())?;
+        node.cli_ok(&["volume", "create", "new", "1MiB", "--tenant", "bronze"])?;
+        node.kill_and_start()?;
+        marked(node, true)
     })
 }
 

@@ -2,13 +2,40 @@
 
 use super::super::Drives;
 use super::NUMBER;
+use crate::directory::Place;
 use crate::pool::drive_queue::{DriveQueue, Guest, ShardMessage};
-use crate::pool::parts::{GUEST, POOL, Whose, guest_owner};
+use crate::pool::parts::{GUEST, POOL, Whose, guest_owner, pool_owner};
 use weir_controller::{ControllerHandle, Owner, SqHandle};
 use weir_spec::nvme::Status;
 use weir_units::Nanos;
 
 impl Drives {
+    /// What a pool has on its way at that place of its drives comes to nothing, whatever the drive still makes of it.
+    pub fn end_pool_io(&mut self, pool: u32, place: usize, now: Nanos) {
+        match self.volumes.pools[pool as usize].queues.get(place).copied() {
+            Some(DriveQueue::Here { drive, .. }) => self.renew(drive, pool_owner(pool), now),
+            // A late answer from another shard finds nobody: its ticket is used once.
+            Some(DriveQueue::There { .. }) => {
+                let at = place as u32;
+                let is = |whose: &Whose| *whose == Whose::Pool { pool, drive: at };
+                self.volumes.parts.fail(is, Status::INTERNAL_PATH_ERROR);
+            }
+            Some(DriveQueue::Closed) | None => {}
+        }
+    }
+
+    /// What a front has on its way at a drive comes to nothing, whatever the drive still makes of it, and its queue there is given back. Nothing
+    /// of its volume lies there any more.
+    pub fn end_front_io(&mut self, place: u32, drive: Place, now: Nanos) {
+        let Some((front, _)) = self.front(place) else { return };
+        let Some(at) = front.ways.iter().position(|w| w.place == drive && !w.has_left()) else { return };
+        let queue = std::mem::replace(&mut front.ways[at].queue, DriveQueue::Closed);
+        let (number, at) = (front.number, at as u32);
+        let is = |whose: &Whose| matches!(whose, Whose::Front { front, drive, .. } if (*front, *drive) == (number, at));
+        self.volumes.parts.fail(is, Status::INTERNAL_PATH_ERROR);
+        self.close_queue(queue, now);
+    }
+
     /// A drive has dropped a queue of a front or a pool: what was in it comes to nothing, and there is another one.
     #[cold]
     pub(in crate::device) fn renew(&mut self, drive: u32, owner: Owner, now: Nanos) {

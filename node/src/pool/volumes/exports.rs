@@ -218,7 +218,7 @@ impl Volumes {
         Ok(has_left)
     }
 
-    fn leaving(&self) -> MutexGuard<'_, Vec<Leaving>> {
+    pub(super) fn leaving(&self) -> MutexGuard<'_, Vec<Leaving>> {
         self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

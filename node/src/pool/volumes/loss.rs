@@ -1,13 +1,14 @@
 //! Drives that a pool serves without, and what becomes of the volumes that lie on them.
 
 use super::exports::serial;
-use super::{Export, Found, Volumes, Wanted, gone, refusal, uuid};
+use super::{DRAIN_TIMEOUT, Export, Found, Volumes, Wanted, gone, refusal, uuid};
 use crate::directory::{Place, place};
 use crate::pool::host::Ask;
 use crate::refusal::Refusal;
 use crate::shard::Shard;
 use crate::snapshot::{LostDrive, VolumeSnapshot};
 use std::sync::PoisonError;
+use std::time::Instant;
 use weir_config::Config;
 use weir_pool::{CHUNK, PoolError, PoolRequest, Uuid};
 use weir_units::Bytes;
@@ -117,30 +118,73 @@ impl Volumes {
         }
         self.pools[at].devices.write().unwrap_or_else(PoisonError::into_inner)[drive].1 = false;
         let place = place(device, self.shards.len());
+        let mut fronts: Vec<Place> = Vec::new();
         for export in exports.iter().filter(|e| e.pool == at) {
-            self.leave_lost(export, place)?;
+            if !fronts.contains(&export.front) {
+                fronts.extend(self.leave_lost(export, place)?);
+            }
         }
+        fronts.extend(self.leaving().iter().filter(|((of, _), _)| *of == at).map(|(_, front)| *front));
+        self.end_io(name, place, &fronts)?;
         self.close_pool_queue(at, drive)?;
         self.say_what_is_lost(at)?;
         asked.map(|_| ())
     }
 
-    /// An exported volume goes on without a drive: its hosts hear of what may be lost by their next flush. What is on its way there is waited for.
-    fn leave_lost(&self, export: &Export, place: Place) -> Result<(), Refusal> {
+    /// An exported volume goes on without a drive: its hosts hear of what may be lost by their next flush. Its front, if it has a way there.
+    fn leave_lost(&self, export: &Export, place: Place) -> Result<Option<Place>, Refusal> {
         let front = export.front;
         if !self.at(front.shard, move |s| s.drives.ways(front.drive).2.contains(&place))? {
-            return Ok(());
+            return Ok(None);
         }
         self.lay_out(export.pool, export.volume, front)?;
         self.at(front.shard, move |s| s.drives.lose_front(front.drive))?;
-        let leaves = move |s: &mut Shard| {
-            let now = s.reactor.now();
-            s.drives.leave_drive(front.drive, place, now)
-        };
-        if !self.until(front.shard, leaves)? {
-            tracing::warn!("a drive that was taken out does not finish what volumes had asked of it");
+        Ok(Some(front))
+    }
+
+    /// What fronts have asked of a drive that was taken out has [`DRAIN_TIMEOUT`] in all to end; the rest fails.
+    fn end_io(&self, name: &str, place: Place, fronts: &[Place]) -> Result<(), Refusal> {
+        let begun = Instant::now();
+        let mut failed = 0;
+        for front in fronts.iter().copied() {
+            let leaves = move |s: &mut Shard| {
+                let now = s.reactor.now();
+                s.drives.leave_drive(front.drive, place, now)
+            };
+            if self.until_within(front.shard, DRAIN_TIMEOUT.saturating_sub(begun.elapsed()), leaves)? {
+                continue;
+            }
+            failed += 1;
+            self.at(front.shard, move |s| {
+                let now = s.reactor.now();
+                s.drives.end_front_io(front.drive, place, now);
+            })?;
+        }
+        if failed > 0 {
+            tracing::warn!(
+                "drive {name} was taken out and does not finish what {failed} volumes had asked of it: that has failed"
+            );
         }
         Ok(())
+    }
+
+    /// Another change of a pool does not end: what the pool has on its way at a drive that is to be taken out comes to nothing, so that the
+    /// change fails.
+    ///
+    /// # Errors
+    /// It is none of the pool's drives, or the only one that is there.
+    pub fn end_change(&self, config: &Config, pool: &str, name: &str) -> Result<(), Refusal> {
+        let at = self.pool_named(Some(pool))?;
+        let Some((_, drive)) = self.member(config, at, name) else {
+            return Err(refusal(PoolError::NoMember(name.into())));
+        };
+        if self.pools[at].devices().iter().filter(|(_, is)| *is).count() == 1 {
+            return Err(refusal(PoolError::Last(name.into())));
+        }
+        self.call(at, move |s, number| {
+            let now = s.reactor.now();
+            s.drives.end_pool_io(number, drive, now);
+        })
     }
 
     /// A volume that has lost chunks is emptied, and is another disk for its hosts.

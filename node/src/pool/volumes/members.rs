@@ -34,6 +34,17 @@ impl Volumes {
         }
     }
 
+    /// Nothing is on its way at a device that was asked when it was a pool's drive: a write of then would land among the bytes of others.
+    fn must_be_quiet(&self, device: usize, name: &str) -> Result<(), Refusal> {
+        let place = place(device, self.shards.len());
+        match self.until(place.shard, move |s| !s.drives.device(place.drive).machine().has_orphans())? {
+            true => Ok(()),
+            false => Err(Refusal::Unavailable(format!(
+                "{name} has not finished what was asked of it before; nothing was changed: wait until it has, or name another device"
+            ))),
+        }
+    }
+
     /// A device joins a pool; what is on it is gone.
     ///
     /// # Errors
@@ -63,6 +74,7 @@ impl Volumes {
         if let Some(why) = unfit(config, first, device) {
             return Err(Refusal::Conflict(format!("{name} {why}; nothing was changed")));
         }
+        self.must_be_quiet(device, &name)?;
         let (bytes, cache) = self.facts(device)?;
         if cache && !cached.load(Ordering::Relaxed) && exports.iter().any(|e| e.pool == at) {
             return Err(Refusal::Conflict(format!(
