@@ -311,10 +311,11 @@ found=; i=0; while [ -z "$found" ]; do
   i=$((i + 1)); [ $i -lt 200 ] || {{ echo "no other disk after 20 s"; dmesg | tail; exit 1; }}; sleep 0.1
   {look} 2>/dev/null || true
   for f in /sys/block/{id}; do
-    [ -e $f ] && now=$(cat $f 2>/dev/null) && [ -n "$now" ] && [ "$now" != "$before" ] && found=$f || true
+    # Quoted: a pattern that has met nothing is no file, also where a disk comes at this moment.
+    [ -e "$f" ] && now=$(cat "$f" 2>/dev/null) && [ -n "$now" ] && [ "$now" != "$before" ] && found=$f || true
   done
 done
-D=/dev/$(basename $(dirname $found))
+D=/dev/$(basename "$(dirname "$found")")
 i=0; while ! [ -b $D ]; do i=$((i + 1)); [ $i -lt 100 ] || {{ echo "no $D"; exit 1; }}; sleep 0.1; done
 [ $(dd if=$D bs=1M iflag=direct 2>/dev/null | wc -c) = $((30 << 20)) ] || {{ echo "it is not readable"; exit 1; }}
 [ $(dd if=$D bs=1M iflag=direct 2>/dev/null | tr -d '\000' | wc -c) = 0 ] || {{ echo "it is not empty"; exit 1; }}
