@@ -168,6 +168,8 @@ struct JobJson {
     bandwidth_bytes_per_s: f64,
     latency_ns: LatencyJson,
     errors: u64,
+    /// Of the errors: what was read was not what had been written.
+    wrong_data: u64,
     /// Of a real run without a rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     longest_gap_ns: Option<u64>,
@@ -200,7 +202,7 @@ impl From<Latency> for LatencyJson {
 
 impl From<&JobResult> for JobJson {
     fn from(job: &JobResult) -> Self {
-        let Summary { iops, bandwidth_bytes_per_s, latency, errors, longest_gap, .. } = job.summary;
+        let Summary { iops, bandwidth_bytes_per_s, latency, errors, wrong_data, longest_gap, .. } = job.summary;
         let point = |p: &SeriesPoint| PointJson {
             t_s: p.t_s,
             iops: p.iops,
@@ -214,6 +216,7 @@ impl From<&JobResult> for JobJson {
             bandwidth_bytes_per_s,
             latency_ns: latency.into(),
             errors,
+            wrong_data,
             longest_gap_ns: longest_gap.map(|gap| gap.0),
             series: job.series.iter().map(point).collect(),
         }
@@ -374,7 +377,10 @@ mod tests {
         assert_eq!(job["iops"], 1_234_567.0);
         assert_eq!(job["bandwidth_bytes_per_s"], 5e9);
         let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
-        assert_eq!(keys(job), "bandwidth_bytes_per_s class errors iops latency_ns longest_gap_ns name series");
+        assert_eq!(
+            keys(job),
+            "bandwidth_bytes_per_s class errors iops latency_ns longest_gap_ns name series wrong_data"
+        );
         assert_eq!(keys(&job["latency_ns"]), "max mean p50 p99 p999");
         assert_eq!(keys(&job["series"][0]), "bandwidth_bytes_per_s iops p99_ns t_s");
         assert_eq!(keys(&json), "jobs total");

@@ -80,6 +80,7 @@ pub struct Worker {
     pending: Option<Request>,
     max_io: u32,
     trouble: Option<String>,
+    has_wrong_data: bool,
     last_answer: Nanos,
     total: (u64, u64),
     progress: Arc<WorkerProgress>,
@@ -122,6 +123,7 @@ impl Worker {
             pending: None,
             max_io: pair.max_io(),
             trouble: None,
+            has_wrong_data: false,
             last_answer: Nanos(0),
             total: (0, 0),
             progress,
@@ -293,20 +295,28 @@ impl Worker {
         counted: Option<Nanos>,
     ) {
         let Flight { since, request, claim } = self.flights[slot as usize];
-        let mut wrong = (!status.is_success()).then(|| {
-            let (len, at) = (Bytes(u64::from(request.len)), request.offset);
-            format!("{} of {len} at byte {at}: {status}", name(request.kind))
-        });
+        let failed = !status.is_success();
+        let mut wrong_data = None;
         if let Some(verifier) = &mut self.verifier {
-            if wrong.is_none() && request.kind == RequestKind::Read {
-                wrong = verifier.check(&request, pair.buffer(slot)).err().map(|e| e.to_string());
+            if !failed && request.kind == RequestKind::Read {
+                wrong_data = verifier.check(&request, pair.buffer(slot)).err();
             }
-            verifier.finish(&request, claim, status.is_success());
+            verifier.finish(&request, claim, !failed);
         }
-        match wrong {
-            Some(text) => {
+        match wrong_data {
+            Some(mismatch) => {
+                self.recorder.wrong_data();
+                // Worse than any request that failed before it.
+                if !std::mem::replace(&mut self.has_wrong_data, true) {
+                    self.trouble = Some(mismatch.to_string());
+                }
+            }
+            None if failed => {
                 self.recorder.error();
-                self.trouble.get_or_insert(text);
+                self.trouble.get_or_insert_with(|| {
+                    let (len, at) = (Bytes(u64::from(request.len)), request.offset);
+                    format!("{} of {len} at byte {at}: {status}", name(request.kind))
+                });
             }
             None => {
                 if let Some(now) = counted {

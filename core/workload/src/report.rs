@@ -28,6 +28,8 @@ struct Counts {
     writes: Option<Histogram>,
     bytes: u64,
     errors: u64,
+    /// Of the errors.
+    wrong_data: u64,
 }
 
 impl Counts {
@@ -40,11 +42,12 @@ impl Counts {
         }
         self.bytes += other.bytes;
         self.errors += other.errors;
+        self.wrong_data += other.wrong_data;
     }
     fn clear(&mut self) {
         self.latency.clear();
         self.writes.iter_mut().for_each(Histogram::clear);
-        (self.bytes, self.errors) = (0, 0);
+        (self.bytes, self.errors, self.wrong_data) = (0, 0, 0);
     }
 
     fn count(&self) -> u64 {
@@ -112,6 +115,12 @@ impl Recorder {
         self.now.errors += 1;
     }
 
+    /// A request read other data than had been written: an error too.
+    pub fn wrong_data(&mut self) {
+        self.now.errors += 1;
+        self.now.wrong_data += 1;
+    }
+
     /// Closes the intervals that have ended; call it at least once an interval.
     #[inline]
     pub fn tick(&mut self, now: Nanos) {
@@ -176,7 +185,7 @@ impl Recorder {
         let points = self.series.iter().enumerate().map(|(i, counts)| {
             let s = Summary::of(counts, interval);
             SeriesPoint {
-                t_s: (i as f64 + 1.0) * interval.as_secs_f64(),
+                t_s: Nanos((i as u64 + 1) * interval.get()).as_secs_f64(),
                 iops: s.iops,
                 bandwidth_bytes_per_s: s.bandwidth_bytes_per_s,
                 p99_ns: s.latency.p99,
@@ -225,8 +234,10 @@ pub struct Summary {
     pub latency: Latency,
     /// The same by kind, where kinds are told apart.
     pub kinds: ByKind,
-    /// Requests that failed.
+    /// Requests that failed, and those that read wrong data.
     pub errors: u64,
+    /// Of the errors: requests that read other data than had been written, where data is verified.
+    pub wrong_data: u64,
     /// The longest time of one copy in which nothing was completed although something was asked, where that was looked at.
     pub longest_gap: Option<Nanos>,
 }
@@ -248,6 +259,7 @@ impl Summary {
             },
             kinds: counts.writes.as_ref().map(apart).unwrap_or_default(),
             errors: counts.errors,
+            wrong_data: counts.wrong_data,
             longest_gap: None,
         }
     }
