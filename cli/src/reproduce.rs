@@ -139,7 +139,7 @@ fn list(json: bool) -> Result<(), CommandFailure> {
     let entry = |s: Subject| Entry { name: s.name(), title: s.title(), clock: clock(s) };
     let entries = Subject::ALL.map(entry);
     if json {
-        return output::json(&entries);
+        return output::json(&entries.as_slice());
     }
     let mut table = Table::new(&["NAME", "CLOCK", "SHOWS"]);
     for Entry { name, title, clock } in entries {

@@ -10,12 +10,15 @@ use std::time::{Duration, Instant};
 use weir_config::Target;
 use weir_driver::{Io, IoKind, QueuePair};
 use weir_node::host::{Controller, HostQueue, Options, QueueClass};
-use weir_sim::reproduce::{Survived, Timeline};
+use weir_sim::reproduce::Survived;
 use weir_units::Nanos;
 use weir_workload::{Latency, SeriesPoint, Summary, Xoshiro256};
 
 /// How long a server that goes is waited for.
 const RECONNECT_TIMEOUT: Nanos = Nanos::from_secs(30);
+
+/// A volume is filled for so long, which is several times what it takes: memory that is touched first costs a page fault.
+pub const FILL: Nanos = Nanos::from_millis(300);
 
 /// What `weir bench --json` prints, as far as it is read here.
 #[derive(Debug, Deserialize)]
@@ -32,6 +35,7 @@ struct Figures {
     latency_ns: Times,
     longest_gap_ns: Option<u64>,
     errors: u64,
+    wrong_data: u64,
     series: Vec<Interval>,
 }
 
@@ -56,9 +60,9 @@ impl Figures {
     fn summary(&self) -> Summary {
         let Times { mean, p50, p99, p999, max } = self.latency_ns;
         let latency = Latency { mean, p50, p99, p999, max };
-        let Figures { iops, bandwidth_bytes_per_s, errors, longest_gap_ns, .. } = *self;
+        let Figures { iops, bandwidth_bytes_per_s, errors, wrong_data, longest_gap_ns, .. } = *self;
         let longest_gap = longest_gap_ns.map(Nanos);
-        Summary { iops, bandwidth_bytes_per_s, latency, longest_gap, errors, ..Summary::default() }
+        Summary { iops, bandwidth_bytes_per_s, latency, longest_gap, errors, wrong_data, ..Summary::default() }
     }
 }
 
@@ -74,7 +78,7 @@ impl Report {
 }
 
 /// The core that asks: the last one, and servers are on the first.
-fn core() -> usize {
+pub fn core() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get()) - 1
 }
 
@@ -154,20 +158,31 @@ pub fn bench(target: &str, time: &str, arguments: &[String]) -> Result<Report, S
     serde_json::from_slice(&output.stdout).map_err(|e| format!("weir bench: {e}"))
 }
 
+/// Has every volume written once, so that reads move bytes of their own.
+///
+/// # Errors
+/// As [`bench`].
+pub fn fill(targets: &[String]) -> Result<(), String> {
+    let time = format!("{}ns", FILL.0 * targets.len() as u64);
+    let jobs = targets.iter().map(|target| format!("rw=write,bs=128KiB,qd=16,target={target}"));
+    let arguments: Vec<String> = jobs.flat_map(|job| ["--job".to_string(), job]).collect();
+    bench(&targets[0], &time, &arguments).map(|_| ())
+}
+
 /// A load that verifies, under way.
 pub struct Verifying(Child);
 
-/// Begins with the load of a timeline.
+/// Begins with random reads and writes, so many in flight, for so long, with a series of such intervals.
 ///
 /// # Errors
 /// It does not start.
-pub fn verify(target: &str, timeline: &Timeline) -> Result<Verifying, String> {
-    let time = |n: Nanos| format!("{}ns", n.0);
+pub fn verify(target: &str, depth: u32, time: Nanos, series: Nanos) -> Result<Verifying, String> {
+    let text = |n: Nanos| format!("{}ns", n.0);
     let line = format!(
-        "--rw randrw:50 --bs 4KiB --qd 8 --size 64MiB --verify crc32c --reconnect {} --time {} --series {}",
-        time(RECONNECT_TIMEOUT),
-        time(timeline.time),
-        time(timeline.series)
+        "--rw randrw:50 --bs 4KiB --qd {depth} --size 64MiB --verify crc32c --reconnect {} --time {} --series {}",
+        text(RECONNECT_TIMEOUT),
+        text(time),
+        text(series)
     );
     let arguments: Vec<String> = line.split(' ').map(String::from).collect();
     let child = command(target, &arguments)?.spawn().map_err(|e| format!("weir bench: {e}"))?;
@@ -193,6 +208,7 @@ impl Verifying {
         let errors = report.total.errors.max(u64::from(!output.status.success()));
         Ok(Survived {
             errors,
+            wrong_data: report.total.wrong_data,
             trouble: (errors > 0).then_some(said),
             summary: report.total.summary(),
             series: report.total.series.iter().map(point).collect(),
@@ -277,7 +293,7 @@ impl Gap {
     pub fn end(self) -> Result<Nanos, String> {
         self.over.store(true, Ordering::Release);
         match self.thread.join() {
-            Ok(longest) => longest.map(super::nanos),
+            Ok(longest) => longest.map(super::process::nanos),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
@@ -292,7 +308,7 @@ mod tests {
         let figures = |name: &str| {
             format!(
                 r#"{{"name":"{name}","class":null,"iops":10.5,"bandwidth_bytes_per_s":43008.0,"latency_ns":{{"mean":1.5,"p50":1,
-                "p99":2,"p999":3,"max":4}},"errors":0,"series":[{{"t_s":0.1,"iops":1.0,"bandwidth_bytes_per_s":2.0,"p99_ns":3}}]}}"#
+                "p99":2,"p999":3,"max":4}},"errors":0,"wrong_data":0,"series":[{{"t_s":0.1,"iops":1.0,"bandwidth_bytes_per_s":2.0,"p99_ns":3}}]}}"#
             )
         };
         let text = format!(r#"{{"jobs":[{}],"total":{},"device":null}}"#, figures("v0"), figures("total"));

@@ -3,6 +3,7 @@
 //! ```text
 //!   StoreProcesses ─ StoreProcess (weir up with [store])   core 0   drives in the store and beside it; weir fs bench
 //!   Processes ─┬─ NodeProcess (weir up)      core 0   volumes on a drive, by vhost-user
+//!              ├─ RemoteDrives (weir up, twice)      volumes on drives of another node, which fail by rule: core 0, and the last one
 //!              ├─ Qemu (qemu-storage-daemon) core 0   a file in memory
 //!              └─ weir bench, or a thread that asks   the last core
 //! ```
@@ -11,24 +12,24 @@
 
 mod client;
 mod process;
+mod remote;
 mod store;
 
 pub use store::StoreProcesses;
 
-use client::{Gap, ask_once, bench};
-use process::{NodeProcess, Qemu, Scratch, Setting};
+use client::{FILL, Gap, ask_once, bench, fill};
+use process::{NodeProcess, Qemu, Scratch, Setting, VOLUME, nanos};
+use remote::{RemoteDrives, RemoteSetting};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use weir_sim::reproduce::{Blow, Case, Nodes, PaperDrive, Program, Server, Start, Survived, Timeline};
+use weir_sim::reproduce::{
+    Blow, Case, LossKind, Nodes, Outage, PaperDrive, Program, Server, Start, Survived, Timeline,
+};
 use weir_units::Nanos;
 use weir_workload::Summary;
 
-/// Bytes of each volume.
-const VOLUME: &str = "64MiB";
 /// Before a run counts: what the run before has left in the drive's buffer is written meanwhile.
 const RAMP: Nanos = Nanos::from_millis(60);
-/// A volume is filled for so long, which is several times what it takes: memory that is touched first costs a page fault.
-const FILL: Nanos = Nanos::from_millis(300);
 /// A client asks so long before something happens to its server, and after it.
 const LEAD: Duration = Duration::from_millis(60);
 
@@ -110,14 +111,6 @@ fn job(case: &Case, name: &str, more: &str) -> String {
     format!("name={name},rw={},bs={},qd={},jobs={}{more}", case.rw, case.size, case.depth, case.jobs)
 }
 
-/// Has every volume written once, so that reads move bytes of their own.
-fn fill(targets: &[String]) -> Result<(), String> {
-    let time = format!("{}ns", FILL.0 * targets.len() as u64);
-    let jobs = targets.iter().map(|target| format!("rw=write,bs=128KiB,qd=16,target={target}"));
-    let arguments: Vec<String> = jobs.flat_map(|job| ["--job".to_string(), job]).collect();
-    bench(&targets[0], &time, &arguments).map(|_| ())
-}
-
 /// What a raw drive is, as a target of `weir bench`.
 fn raw(drive: PaperDrive) -> String {
     let capacity = process::CAPACITY;
@@ -170,6 +163,17 @@ impl Nodes for Processes {
                 steps: vec![("exec to socket".into(), nanos(up)), ("first answer".into(), nanos(answered))],
             });
         }
+        if let Program::ResetsDrive(reset) = program {
+            let mut drives = RemoteDrives::start(
+                &folder,
+                &RemoteSetting { drive, count: 1, pooled: false, fast_io_fail_tmo: None },
+            )?;
+            drives.add_rule(0, &["slow-reset", &format!("time={}ns", reset.0)])?;
+            drives.restart_front()?;
+            let mut steps = drives.steps().to_vec();
+            steps.push(("first answer".into(), nanos(ask_once(&drives.targets()[0])?)));
+            return Ok(Start { steps });
+        }
         let in_file = program == Program::Again;
         let setting = Setting { drive, volumes: 1, journal: true, in_file, keeper: false };
         let mut node = NodeProcess::start(&folder, setting)?;
@@ -193,22 +197,57 @@ impl Nodes for Processes {
 
     fn survive(&mut self, drive: PaperDrive, timeline: &Timeline) -> Result<Survived, String> {
         let folder = self.folder()?;
+        if timeline.blows.iter().any(|(_, blow)| blow.is_of_drive()) {
+            return survive_resets(&folder, drive, timeline);
+        }
         let keeper = timeline.blows.iter().any(|(_, blow)| blow.is_kept());
         let setting = Setting { drive, volumes: 1, journal: true, in_file: true, keeper };
         let mut node = NodeProcess::start(&folder, setting)?;
         let target = node.targets().remove(0);
-        let load = client::verify(&target, timeline)?;
+        let load = client::verify(&target, 8, timeline.time, timeline.series)?;
         let begun = Instant::now();
         for (at, blow) in &timeline.blows {
-            std::thread::sleep(Duration::from_nanos(at.0).saturating_sub(begun.elapsed()));
+            sleep_until(begun, *at);
             strike(&mut node, *blow)?;
         }
         load.end()
     }
+
+    fn lose_drive(&mut self, drive: PaperDrive, outage: &Outage) -> Result<[Survived; 2], String> {
+        let (rule, fast_io_fail_tmo) = match outage.kind {
+            LossKind::Removal => ("removal", Some(Nanos(0))),
+            LossKind::Link => ("link-loss", None),
+        };
+        let setting = RemoteSetting { drive, count: 2, pooled: true, fast_io_fail_tmo };
+        let drives = RemoteDrives::start(&self.folder()?, &setting)?;
+        let [first, second] = drives.targets().try_into().map_err(|_| "two drives have two volumes")?;
+        let load = |target: &String| client::verify(target, 4, outage.time, outage.series);
+        let loads = (load(&first)?, load(&second)?);
+        let begun = Instant::now();
+        sleep_until(begun, outage.lost_at);
+        let lasts = format!("lasts={}ns", outage.back_at.0 - outage.lost_at.0);
+        drives.add_rule(1, &[rule, &lasts])?;
+        Ok([loads.0.end()?, loads.1.end()?])
+    }
 }
 
-fn nanos(time: Duration) -> Nanos {
-    Nanos(time.as_nanos() as u64)
+/// The load of a timeline on a drive of another node, whose controller fails.
+fn survive_resets(folder: &Path, drive: PaperDrive, timeline: &Timeline) -> Result<Survived, String> {
+    let drives = RemoteDrives::start(folder, &RemoteSetting { drive, count: 1, pooled: true, fast_io_fail_tmo: None })?;
+    let load = client::verify(&drives.targets()[0], 8, timeline.time, timeline.series)?;
+    let begun = Instant::now();
+    for (at, blow) in &timeline.blows {
+        sleep_until(begun, *at);
+        let Blow::ResetDrive(reset) = blow else { return Err(format!("{} is not of the drive", blow.name())) };
+        drives.remove_rules(0)?;
+        drives.add_rule(0, &["slow-reset", &format!("time={}ns", reset.0)])?;
+        drives.add_rule(0, &["controller-fatal"])?;
+    }
+    load.end()
+}
+
+fn sleep_until(begun: Instant, at: Nanos) {
+    std::thread::sleep(Duration::from_nanos(at.0).saturating_sub(begun.elapsed()));
 }
 
 fn strike(node: &mut NodeProcess, blow: Blow) -> Result<(), String> {
@@ -221,11 +260,7 @@ fn strike(node: &mut NodeProcess, blow: Blow) -> Result<(), String> {
         Blow::Kill => node.kill()?,
         Blow::KillWorker => return node.kill_worker(),
         Blow::Upgrade => return node.upgrade(),
+        Blow::ResetDrive(_) => return Err("this node's drive is its own".into()),
     }
     node.start_again()
-}
-
-/// Where a file lies in a server's folder.
-fn inside(folder: &Path, name: &str) -> String {
-    folder.join(name).display().to_string()
 }

@@ -1,6 +1,5 @@
 //! The servers: processes, their configuration, how they begin and end.
 
-use super::{VOLUME, inside, nanos};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use std::io::{BufRead, BufReader, Read};
@@ -12,6 +11,8 @@ use weir_units::Nanos;
 
 /// Bytes of each drive: its blocks are the smaller for it, its dies and times are not.
 pub const CAPACITY: &str = "4GiB";
+/// Bytes of each volume.
+pub const VOLUME: &str = "64MiB";
 /// How long a server may take to start or to end.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -99,6 +100,8 @@ impl Setting {
 #[derive(Deserialize)]
 struct Announcement {
     steps: Vec<Step>,
+    #[serde(default)]
+    nvme_tcp: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -109,6 +112,24 @@ struct Step {
 
 /// What a start consisted of.
 type Steps = Vec<(String, Nanos)>;
+
+/// What a node says when it serves.
+pub struct Announced {
+    /// The steps of its start, from exec to "serving".
+    pub steps: Vec<(String, Nanos)>,
+    /// Where it serves NVMe/TCP, with the ports that it took.
+    pub nvme_tcp: Vec<String>,
+}
+
+/// The units that the figures have.
+pub fn nanos(time: Duration) -> Nanos {
+    Nanos(time.as_nanos() as u64)
+}
+
+/// Where a file lies in a server's folder.
+pub fn inside(folder: &Path, name: &str) -> String {
+    folder.join(name).display().to_string()
+}
 
 /// A process that is killed with this value.
 struct Server(Child);
@@ -172,7 +193,7 @@ impl NodeProcess {
     pub fn start(folder: &Path, setting: Setting) -> Result<NodeProcess, String> {
         let file = folder.join("weir.toml");
         std::fs::write(&file, setting.text(folder)).map_err(|e| format!("{}: {e}", file.display()))?;
-        let (server, steps) = up(&file)?;
+        let (server, Announced { steps, .. }) = up(&file)?;
         Ok(NodeProcess { server, folder: folder.to_owned(), setting, steps })
     }
 
@@ -181,7 +202,9 @@ impl NodeProcess {
     /// # Errors
     /// As [`NodeProcess::start`].
     pub fn start_again(&mut self) -> Result<(), String> {
-        (self.server, self.steps) = up(&self.folder.join("weir.toml"))?;
+        let announced;
+        (self.server, announced) = up(&self.folder.join("weir.toml"))?;
+        self.steps = announced.steps;
         Ok(())
     }
 
@@ -245,24 +268,44 @@ impl NodeProcess {
 
 /// A node with that configuration, whatever is in it.
 pub struct ConfiguredNode {
-    _server: Server,
+    server: Server,
+    file: PathBuf,
+    core: usize,
+    announced: Announced,
 }
 
 impl ConfiguredNode {
-    /// Starts it on the first core; it serves when this returns.
+    /// Starts it on that core; it serves when this returns.
     ///
     /// # Errors
     /// It does not.
-    pub fn start(folder: &Path, text: &str) -> Result<ConfiguredNode, String> {
+    pub fn start(folder: &Path, text: &str, core: usize) -> Result<ConfiguredNode, String> {
         let file = folder.join("weir.toml");
         std::fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
-        let (server, _) = super::client::on_core(0, || up(&file))?;
-        Ok(ConfiguredNode { _server: server })
+        let (server, announced) = super::client::on_core(core, || up(&file))?;
+        Ok(ConfiguredNode { server, file, core, announced })
+    }
+
+    /// SIGTERM, and started again when it has ended.
+    ///
+    /// # Errors
+    /// It does not end, or does not start.
+    pub fn restart(&mut self) -> Result<(), String> {
+        self.server.signal(Signal::TERM)?;
+        self.server.wait()?;
+        let file = &self.file;
+        (self.server, self.announced) = super::client::on_core(self.core, || up(file))?;
+        Ok(())
+    }
+
+    /// What it said at its start.
+    pub fn announced(&self) -> &Announced {
+        &self.announced
     }
 }
 
-/// Starts a node and waits until it says that it serves; its steps.
-fn up(file: &Path) -> Result<(Server, Steps), String> {
+/// Starts a node and waits until it says that it serves.
+fn up(file: &Path) -> Result<(Server, Announced), String> {
     let program = std::env::current_exe().map_err(|e| format!("weir: {e}"))?;
     let begun = Instant::now();
     let mut server =
@@ -281,7 +324,7 @@ fn up(file: &Path) -> Result<(Server, Steps), String> {
     let told: Announcement =
         serde_json::from_str(&text).map_err(|e| format!("the node does not serve: {e}: {}", server.said()))?;
     let steps = steps(told.steps, whole)?;
-    Ok((server, steps))
+    Ok((server, Announced { steps, nvme_tcp: told.nvme_tcp }))
 }
 
 /// What `weir up` says of its start, step by step, with what came before the first one: all of the time is in one of them.

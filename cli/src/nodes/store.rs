@@ -1,7 +1,7 @@
 //! A store of files on drives of three kinds, and drives of the same kinds beside it: what the reproductions of papers/004 measure.
 
 use super::client::{bench, fs_bench};
-use super::inside;
+use super::process::inside;
 use super::process::{ConfiguredNode, Scratch};
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -90,7 +90,7 @@ impl StoreNode {
         let scratch = Scratch::named("store")?;
         let port =
             TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(|e| format!("a port: {e}"))?.port();
-        let node = ConfiguredNode::start(scratch.path(), &text(scratch.path(), port))?;
+        let node = ConfiguredNode::start(scratch.path(), &text(scratch.path(), port), 0)?;
         Ok(StoreNode { _node: node, scratch, port, filled: BTreeSet::new() })
     }
 

@@ -101,14 +101,12 @@ pub(super) fn figure_of(extent: CaseCounts, live: &mut dyn LiveMeasurements) -> 
                 title: "Throughput: error of the model",
                 axes: ("part of the tenants", "error, %"),
                 scales: (Scale::Linear, Scale::Linear),
-                curves,
-            },
+                curves, marks: Vec::new() },
             Chart {
                 title: "Equation 2 at 128:64:32: the two readings of utilisation",
                 axes: ("what low asks for, of its share", "throughput of high, of the drive's"),
                 scales: (Scale::Linear, Scale::Linear),
-                curves: readings,
-            },
+                curves: readings, marks: Vec::new() },
         ],
     })
 }

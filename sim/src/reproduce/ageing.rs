@@ -160,6 +160,7 @@ pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
         axes: ("program and erase cycles", height),
         scales: (Scale::Linear, Scale::Linear),
         curves,
+        marks: Vec::new(),
     };
     let reads = [both("mean read", "mean"), both("p99 read", "p99")].concat();
     let charts = vec![

@@ -47,4 +47,15 @@ pub struct Chart {
     pub scales: (Scale, Scale),
     /// All of ours.
     pub curves: Vec<Curve>,
+    /// What happened meanwhile.
+    pub marks: Vec<Mark>,
+}
+
+/// A moment at which something was done to what is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mark {
+    /// Where on the x axis, in its unit.
+    pub x: f64,
+    /// What was done.
+    pub name: String,
 }

@@ -506,14 +506,12 @@ pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
                 title: "Deviation from the data sheet, figure by figure",
                 axes: ("figure of the sheet", "deviation, %"),
                 scales: (Scale::Linear, Scale::Linear),
-                curves,
-            },
+                curves, marks: Vec::new() },
             Chart {
                 title: "Requests answered within a time",
                 axes: ("latency, us", "part of the requests"),
                 scales: (Scale::Log, Scale::Linear),
-                curves: shapes,
-            },
+                curves: shapes, marks: Vec::new() },
         ],
     }
 }

@@ -119,7 +119,7 @@ pub(super) fn a(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
 }
 
 fn chart(title: &'static str, curves: Vec<Curve>) -> Chart {
-    Chart { title, axes: ("submitters", "latency, us"), scales: (Scale::Log, Scale::Linear), curves }
+    Chart { title, axes: ("submitters", "latency, us"), scales: (Scale::Log, Scale::Linear), curves, marks: Vec::new() }
 }
 
 /// The mean at 1 submitter, and the highest of those at up to 32.

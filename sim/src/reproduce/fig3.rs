@@ -81,7 +81,6 @@ pub(super) fn figure() -> Figure {
             title: "Completion of two operations on one plane",
             axes: ("page", "complete after, us"),
             scales: (Scale::Linear, Scale::Linear),
-            curves,
-        }],
+            curves, marks: Vec::new() }],
     }
 }

@@ -102,6 +102,7 @@ pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
             axes: ("channels", "mean latency, us"),
             scales: (Scale::Log, Scale::Log),
             curves: STEPS.into_iter().map(curve).collect(),
+            marks: Vec::new(),
         });
         live.progress((at + 1) as f64 / readings.len() as f64);
     }

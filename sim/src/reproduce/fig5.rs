@@ -188,14 +188,12 @@ pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
                 title: "Error of the basic model (1 varmail, 2 fileserver, 3 webserver, 4 webproxy, 5 oltp, 6 videoserver)",
                 axes: ("personality", "error, %"),
                 scales: (Scale::Linear, Scale::Linear),
-                curves: vec![bars],
-            },
+                curves: vec![bars], marks: Vec::new() },
             Chart {
                 title: "Error of the basic model, varmail, over planes",
                 axes: ("planes", "error, %"),
                 scales: (Scale::Log, Scale::Linear),
-                curves: [1, 4, 16].map(of_threads).to_vec(),
-            },
+                curves: [1, 4, 16].map(of_threads).to_vec(), marks: Vec::new() },
         ],
     }
 }

@@ -139,6 +139,7 @@ pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
             axes: ("latency, us", "part of the reads"),
             scales: (Scale::Log, Scale::Linear),
             curves: all.iter().map(curve).collect(),
+            marks: Vec::new(),
         }],
     }
 }

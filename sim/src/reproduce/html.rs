@@ -157,6 +157,12 @@ fn svg(chart: &Chart) -> String {
         floor / 2.0,
         axes.1
     );
+    for mark in &chart.marks {
+        let at = across(mark.x);
+        out += &format!("<path d=\"M{at:.1} {top}V{floor}\" stroke=\"#888\" stroke-dasharray=\"4 3\"/>");
+        let place = format!("transform=\"translate({:.1} {}) rotate(-90)\"", at - 4.0, top + 4.0);
+        out += &format!("<text {place} text-anchor=\"end\" fill=\"#666\">{}</text>\n", escaped(&mark.name));
+    }
     for (i, curve) in chart.curves.iter().enumerate() {
         out += &drawn(curve, COLOURS[i % COLOURS.len()], i, across, up);
     }

@@ -161,12 +161,14 @@ pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
             axes: ("turns of 100 erases a block", "erases"),
             scales: (Scale::Linear, Scale::Linear),
             curves: vec![lag("dynamic"), lag("static")],
+            marks: Vec::new(),
         },
         Chart {
             title: "Erases that static wear levelling adds",
             axes: ("wear_gap, erases", "more erases, %"),
             scales: (Scale::Log, Scale::Log),
             curves: COLD.into_iter().flat_map(|cold| [ours(cold.1), most(cold)]).collect(),
+            marks: Vec::new(),
         },
     ];
     Figure {

@@ -219,7 +219,6 @@ pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> 
             title: "Latency live, net of run-queue wait, less that in virtual time",
             axes: ("percentile", "us"),
             scales: (Scale::Linear, Scale::Linear),
-            curves,
-        }],
+            curves, marks: Vec::new() }],
     })
 }

@@ -36,7 +36,7 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
-pub use chart::{Chart, Curve, Scale};
+pub use chart::{Chart, Curve, Mark, Scale};
 pub use closed::{Measured, closed_loop, flash_loop};
 pub use crail::{StoreAccess, StoreDrive, StoreLoad, StoreSeen, Stores};
 pub use figure::Figure;
@@ -48,7 +48,9 @@ pub use qos::{
     Span, Storage, Usage,
 };
 pub use row::{Claim, PrintedBound, Row, RowVerdict};
-pub use spool::{Blow, CASES, Case, Metric, Nodes, PaperDrive, Program, Server, Start, Survived, Timeline};
+pub use spool::{
+    Blow, CASES, Case, LossKind, Metric, Nodes, Outage, PaperDrive, Program, Server, Start, Survived, Timeline,
+};
 pub use subject::{ClockKind, Subject};
 
 impl Subject {
@@ -94,6 +96,7 @@ impl Subject {
             Subject::SpoolTable2 => spool::table2(live),
             Subject::SpoolFig4 => Ok(spool::fig4(live)),
             Subject::SpoolFig5 => spool::fig5(live),
+            Subject::SpoolFig12 => spool::fig12(live),
             Subject::SpoolFig13 => spool::fig13(live),
             Subject::SpoolFig14 => spool::fig14(live),
             Subject::SpoolFig15 => spool::fig15(live),

@@ -213,5 +213,6 @@ fn chart(sweep: &[(Measured, Measured); LINKS.len()]) -> Chart {
             curve("collecting, host copies", |(host, _)| host.collecting),
             curve("collecting, move-page", |(_, moved)| moved.collecting),
         ],
+        marks: Vec::new(),
     }
 }

@@ -185,14 +185,12 @@ pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
                 curves: vec![
                     pages_of("pages differ", &DIFFERENT),
                     pages_of("every page as the paper has it", &Variability::default()),
-                ],
-            },
+                ], marks: Vec::new() },
             Chart {
                 title: "Reads that are sensed again, by chip",
                 axes: ("chip", "reads sensed again, %"),
                 scales: (Scale::Linear, Scale::Linear),
-                curves: vec![shares],
-            },
+                curves: vec![shares], marks: Vec::new() },
         ],
     }
 }

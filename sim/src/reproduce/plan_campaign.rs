@@ -56,7 +56,6 @@ pub fn figure(plans: u64, progress: &mut dyn FnMut(f64)) -> Result<Figure, Strin
             title: "plans that are feasible",
             axes: ("plans", "of them"),
             scales: (Scale::Linear, Scale::Linear),
-            curves: vec![curve("by the planner", feasible), curve("by the oracle with room to spare", spare)],
-        }],
+            curves: vec![curve("by the planner", feasible), curve("by the oracle with room to spare", spare)], marks: Vec::new() }],
     })
 }

@@ -52,6 +52,8 @@ pub enum Subject {
     SpoolFig4,
     /// The steps of a start.
     SpoolFig5,
+    /// Two volumes while one's drive is away.
+    SpoolFig12,
     /// Throughput while the server is restarted and killed.
     SpoolFig13,
     /// The time of a restart.
@@ -85,7 +87,7 @@ pub enum ClockKind {
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Subject; 32] = [
+    pub const ALL: [Subject; 33] = [
         Subject::FemuFig2a,
         Subject::FemuFig2b,
         Subject::FemuFig3,
@@ -109,6 +111,7 @@ impl Subject {
         Subject::SpoolTable2,
         Subject::SpoolFig4,
         Subject::SpoolFig5,
+        Subject::SpoolFig12,
         Subject::SpoolFig13,
         Subject::SpoolFig14,
         Subject::SpoolFig15,
@@ -146,6 +149,7 @@ impl Subject {
             Subject::SpoolTable2 => "spool-table2",
             Subject::SpoolFig4 => "spool-fig4",
             Subject::SpoolFig5 => "spool-fig5",
+            Subject::SpoolFig12 => "spool-fig12",
             Subject::SpoolFig13 => "spool-fig13",
             Subject::SpoolFig14 => "spool-fig14",
             Subject::SpoolFig15 => "spool-fig15",
@@ -188,6 +192,7 @@ impl Subject {
             Subject::SpoolTable2 => "ten fio cases on raw drive, volume, volume without journal, three volumes",
             Subject::SpoolFig4 => "failures drawn with a cloud's shares, diagnosed: what is replaced, what is lost",
             Subject::SpoolFig5 => "the steps of a start",
+            Subject::SpoolFig12 => "two volumes while the drive of one is away: removed, or without its link",
             Subject::SpoolFig13 => "throughput and correctness while the server is restarted, stopped and killed",
             Subject::SpoolFig14 => "the time of a restart, and what a client sees of it",
             Subject::SpoolFig15 => "one volume against the raw drive: latency and IOPS",
@@ -206,7 +211,11 @@ impl Subject {
             Subject::FemuFig2a | Subject::FemuFig2b | Subject::LiveAgainstSim => ClockKind::Real,
             Subject::QosFig1 | Subject::QosFig2 | Subject::QosFig3 | Subject::QosFig6 => ClockKind::Real,
             Subject::QosFig7 | Subject::QosFig8 => ClockKind::Either,
-            Subject::SpoolTable2 | Subject::SpoolFig5 | Subject::SpoolFig13 | Subject::SpoolFig14 => ClockKind::Real,
+            Subject::SpoolTable2
+            | Subject::SpoolFig5
+            | Subject::SpoolFig12
+            | Subject::SpoolFig13
+            | Subject::SpoolFig14 => ClockKind::Real,
             Subject::SpoolFig15 | Subject::SpoolFig16 | Subject::SpoolFig17 | Subject::SpoolFig19 => ClockKind::Real,
             Subject::CrailLatency | Subject::CrailThroughput | Subject::CrailStreams => ClockKind::Real,
             _ => ClockKind::Virtual,
@@ -216,8 +225,8 @@ impl Subject {
     /// Whether it has a short and a full length.
     pub const fn has_lengths(self) -> bool {
         use Subject::{
-            CrailLatency, CrailStreams, CrailThroughput, SpoolFig5, SpoolFig13, SpoolFig14, SpoolFig15, SpoolFig16,
-            SpoolFig17, SpoolFig19, SpoolTable2,
+            CrailLatency, CrailStreams, CrailThroughput, SpoolFig5, SpoolFig12, SpoolFig13, SpoolFig14, SpoolFig15,
+            SpoolFig16, SpoolFig17, SpoolFig19, SpoolTable2,
         };
         matches!(
             self,
@@ -225,6 +234,7 @@ impl Subject {
                 | Subject::LiveAgainstSim
                 | SpoolTable2
                 | SpoolFig5
+                | SpoolFig12
                 | SpoolFig13
                 | SpoolFig14
                 | SpoolFig15

@@ -166,7 +166,8 @@ impl Nodes for Fake {
     fn start(&mut self, program: Program, _: PaperDrive) -> Result<Start, String> {
         let ms = Nanos::from_millis;
         let first = if program == Program::Again { ms(3) } else { ms(2) };
-        Ok(Start { steps: vec![("exec".into(), ms(1)), ("drives".into(), ms(4)), ("first answer".into(), first)] })
+        let drives = if let Program::ResetsDrive(reset) = program { Nanos(reset.0 + ms(4).0) } else { ms(4) };
+        Ok(Start { steps: vec![("exec".into(), ms(1)), ("drives".into(), drives), ("first answer".into(), first)] })
     }
 
     fn gap(&mut self, node: u32, _: PaperDrive, blow: Blow) -> Result<Nanos, String> {
@@ -180,6 +181,21 @@ impl Nodes for Fake {
             weir_workload::SeriesPoint { t_s, iops: 1e3, bandwidth_bytes_per_s: 4e6, p99_ns: 1_000 }
         };
         Ok(Survived { series: (1..=count).map(point).collect(), ..Survived::default() })
+    }
+
+    fn lose_drive(&mut self, _: PaperDrive, outage: &Outage) -> Result<[Survived; 2], String> {
+        let (lost, back) = (outage.lost_at.as_secs_f64(), outage.back_at.as_secs_f64());
+        let volume = |may_be_away: bool| {
+            let point = |i: u64| {
+                let t_s = Nanos(i * outage.series.0).as_secs_f64();
+                let rate = if may_be_away && t_s > lost && t_s <= back { 0.0 } else { 4e6 };
+                weir_workload::SeriesPoint { t_s, iops: rate / 4096.0, bandwidth_bytes_per_s: rate, p99_ns: 1_000 }
+            };
+            let errors = u64::from(may_be_away && outage.kind == LossKind::Removal);
+            let count = outage.time.0 / outage.series.0;
+            Survived { series: (1..=count).map(point).collect(), errors, ..Survived::default() }
+        };
+        Ok([volume(false), volume(true)])
     }
 }
 
@@ -213,6 +229,10 @@ impl Nodes for Broken {
     }
 
     fn survive(&mut self, _: PaperDrive, _: &Timeline) -> Result<Survived, String> {
+        Err("no clock".into())
+    }
+
+    fn lose_drive(&mut self, _: PaperDrive, _: &Outage) -> Result<[Survived; 2], String> {
         Err("no clock".into())
     }
 }
@@ -551,11 +571,16 @@ fn spool_figures_hold_what_is_measured_to_what_is_printed() {
     assert_eq!(ours(&figure, "P3600, exec to first answer"), 7.0);
     let figure = made(Subject::SpoolFig14);
     assert_eq!(ours(&figure, "restart, exec to first answer"), 8.0);
+    assert!(ours(&figure, "restart that resets its drive, exec to first answer") > 1_350.0);
     assert_eq!(ours(&figure, "restart, longest wait of a client, median"), 20.0);
     let figure = made(Subject::SpoolFig19);
     assert_eq!((ours(&figure, "95 % of the nodes"), ours(&figure, "median")), (25.0, 22.0));
-    // Three blows and two under a keeper, each time with failures and the longest pause.
-    assert_eq!(made(Subject::SpoolFig13).rows.len(), 5 + 4);
+    // Three blows, two under a keeper and two resets, each time with failures and the longest pause; of resets also what they cost more.
+    let figure = made(Subject::SpoolFig13);
+    assert_eq!(figure.rows.len(), 5 + 4 + 5);
+    assert_eq!(figure.charts.iter().map(|chart| chart.marks.len()).collect::<Vec<_>>(), [3, 2, 2]);
+    let figure = made(Subject::SpoolFig12);
+    assert!(figure.ok() && figure.rows.len() == 14);
 }
 
 #[test]
@@ -731,7 +756,12 @@ fn charts_are_tables(figure: &Figure) {
             alike(name, &[last("by the planner")], &rows("called feasible", ""));
         }
         // Over time: the rows are means of what is drawn.
-        Subject::SpoolFig13 => assert_eq!(figure.charts[0].curves.len(), 2),
+        Subject::SpoolFig12 | Subject::SpoolFig13 => {
+            for chart in &figure.charts {
+                let end = chart.curves[0].points.last().unwrap().0;
+                assert!(!chart.marks.is_empty() && chart.marks.iter().all(|mark| mark.x > 0.0 && mark.x < end));
+            }
+        }
         Subject::Datasheets => {
             let deviations: Vec<f64> = figure.rows.iter().filter_map(Row::deviation_pct).collect();
             let drawn: Vec<f64> = figure.charts[0].curves.iter().flat_map(|c| &c.points).map(|(_, y)| *y).collect();

@@ -139,8 +139,14 @@ pub(crate) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> 
     let against = ["store", "raw", "store, map not cached"].map(|what| curve(StoreDrive::Flash, what)).into();
     let by_drive = drives.map(|drive| curve(drive, "store")).into();
     let charts = vec![
-        Chart { title: "A file on a 960 PRO against the drive alone", axes, scales, curves: against },
-        Chart { title: "Files by drive", axes, scales, curves: by_drive },
+        Chart {
+            title: "A file on a 960 PRO against the drive alone",
+            axes,
+            scales,
+            curves: against,
+            marks: Vec::new(),
+        },
+        Chart { title: "Files by drive", axes, scales, curves: by_drive, marks: Vec::new() },
     ];
     Ok(Figure { subject: Subject::CrailLatency, about: about(&effort), rows, notes: Vec::new(), charts })
 }

@@ -149,7 +149,13 @@ pub(crate) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> 
         let curves = [Stream::Buffered, Stream::Direct].into_iter();
         let curves = curves.flat_map(|stream| drives.map(|drive| curve(write, drive, stream))).collect();
         let title = if write { "Writes" } else { "Reads" };
-        Chart { title, axes: ("bytes of an operation", "MB/s"), scales: (Scale::Log, Scale::Log), curves }
+        Chart {
+            title,
+            axes: ("bytes of an operation", "MB/s"),
+            scales: (Scale::Log, Scale::Log),
+            curves,
+            marks: Vec::new(),
+        }
     };
     let charts = effort.writes.iter().map(|write| chart(*write)).collect();
     let about = vec![

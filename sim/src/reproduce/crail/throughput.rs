@@ -73,7 +73,13 @@ pub(crate) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> 
     };
     let axes = ("DRAM read, DRAM write, 960 PRO read, 960 PRO write", "MB/s");
     let curves = vec![curve("store"), curve("raw")];
-    let charts = vec![Chart { title: "64 KiB, 128 in flight", axes, scales: (Scale::Linear, Scale::Linear), curves }];
+    let charts = vec![Chart {
+        title: "64 KiB, 128 in flight",
+        axes,
+        scales: (Scale::Linear, Scale::Linear),
+        curves,
+        marks: Vec::new(),
+    }];
     let about = vec![
         MACHINE.into(),
         RAW.into(),

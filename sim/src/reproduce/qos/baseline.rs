@@ -75,6 +75,7 @@ fn over_sizes(live: &mut dyn LiveMeasurements) -> Result<(Vec<Row>, Chart), Stri
         axes: ("bytes of a request", "GB/s"),
         scales: (Scale::Log, Scale::Log),
         curves,
+        marks: Vec::new(),
     };
     Ok((rows, chart))
 }
@@ -158,6 +159,7 @@ fn priorities() -> (Vec<Row>, Chart) {
         axes: ("time, s", "thousand requests a second"),
         scales: (Scale::Linear, Scale::Linear),
         curves,
+        marks: Vec::new(),
     };
     (rows, chart)
 }

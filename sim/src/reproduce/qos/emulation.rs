@@ -99,7 +99,7 @@ impl Sweep {
             points: self.x.iter().zip(&self.speeds).map(|(x, s)| (*x, scale(*x, s[way]))).collect(),
         };
         let curves = DESIGNS.into_iter().enumerate().map(curve).collect();
-        Chart { title, axes, scales: (Scale::Log, Scale::Linear), curves }
+        Chart { title, axes, scales: (Scale::Log, Scale::Linear), curves, marks: Vec::new() }
     }
 }
 

@@ -205,7 +205,13 @@ fn charts(points: &[Point], rows: &[Row]) -> Vec<Chart> {
     };
     let measured =
         |label: fn(f64) -> String| Curve::of_rows("measured", rows, points.iter().map(|p| (p.rho, label(p.rho))));
-    let chart = |title, y, curves| Chart { title, axes: ("rho_l", y), scales: (Scale::Linear, Scale::Linear), curves };
+    let chart = |title, y, curves| Chart {
+        title,
+        axes: ("rho_l", y),
+        scales: (Scale::Linear, Scale::Linear),
+        curves,
+        marks: Vec::new(),
+    };
     vec![
         chart(
             "Throughput of the high class",

@@ -139,6 +139,7 @@ fn charts(table: &Table) -> Vec<Chart> {
         axes: ("bytes of a request", "ns"),
         scales: (Scale::Log, Scale::Log),
         curves: curves.into_iter().flatten().collect(),
+        marks: Vec::new(),
     };
     vec![
         chart(
@@ -253,5 +254,5 @@ fn usage_curves(used: &Used, of: fn(&Usage, Nanos) -> f64) -> Vec<Curve> {
 }
 
 fn usage_chart(title: &'static str, y: &'static str, curves: Vec<Curve>) -> Chart {
-    Chart { title, axes: ("bytes of a request", y), scales: (Scale::Log, Scale::Linear), curves }
+    Chart { title, axes: ("bytes of a request", y), scales: (Scale::Log, Scale::Linear), curves, marks: Vec::new() }
 }

@@ -140,12 +140,14 @@ pub(crate) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> 
                 axes: ("time, s", "bandwidth, MB/s"),
                 scales: (Scale::Linear, Scale::Linear),
                 curves,
+                marks: Vec::new(),
             },
             Chart {
                 title: "Bandwidth of job 1 over that of job 2",
                 axes: ("scenario", "ratio"),
                 scales: (Scale::Linear, Scale::Log),
                 curves: ratios,
+                marks: Vec::new(),
             },
         ],
     })

@@ -99,7 +99,6 @@ fn figure_of(tally: &FailureTally) -> Figure {
             title: "failures drawn, and drives isolated for them",
             axes: ("class of failure", "% drawn, drives isolated"),
             scales: (Scale::Linear, Scale::Linear),
-            curves,
-        }],
+            curves, marks: Vec::new() }],
     }
 }

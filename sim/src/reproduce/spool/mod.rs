@@ -3,17 +3,21 @@
 //! ```text
 //!   failures     figure 4: failures drawn and diagnosed                                                       virtual time
 //!   performance  table 2 and figures 15 to 17: raw drive, volume, journal, several volumes                  real time
+//!   outage       figure 12: two volumes on a drive each, one of which is removed or loses its link             real time
 //!   restart      figures 5, 14 and 19: what a start consists of, what clients see of a restart, on many nodes  real time
-//!   timeline     figure 13: a load that verifies, while its server is restarted, stopped and killed          real time
+//!   timeline     figure 13: a load that verifies, while its server is restarted, stopped and killed, and while
+//!                its drive's controller is reset                                                             real time
 //! ```
 //! What is measured in real time is measured on real processes, through [`Nodes`].
 
 mod failures;
+mod outage;
 mod performance;
 mod restart;
 mod timeline;
 
 pub(super) use failures::fig4;
+pub(super) use outage::fig12;
 pub(super) use performance::{fig15, fig16, fig17, table2};
 pub(super) use restart::{fig5, fig14, fig19};
 pub(super) use timeline::figure as fig13;
@@ -163,6 +167,8 @@ pub enum Program {
     Fresh,
     /// A node whose drive, pool and volume are there: a restart.
     Again,
+    /// The same node with its drive behind NVMe/TCP, whose controller takes so long for a reset, and is reset by the start.
+    ResetsDrive(Nanos),
     /// qemu-storage-daemon with a file.
     Qemu,
 }
@@ -194,6 +200,8 @@ pub enum Blow {
     KillWorker,
     /// `weir upgrade` of a node with a keeper.
     Upgrade,
+    /// The controller of the node's drive, which is another node's, fails (CSTS.CFS), and is ready again so long after its reset began.
+    ResetDrive(Nanos),
 }
 
 impl Blow {
@@ -205,12 +213,18 @@ impl Blow {
             Blow::Kill => "kill and restart",
             Blow::KillWorker => "kill of the worker under a keeper",
             Blow::Upgrade => "weir upgrade under a keeper",
+            Blow::ResetDrive(_) => "controller reset",
         }
     }
 
     /// Whether the node has a keeper.
     pub const fn is_kept(self) -> bool {
         matches!(self, Blow::KillWorker | Blow::Upgrade)
+    }
+
+    /// Whether it befalls the drive, and not the node.
+    pub const fn is_of_drive(self) -> bool {
+        matches!(self, Blow::ResetDrive(_))
     }
 }
 
@@ -221,21 +235,57 @@ pub struct Timeline {
     pub time: Nanos,
     /// An interval of the series.
     pub series: Nanos,
-    /// When what happens, in order: all under a keeper, or none.
+    /// When what happens, in order: all under a keeper or none, all to the drive or none.
     pub blows: Vec<(Nanos, Blow)>,
 }
 
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survived {
-    /// Requests that failed, and blocks that were not what had been written.
+    /// Requests that failed, and that read other data than had been written.
     pub errors: u64,
+    /// Of these, the wrong data.
+    pub wrong_data: u64,
     /// The first of them.
     pub trouble: Option<String>,
     /// Reads and writes together.
     pub summary: Summary,
     /// Over time.
     pub series: Vec<SeriesPoint>,
+}
+
+/// How a drive goes and comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossKind {
+    /// It is removed, and its requests fail at once.
+    Removal,
+    /// Its link is lost, and its requests wait.
+    Link,
+}
+
+impl LossKind {
+    /// As the figures write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            LossKind::Removal => "removal",
+            LossKind::Link => "lost link",
+        }
+    }
+}
+
+/// Two volumes, each on a drive of its own and under a load that verifies; the second drive goes for a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outage {
+    /// How it goes.
+    pub kind: LossKind,
+    /// How long the loads run.
+    pub time: Nanos,
+    /// An interval of the series.
+    pub series: Nanos,
+    /// When the drive goes.
+    pub lost_at: Nanos,
+    /// When it is back.
+    pub back_at: Nanos,
 }
 
 /// Nodes as processes of their own, and loads on them.
@@ -270,6 +320,13 @@ pub trait Nodes {
     /// # Errors
     /// The node did not start. Failed requests and wrong bytes are told, not errors.
     fn survive(&mut self, drive: PaperDrive, timeline: &Timeline) -> Result<Survived, String>;
+
+    /// Loads that verify what they read on two volumes of one node, while the second one's drive goes for a time: what became of the first,
+    /// and of the second.
+    ///
+    /// # Errors
+    /// As [`Nodes::survive`].
+    fn lose_drive(&mut self, drive: PaperDrive, outage: &Outage) -> Result<[Survived; 2], String>;
 }
 
 fn millis(time: Nanos) -> f64 {

@@ -205,7 +205,13 @@ fn interval_note(drive: PaperDrive, case: &Case, interval: Interval) -> String {
 }
 
 fn chart(title: &'static str, y: &'static str, curves: Vec<Curve>) -> Chart {
-    Chart { title, axes: ("case, in the order of the table", y), scales: (Scale::Linear, Scale::Linear), curves }
+    Chart {
+        title,
+        axes: ("case, in the order of the table", y),
+        scales: (Scale::Linear, Scale::Linear),
+        curves,
+        marks: Vec::new(),
+    }
 }
 
 /// A curve over the cases, of their rows.

@@ -10,6 +10,10 @@ const START: &str = "the service downtime caused by the live upgrade is up to 1,
 const RESTART: &str =
     "Spool significantly reduces the total restart time from 1,218 ms to 115 ms on a Samsung PM963 SSD.";
 const MANY: &str = "the total upgrade time for 95% of the machines is within 654 ms.";
+const SAVED: &str = "it reduces restart time by 91% when compared with SPDK.";
+/// How long the controllers of the paper's drives take for a reset, as far as its numbers say. Of the P3600: more than 90 % (section 5) of a
+/// probe of more than 1,500 ms (figure 5).
+const P3600_RESET: Nanos = Nanos::from_millis(1_350);
 const EMULATED: &str = "The drives are emulated in the node's own process: there is no PCIe function to probe and no controller to reset, \
                         which is where SPDK's time goes on real ones, and no physical memory to lay out. So the times show what this software needs, \
                         and not what it would need with such a drive.";
@@ -56,7 +60,7 @@ fn step_rows(what: &str, starts: &[Start]) -> Result<(Vec<Row>, Curve), String> 
 }
 
 fn chart(title: &'static str, x: &'static str, curves: Vec<Curve>) -> Chart {
-    Chart { title, axes: (x, "ms"), scales: (Scale::Linear, Scale::Linear), curves }
+    Chart { title, axes: (x, "ms"), scales: (Scale::Linear, Scale::Linear), curves, marks: Vec::new() }
 }
 
 /// Figure 5: the steps of a start.
@@ -107,7 +111,20 @@ pub(crate) fn fig14(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
     let again = starts(live, Program::Again, PaperDrive::Pm963, count)?;
     let (mut rows, curve) = step_rows("restart", &again)?;
     rows.push(Row::printed("restart, exec to first answer", total(&again), "ms", 115.0, PrintedBound::Below, RESTART));
-    live.progress(0.3);
+    live.progress(0.2);
+    let resetting = starts(live, Program::ResetsDrive(P3600_RESET), PaperDrive::P3600, count.div_ceil(4))?;
+    let (more, with_reset) = step_rows("restart that resets its drive", &resetting)?;
+    rows.extend(more);
+    let baseline = total(&resetting);
+    rows.push(Row::told(
+        "restart that resets its drive, exec to first answer",
+        baseline,
+        "ms",
+        "the slow baseline, modelled",
+    ));
+    let saved = 100.0 * (1.0 - total(&again) / baseline);
+    rows.push(Row::printed("restart, less than with a reset", saved, "%", 91.0, PrintedBound::Above, SAVED));
+    live.progress(0.4);
     let blows = [
         (Blow::Restart, PaperDrive::Pm963),
         (Blow::Kill, PaperDrive::Pm963),
@@ -124,7 +141,7 @@ pub(crate) fn fig14(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
         rows.push(Row::told(label("longest"), worst, "ms", "no request failed"));
         let points = gaps.iter().enumerate().map(|(i, ms)| ((i + 1) as f64 / gaps.len() as f64, *ms)).collect();
         curves.push(Curve { name: blow.name().into(), points });
-        live.progress(0.3 + 0.7 * (at + 1) as f64 / 4.0);
+        live.progress(0.4 + 0.6 * (at + 1) as f64 / 4.0);
     }
     live.nodes().leave();
     Ok(Figure {
@@ -137,11 +154,16 @@ pub(crate) fn fig14(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
                  restarted or killed, or when it has a keeper with a standby and its worker is killed, or `weir upgrade` puts this program \
                  in its own place (there with a drive in memory, whose data stays)."
             ),
+            format!(
+                "The baseline is the same program with a modelled drive that is reset at each start, as SPDK does: a P3600 behind NVMe/TCP whose \
+                 controller takes {P3600_RESET} from CC.EN to CSTS.RDY by the rule `slow-reset`, what the paper's figure 5 and section 5 give \
+                 at least for that drive; the drive itself is served, without a pool. The paper's 91 % are of a PM963 and of SPDK, whose set-up of memory is not in this baseline."
+            ),
         ],
         rows,
         notes: Vec::new(),
         charts: vec![
-            chart("The steps of a restart, added up", "step", vec![curve]),
+            chart("The steps of a restart, added up", "step", vec![curve, with_reset]),
             chart("What a client sees", "part of the restarts", curves),
         ],
     })

@@ -1,8 +1,8 @@
 //! Figure 13: a load that verifies what it reads, while its node is restarted, stopped and started, and killed; and while one with a
-//! keeper is upgraded and loses its worker.
+//! keeper is upgraded and loses its worker; and while the controller of its drive fails and is reset.
 
 use super::{Blow, MACHINE, PaperDrive, Survived, Timeline, millis};
-use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject};
+use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, Mark, Row, Scale, Subject};
 use weir_units::Nanos;
 use weir_workload::SeriesPoint;
 
@@ -34,8 +34,15 @@ fn kept(full: bool) -> Timeline {
     Timeline { time: at(30), series: Nanos(at(1).0 / 4), blows }
 }
 
+/// The same while its drive's controller fails and is reset, each time by a second, or a tenth of it, that the reset takes.
+fn resets(full: bool) -> Timeline {
+    let at = |seconds| at(seconds, full);
+    let blow = Blow::ResetDrive(at(1));
+    Timeline { time: at(30), series: Nanos(at(1).0 / 4), blows: vec![(at(10), blow), (at(20), blow)] }
+}
+
 /// Mean bandwidth of the intervals that lie in a span, bytes a second.
-fn mean(series: &[SeriesPoint], (from, to): (f64, f64), interval: f64) -> f64 {
+pub(super) fn mean(series: &[SeriesPoint], (from, to): (f64, f64), interval: f64) -> f64 {
     let inside: Vec<f64> =
         series.iter().filter(|p| p.t_s - interval >= from && p.t_s <= to).map(|p| p.bandwidth_bytes_per_s).collect();
     inside.iter().sum::<f64>() / inside.len() as f64
@@ -58,12 +65,33 @@ fn recovery_rows(plan: &Timeline, survived: &Survived) -> Vec<Row> {
     rows
 }
 
-/// Rows and curve of one timeline, and what went wrong first.
+/// What one timeline came to.
+struct Outcome {
+    rows: Vec<Row>,
+    chart: Chart,
+    /// What went wrong first.
+    trouble: Option<String>,
+}
+
+fn chart(name: &str, title: &'static str, plan: &Timeline, survived: &Survived) -> Chart {
+    let mut points: Vec<(f64, f64)> = survived.series.iter().map(|p| (p.t_s, p.bandwidth_bytes_per_s / 1e6)).collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mark = |(at, blow): &(Nanos, Blow)| Mark { x: at.as_secs_f64(), name: blow.name().into() };
+    Chart {
+        title,
+        axes: ("s", "MB/s"),
+        scales: (Scale::Linear, Scale::Linear),
+        curves: vec![Curve { name: name.into(), points }],
+        marks: plan.blows.iter().map(mark).collect(),
+    }
+}
+
 fn survived(
     live: &mut dyn LiveMeasurements,
     name: &str,
+    title: &'static str,
     plan: &Timeline,
-) -> Result<(Vec<Row>, Curve, Option<String>), String> {
+) -> Result<Outcome, String> {
     let survived = live.nodes().survive(PaperDrive::Pm963, plan)?;
     live.nodes().leave();
     let errors = survived.errors as f64;
@@ -75,19 +103,37 @@ fn survived(
     let longest = millis(survived.summary.longest_gap.unwrap_or(Nanos(0)));
     let within = longest < plan.time.as_secs_f64() * 1e3 / 4.0;
     rows.push(Row::relation(label("longest time between two answers"), longest, "ms", within, "a pause, not an end"));
-    let mut points: Vec<(f64, f64)> = survived.series.iter().map(|p| (p.t_s, p.bandwidth_bytes_per_s / 1e6)).collect();
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    Ok((rows, Curve { name: name.into(), points }, survived.trouble))
+    let resets =
+        plan.blows.iter().find_map(|(_, blow)| if let Blow::ResetDrive(time) = blow { Some(*time) } else { None });
+    if let Some(time) = resets {
+        rows.push(Row::told(
+            label("of that, beyond the drive's own reset"),
+            longest - millis(time),
+            "ms",
+            "diagnosis, connecting, replay",
+        ));
+    }
+    let chart = chart(name, title, plan, &survived);
+    Ok(Outcome { rows, chart, trouble: survived.trouble })
 }
 
 pub(crate) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> {
-    let (plan, kept) = (timeline(live.is_full()), kept(live.is_full()));
-    let (mut rows, curve, trouble) = survived(live, "volume", &plan)?;
-    live.progress(0.6);
-    let (more, with_keeper, more_trouble) = survived(live, "volume under a keeper", &kept)?;
-    rows.extend(more);
-    let troubles = trouble.iter().chain(&more_trouble);
-    let notes = troubles.map(|text| format!("The first that went wrong: {text}")).collect();
+    let full = live.is_full();
+    let (plan, kept, resets) = (timeline(full), kept(full), resets(full));
+    let runs = [
+        ("volume", "A node that is restarted, stopped and killed", &plan),
+        ("volume under a keeper", "A node with a keeper that is upgraded and loses its worker", &kept),
+        ("volume on a failing controller", "A node whose drive's controller fails and is reset", &resets),
+    ];
+    let (mut rows, mut notes, mut charts) = (Vec::new(), Vec::new(), Vec::new());
+    for (done, (name, title, plan)) in (1..).zip(runs) {
+        let outcome = survived(live, name, title, plan)?;
+        rows.extend(outcome.rows);
+        charts.push(outcome.chart);
+        notes.extend(outcome.trouble.map(|text| format!("The first that went wrong on the {name}: {text}")));
+        live.progress(f64::from(done) / 3.0);
+    }
+    let at = |plan: &Timeline, blow: usize| plan.blows[blow].0;
     Ok(Figure {
         subject: Subject::SpoolFig13,
         about: vec![
@@ -99,23 +145,27 @@ pub(crate) fn figure(live: &mut dyn LiveMeasurements) -> Result<Figure, String> 
                  end keeps the journal and connects again. Then the same load for {} on a node with a keeper and a standby: at {} `weir \
                  upgrade` puts the program in its own place, at {} its worker is killed; the front end's connection stays.",
                 plan.time,
-                plan.blows[0].0,
-                plan.blows[1].0,
+                at(&plan, 0),
+                at(&plan, 1),
                 Nanos(plan.time.0 / 45),
-                plan.blows[2].0,
+                at(&plan, 2),
                 kept.time,
-                kept.blows[0].0,
-                kept.blows[1].0
+                at(&kept, 0),
+                at(&kept, 1)
+            ),
+            format!(
+                "Then for {} on a node whose drive another node serves over NVMe/TCP: at {} and at {} the drive's controller fails by the rule \
+                 `controller-fatal`, and its reset takes {} by the rule `slow-reset`. The node finds out, resets the controller by another \
+                 association, and sends again what was in flight.",
+                resets.time,
+                at(&resets, 0),
+                at(&resets, 1),
+                Nanos(resets.time.0 / 30)
             ),
         ],
         rows,
         notes,
-        charts: vec![Chart {
-            title: "Reads and writes over time",
-            axes: ("s", "MB/s"),
-            scales: (Scale::Linear, Scale::Linear),
-            curves: vec![curve, with_keeper],
-        }],
+        charts,
     })
 }
 
