@@ -72,6 +72,8 @@ pub enum CliCommand {
     Volume(Volume),
     /// List the ways to drives and volumes, open and end some
     Export(Export),
+    /// Start a virtual machine with a drive or volume of the running node
+    Guest(crate::guest::GuestArgs),
     /// Files of the store: list, copy, move and remove them
     Fs(crate::fs::FsArgs),
     /// The store itself: its metadata service, namespaces and clients

@@ -21,6 +21,10 @@ pub fn lines(config: &Config, listening: &[SocketAddr], program: &str) -> String
         };
         section(&mut out, &format!("{program}, {name} (add a boot disk)"), [qemu_line(door)]);
     }
+    if let Some((name, door)) = sockets(config).first() {
+        let line = format!("{program} guest {}", quoted(&door.to_string()));
+        section(&mut out, &format!("A small machine of this one's kernel and busybox, {name}"), [line]);
+    }
     let mut targets: Vec<String> = Vec::new();
     if let (Some(address), Some(subsystem)) = (address, subsystems.first()) {
         targets.push(format!("{} {}", quoted(&subsystem.target(address)), subsystem.bench_host()));

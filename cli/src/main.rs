@@ -27,6 +27,7 @@ mod failure;
 mod fault;
 mod firmware;
 mod fs;
+mod guest;
 mod man;
 mod node_commands;
 mod nodes;
@@ -105,6 +106,7 @@ fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
         CliCommand::Export(args) => node_commands::export(&client()?, &args, json),
         CliCommand::Pool(args) => volume::pool(&client()?, &args, json),
         CliCommand::Volume(args) => volume::volume(&client()?, &args, json),
+        CliCommand::Guest(args) => return guest::run(client, &args, json),
         CliCommand::Fs(args) => fs::run(&args, json, || registry::store(api, node)),
         CliCommand::Store(args) => fs::run_store(&args, json, || registry::store(api, node)),
         CliCommand::Upgrade(args) => upgrade::run(&client()?, &args, json),

@@ -17,6 +17,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "bench_and_commands", bench_and_commands),
         test(S, "nvme_connect", nvme_connect),
         test(S, "qemu", qemu),
+        test(S, "small_machines", small_machines),
     ]
 }
 
@@ -174,4 +175,66 @@ fn boot(env: &Env, line: &str, disk: &str) -> Outcome {
     let read = |name: &str| std::fs::read_to_string(Path::new(&work).join(name)).unwrap_or_default();
     let fine = finished.status.success() && read("rc").trim() == "0" && read("out").contains("written and read");
     ensure(fine, || format!("{line}\n{}{}\n{}", finished.describe(), read("out"), read("kernel.log")))
+}
+
+/// What a script in a small machine finds, by the name of its disk.
+const LOOK: &str = r#"
+echo "disk ${DISK#/dev/} of $(cat /sys/block/${DISK#/dev/}/size) blocks"
+echo kept | dd of=$DISK bs=512 seek=8 count=1 conv=sync 2>/dev/null
+sync
+dd if=$DISK bs=512 skip=8 count=1 2>/dev/null | head -c 5
+exit 7
+"#;
+
+/// `weir guest`, as it is printed and by the name of a volume: with the guest folder's kernel, busybox and QEMU.
+fn small_machines(env: &Env) -> Outcome {
+    with_printed(env, |node, lines| {
+        let folder = env.folder()?;
+        let script = folder.join("look.sh");
+        std::fs::write(&script, LOOK).context(|| script.display().to_string())?;
+        let qemu = host_program(env, "qemu")?;
+        let modules = env.guest_dir.join("kern/root/usr/lib/modules");
+        let modules = std::fs::read_dir(&modules).context(|| modules.display().to_string())?;
+        let modules = modules.filter_map(Result::ok).next().ok_or("the guest folder has no modules")?.path();
+        let with_machine = format!(
+            "--accel tcg --qemu {} --kernel {} --modules {} --busybox {}",
+            qemu.display(),
+            env.guest_dir.join("boot/vmlinux").display(),
+            modules.display(),
+            env.guest_dir.join("usr/bin/busybox").display()
+        );
+        let printed = containing(lines, " guest vhost-user:", 1)?[0].to_string();
+        let line = |rest: &str| {
+            format!(
+                "{} {with_machine}",
+                printed.split_once(" guest ").map_or("", |(program, _)| program).to_string() + " guest " + rest
+            )
+        };
+        let look = |line: String, disk: &str| {
+            let done = shell(env, &line)?;
+            let said = done.stdout.replace('\r', "");
+            ensure(done.status.code() == Some(7) && said.contains(disk) && said.contains("\nkept\n"), || {
+                format!("{line}: {}\n{said}{}", done.status, done.stderr)
+            })
+        };
+        look(format!("{printed} {with_machine} --run {}", script.display()), "disk vda of 524288 blocks")?;
+        let of_volume = node.socket("vp.sock").display().to_string();
+        look(line(&format!("{of_volume} --run {}", script.display())), "disk nvme0n1 of 131072 blocks")?;
+        let asked = shell(env, &line("v0"))?;
+        ensure(asked.status.code() == Some(1) && asked.stderr.contains("which one? There is"), || {
+            asked.stderr.clone()
+        })?;
+        let lost = shell(env, &line("vfio-user:/nowhere.sock"))?;
+        ensure(lost.stderr.contains("/nowhere.sock: ") && lost.stderr.contains("is the node running?"), || {
+            lost.stderr.clone()
+        })?;
+        // Debian 12's QEMU, as far as its version goes.
+        let old = folder.join("old-qemu");
+        std::fs::write(&old, "#!/bin/sh\necho QEMU emulator version 7.2.9\n").context(|| old.display().to_string())?;
+        shell(env, &format!("chmod +x {}", old.display()))?.success("chmod")?;
+        let refused = shell(env, &line(&of_volume).replace(&qemu.display().to_string(), &old.display().to_string()))?;
+        ensure(refused.status.code() == Some(1) && refused.stderr.contains("vfio-user needs 10.1"), || {
+            refused.stderr.clone()
+        })
+    })
 }
