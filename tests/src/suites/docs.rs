@@ -11,7 +11,7 @@ use crate::page::{Needs, namespaces, root, try_page};
 type Page = (&'static str, fn(&Env) -> Outcome);
 
 /// Pages with blocks that run, in the order in which they are tried.
-const PAGES: [Page; 35] = [
+const PAGES: [Page; 40] = [
     ("README.md", |env| page(env, "README.md")),
     ("docs/guides/calibrate.md", |env| page(env, "docs/guides/calibrate.md")),
     ("docs/guides/coming-from.md", |env| page(env, "docs/guides/coming-from.md")),
@@ -47,6 +47,11 @@ const PAGES: [Page; 35] = [
     ("docs/start/connect.md", |env| with_guest(env, "docs/start/connect.md")),
     ("docs/start/first-drive.md", |env| page(env, "docs/start/first-drive.md")),
     ("docs/start/install.md", |env| page(env, "docs/start/install.md")),
+    ("docs/tutorials/failing-die.md", |env| page(env, "docs/tutorials/failing-die.md")),
+    ("docs/tutorials/kept-promise.md", |env| page(env, "docs/tutorials/kept-promise.md")),
+    ("docs/tutorials/policies-and-traces.md", |env| page(env, "docs/tutorials/policies-and-traces.md")),
+    ("docs/tutorials/tail-latency.md", |env| page(env, "docs/tutorials/tail-latency.md")),
+    ("docs/tutorials/upgrade-under-load.md", |env| page(env, "docs/tutorials/upgrade-under-load.md")),
 ];
 
 /// The tests of this suite.
