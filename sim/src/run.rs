@@ -3,10 +3,11 @@
 use crate::scenario::{Scenario, capacity};
 use crate::world::{Setup, SimulatedDrive};
 use std::fmt;
+use std::ops::ControlFlow;
 use weir_config::DeviceConfig;
 use weir_controller::{DriveStats, TimingModel, Work};
 use weir_drive::{FlashFigures, FlashService};
-use weir_flash::PowerLoss;
+use weir_flash::{Flash, PowerLoss};
 use weir_units::Nanos;
 use weir_workload::{JobResult, Summary};
 
@@ -79,6 +80,24 @@ pub struct RunProgress {
     pub part: Option<f64>,
 }
 
+/// Hears how far a run has come, and may end it.
+trait Watch: FnMut(RunProgress) -> ControlFlow<()> {}
+
+impl<W: FnMut(RunProgress) -> ControlFlow<()>> Watch for W {}
+
+/// Why a run has no result.
+enum Ended {
+    Wrong(RunError),
+    /// Its watch has ended it.
+    Stopped,
+}
+
+impl From<RunError> for Ended {
+    fn from(error: RunError) -> Self {
+        Ended::Wrong(error)
+    }
+}
+
 /// Moments between two reports of progress: a few milliseconds.
 const MOMENTS: u64 = 1 << 15;
 
@@ -118,36 +137,72 @@ impl Scenario {
     /// # Errors
     /// As [`Scenario::world`], and a line of a trace that does not parse.
     pub fn run(&self, mut watch: impl FnMut(RunProgress)) -> Result<SimulationResult, RunError> {
-        let mut world = self.world()?;
-        let end = self.time.map_or(Nanos::NEVER, |time| self.ramp.saturating_add(time));
-        let before = self.warm_up(&mut world, &mut watch, end);
-        let power_cuts = self.cut_power(&mut world, &mut watch, end)?;
-        while world.advance(end, MOMENTS) {
-            watch(self.progress(&world, end));
+        let on = |progress| {
+            watch(progress);
+            ControlFlow::Continue(())
+        };
+        let nobody_stops = || unreachable!("its watch never stops it");
+        self.run_with(|_| {}, on)?.map_or_else(nobody_stops, Ok)
+    }
+
+    /// The same with flash, where the drive has some, to which `prepare` gives policies of its own. `watch` may end the run, which
+    /// then has no result.
+    ///
+    /// # Errors
+    /// As [`Scenario::run`].
+    pub fn run_with(
+        &self,
+        prepare: impl FnOnce(&mut Flash),
+        mut watch: impl FnMut(RunProgress) -> ControlFlow<()>,
+    ) -> Result<Option<SimulationResult>, RunError> {
+        let mut inside = timing_model(&self.device)?;
+        if let Some(service) = &mut inside {
+            prepare(service.flash_mut());
         }
+        let mut world = self.world_with(inside.map(|flash| Box::new(flash) as Box<dyn TimingModel>))?;
+        match self.run_in(&mut world, &mut watch) {
+            Ok(result) => Ok(Some(result)),
+            Err(Ended::Stopped) => Ok(None),
+            Err(Ended::Wrong(error)) => Err(error),
+        }
+    }
+
+    fn run_in(&self, world: &mut SimulatedDrive, watch: &mut impl Watch) -> Result<SimulationResult, Ended> {
+        let end = self.end();
+        let before = self.warm_up(world, watch)?;
+        let power_cuts = self.cut_power(world, watch)?;
+        self.advance(world, end, watch)?;
         if let Some(error) = world.trace_error() {
-            return Err(RunError(error.to_string()));
+            return Err(RunError(error.to_string()).into());
         }
         // Where time ends the run, what comes to its end early has had all of it.
         if self.time.is_some() && !world.is_spent() {
             world.run_until(end);
         }
-        Ok(SimulationResult { power_cuts, ..self.outcome(&world, &before) })
+        Ok(SimulationResult { power_cuts, ..self.outcome(world, &before) })
+    }
+
+    /// When time ends the run.
+    fn end(&self) -> Nanos {
+        self.time.map_or(Nanos::NEVER, |time| self.ramp.saturating_add(time))
+    }
+
+    /// Lets everything happen up to and including `until`.
+    fn advance(&self, world: &mut SimulatedDrive, until: Nanos, watch: &mut impl Watch) -> Result<(), Ended> {
+        while world.advance(until, MOMENTS) {
+            if watch(self.progress(world)).is_break() {
+                return Err(Ended::Stopped);
+            }
+        }
+        Ok(())
     }
 
     /// Runs up to each power cut, and through it.
-    fn cut_power(
-        &self,
-        world: &mut SimulatedDrive,
-        watch: &mut impl FnMut(RunProgress),
-        end: Nanos,
-    ) -> Result<Vec<PowerCutOutcome>, RunError> {
+    fn cut_power(&self, world: &mut SimulatedDrive, watch: &mut impl Watch) -> Result<Vec<PowerCutOutcome>, Ended> {
         let mut outcomes = Vec::new();
         for (i, at) in self.power_cuts.iter().enumerate() {
             let moment = self.ramp.saturating_add(*at);
-            while world.advance(moment, MOMENTS) {
-                watch(self.progress(world, end));
-            }
+            self.advance(world, moment, watch)?;
             if world.is_spent() {
                 break;
             }
@@ -187,22 +242,20 @@ impl Scenario {
     }
 
     /// Runs the ramp; what the drive had counted at its end. Flash counts from zero then.
-    fn warm_up(&self, world: &mut SimulatedDrive, watch: &mut impl FnMut(RunProgress), end: Nanos) -> Work {
+    fn warm_up(&self, world: &mut SimulatedDrive, watch: &mut impl Watch) -> Result<Work, Ended> {
         if self.ramp == Nanos(0) {
-            return Work::default();
+            return Ok(Work::default());
         }
-        let last = Nanos(self.ramp.0 - 1);
-        while world.advance(last, MOMENTS) {
-            watch(self.progress(world, end));
-        }
+        self.advance(world, Nanos(self.ramp.0 - 1), watch)?;
         let ramp = self.ramp;
         if let Some(flash) = world.drive().service_mut().and_then(|s| s.as_any_mut().downcast_mut::<FlashService>()) {
             flash.reset(ramp);
         }
-        world.stats().work
+        Ok(world.stats().work)
     }
 
-    fn progress(&self, world: &SimulatedDrive, end: Nanos) -> RunProgress {
+    fn progress(&self, world: &SimulatedDrive) -> RunProgress {
+        let end = self.end();
         let by_time = (end != Nanos::NEVER).then(|| world.now().0 as f64 / end.0.max(1) as f64);
         let by_count = self.requests.map(|n| world.answers() as f64 / n as f64);
         let part = by_time.into_iter().chain(by_count).reduce(f64::max);

@@ -178,7 +178,7 @@ fn plan_block(root: &Path, name: &str, place: &str, block: &Block, plan: &mut Pl
             serde_json::from_str::<serde_json::Value>(&block.text).context(|| place.into())?;
             plan.checked += 1;
         }
-        "rust" => {
+        "rust" | "python" => {
             excerpt(root, place, block)?;
             plan.checked += 1;
         }
@@ -255,7 +255,7 @@ fn excerpt(root: &Path, place: &str, block: &Block) -> Outcome {
         Mark::Excerpt(path) => Some(path),
         _ => None,
     });
-    let path = path.ok_or_else(|| format!("{place}: from which file that is compiled? <!-- excerpt of: PATH -->"))?;
+    let path = path.ok_or_else(|| format!("{place}: from which file that is tested? <!-- excerpt of: PATH -->"))?;
     let text = std::fs::read_to_string(root.join(path)).context(|| format!("{place}: {path}"))?;
     let mut lines = text.lines().map(str::trim);
     for line in block.text.lines().map(str::trim).filter(|l| !l.is_empty()) {

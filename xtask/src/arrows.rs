@@ -1,4 +1,4 @@
-//! Which crate may depend on which: `cli -> sim -> node -> sys -> core -> spec`, and `bindings -> node`.
+//! Which crate may depend on which: `cli -> sim -> node -> sys -> core -> spec`, `bindings -> node` and `bindings/python -> sim`.
 
 use crate::tree::{File, Finding, Tree};
 
@@ -14,6 +14,9 @@ const PURE: [&str; 1] = ["zerocopy"];
 /// What other languages link: they see node and what lies below it, and nothing depends on them.
 const BINDINGS: &str = "bindings";
 
+/// The Python package simulates as well.
+const PYTHON: &str = "bindings/python/";
+
 fn top(path: &str) -> &str {
     path.split('/').next().unwrap_or_default()
 }
@@ -24,7 +27,11 @@ fn layer(path: &str) -> usize {
 
 /// The highest layer that a crate may depend on.
 fn sees(path: &str) -> usize {
-    layer(if top(path) == BINDINGS { "node" } else { path })
+    match path {
+        _ if path.starts_with(PYTHON) => layer("sim"),
+        _ if top(path) == BINDINGS => layer("node"),
+        _ => layer(path),
+    }
 }
 
 /// One line of a dependency table.

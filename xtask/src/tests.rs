@@ -51,6 +51,7 @@ fn arrows_point_down() {
     let sim = ("sim/Cargo.toml", "[package]\nname = \"weir-sim\"\n");
     let above = "[package]\nname = \"weir-capi\"\n[dependencies]\nweir-sim.workspace = true\n";
     one(arrows::check, &[sim, ("bindings/c/Cargo.toml", above)], "bindings/c/Cargo.toml:4: weir-sim lies above");
+    none(arrows::check, &[sim, ("bindings/python/Cargo.toml", above)]);
     let cli = "[package]\nname = \"weir-cli\"\n[dependencies]\nweir-capi.workspace = true\n";
     one(
         arrows::check,

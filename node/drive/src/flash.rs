@@ -234,6 +234,11 @@ impl FlashService {
         &self.flash
     }
 
+    /// The same, to give it policies of its own.
+    pub fn flash_mut(&mut self) -> &mut Flash {
+        &mut self.flash
+    }
+
     /// Counts from `now` on.
     pub fn reset(&mut self, now: Nanos) {
         self.flash.reset_stats();

@@ -47,6 +47,7 @@ mod pool_copies;
 mod pool_loss;
 mod power;
 mod printed_lines;
+mod python;
 mod realtime;
 mod remote;
 mod remote_restarts;
@@ -78,6 +79,7 @@ pub fn all() -> Vec<Test> {
         terminal::tests(),
         libweir::tests(),
         packages::tests(),
+        python::tests(),
         fio::tests(),
         spdk_preload::tests(),
         store::tests(),

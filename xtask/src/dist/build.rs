@@ -66,6 +66,8 @@ pub enum Kind {
     StaticProgram,
     /// `libweir.so`.
     Library,
+    /// The module of the Python package.
+    Module,
 }
 
 /// Where cargo builds.
@@ -83,6 +85,7 @@ pub fn build(root: &Path, commit: &Commit, kind: Kind) -> Result<PathBuf, String
         Kind::Program => ("packages", "weir"),
         Kind::StaticProgram => ("packages-static", "weir"),
         Kind::Library => ("packages", "libweir.so"),
+        Kind::Module => ("packages", "libweir_native.so"),
     };
     let folder = target.join(folder);
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -90,6 +93,7 @@ pub fn build(root: &Path, commit: &Commit, kind: Kind) -> Result<PathBuf, String
     command.args(["--profile", "dist", "--locked", "--target", TARGET, "--target-dir"]).arg(&folder);
     match kind {
         Kind::Library => command.args(["-p", "weir-capi", "--lib", "--crate-type", "cdylib"]),
+        Kind::Module => command.args(["-p", "weir-python", "--lib"]),
         Kind::Program | Kind::StaticProgram => command.args(["-p", "weir-cli", "--bin", "weir"]),
     };
     command.current_dir(root).env_remove("RUSTFLAGS").env("CARGO_INCREMENTAL", "0").env("WEIR_COMMIT", &commit.id);

@@ -1,4 +1,4 @@
-//! Packages: `cargo xtask dist [--only deb,tar,oci,lib] [--out DIR] [--binary FILE] [--library FILE]`.
+//! Packages: `cargo xtask dist [--only deb,tar,oci,lib,wheel] [--out DIR] [--binary FILE] [--library FILE] [--module FILE]`.
 //!
 //! | kind | files | from |
 //! |---|---|---|
@@ -6,9 +6,10 @@
 //! | `tar` | `weir-VERSION-x86_64-linux.tar.gz` | a static program |
 //! | `oci` | `weir-VERSION-oci.tar` | a static program |
 //! | `lib` | `libweir0_VERSION_amd64.deb`, `libweir-dev_VERSION_amd64.deb` | `libweir.so` |
+//! | `wheel` | `weir-VERSION-cp311-abi3-manylinux_2_N_x86_64.whl` | `libweir_native.so` and a program linked against the C library |
 //!
 //! ```text
-//! build (cargo) ──▶ elf (what it needs) ──▶ contents (what goes where) ──▶ deb, oci ──▶ files (tar, gzip)
+//! build (cargo) ──▶ elf (what it needs) ──▶ contents (what goes where) ──▶ deb, oci, wheel ──▶ files (tar, gzip)
 //!                   copyright (cargo metadata) ──▶┘
 //! ```
 //!
@@ -24,6 +25,7 @@ mod files;
 mod oci;
 #[cfg(test)]
 mod tests;
+mod wheel;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,23 +36,24 @@ use build::{Commit, Kind};
 use contents::Source;
 use elf::Linked;
 
-const USAGE: &str = "usage: cargo xtask dist [--only deb,tar,oci,lib] [--out DIR] [--binary FILE] [--library FILE]";
+const USAGE: &str = "usage: cargo xtask dist [--only deb,tar,oci,lib,wheel] [--out DIR] [--binary FILE] [--library FILE] [--module FILE]";
 
 /// The kinds of packages.
-const KINDS: [&str; 4] = ["deb", "tar", "oci", "lib"];
+const KINDS: [&str; 5] = ["deb", "tar", "oci", "lib", "wheel"];
 
 /// What was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Options {
     only: Vec<String>,
     out: Option<PathBuf>,
     binary: Option<PathBuf>,
     library: Option<PathBuf>,
+    module: Option<PathBuf>,
 }
 
 impl Options {
     fn parse(args: &[String]) -> Result<Self, String> {
-        let mut options = Self { only: KINDS.map(String::from).into(), out: None, binary: None, library: None };
+        let mut options = Self { only: KINDS.map(String::from).into(), ..Self::default() };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             let (name, value) = arg.split_once('=').map_or((arg.as_str(), None), |(name, value)| (name, Some(value)));
@@ -61,6 +64,7 @@ impl Options {
                 "--out" => options.out = Some(value()?.into()),
                 "--binary" => options.binary = Some(value()?.into()),
                 "--library" => options.library = Some(value()?.into()),
+                "--module" => options.module = Some(value()?.into()),
                 _ => return Err(format!("unknown argument '{arg}'")),
             }
         }
@@ -162,6 +166,16 @@ fn make(source: &Source<'_>, release: &str, options: &Options) -> Result<Vec<(St
         for deb in contents::library_debs(source, release, &bytes, &linked, &copyright("weir-capi", &linked)?)? {
             made.push((deb.name(), deb.bytes(commit.epoch)?));
         }
+    }
+    if options.wants("wheel") {
+        let binary = |given, kind| {
+            let (bytes, linked) = build::stripped(&built(given, kind)?, scratch)?;
+            Ok::<_, String>(wheel::Binary { bytes, linked })
+        };
+        let (program, module) = (binary(&options.binary, Kind::Program)?, binary(&options.module, Kind::Module)?);
+        let copyright = copyright("weir-cli", &program.linked)? + &copyright("weir-python", &module.linked)?;
+        let parts = wheel::Parts { module: &module, program: &program, copyright: &copyright };
+        made.push(wheel::wheel(source, &parts)?);
     }
     Ok(made)
 }

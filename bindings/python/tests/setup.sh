@@ -1,0 +1,25 @@
+#!/bin/bash
+# setup.sh DIR: makes DIR a virtual environment with what the tests of the Python package need (requirements.txt beside this file). Returns
+# at once where it is complete. The package itself is not in it: the tests install the wheel that they test.
+set -euo pipefail
+HERE=$(cd "$(dirname "$0")" && pwd)
+[ $# = 1 ] || { echo "usage: setup.sh DIR" >&2; exit 2; }
+V=$1
+fail() { echo "bindings/python/tests/setup.sh: $*" >&2; exit 1; }
+
+PYTHON=${PYTHON:-python3}
+command -v "$PYTHON" >/dev/null || fail "python3 is missing; run: apt-get install python3-venv"
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "Python 3.11 or newer is wanted; this is $("$PYTHON" --version)"
+STAMP=$({ cat "$HERE"/{setup.sh,requirements.txt}; "$PYTHON" --version; } | sha256sum | cut -d' ' -f1)
+complete() { [ "$(cat "$V/stamp" 2>/dev/null)" = "$STAMP" ]; }
+complete && exit 0
+
+mkdir -p "$V"
+exec 9>"$V.lock"
+flock 9
+complete && exit 0
+rm -rf "$V"
+"$PYTHON" -m venv "$V" || fail "no virtual environment can be made; run: apt-get install python3-venv"
+"$V/bin/python" -m pip install -q --disable-pip-version-check -r "$HERE/requirements.txt" ||
+  fail "pip failed; look at what it says, and run again: $0 $V"
+echo "$STAMP" >"$V/stamp"

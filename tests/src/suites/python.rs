@@ -1,0 +1,134 @@
+//! The Python package as its users have it: the wheel of `cargo xtask dist` installed in a virtual environment, and its own tests run there.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::test;
+use crate::harness::{Context, Env, Outcome, Test, ensure};
+use crate::node::text;
+use crate::process::{Process, run};
+use crate::suites::bindings;
+
+/// The tests of this suite.
+pub fn tests() -> Vec<Test> {
+    const S: &str = "python";
+    vec![
+        test(S, "a_wheel_is_the_same_twice", same_twice),
+        test(S, "simulations", |env| pytest(env, "test_sim.py")),
+        test(S, "policies", |env| pytest(env, "test_policy.py")),
+        test(S, "plans_calibrations_and_reproductions", |env| pytest(env, "test_program.py")),
+        test(S, "a_client_for_the_api", |env| pytest(env, "test_client.py")),
+        test(S, "examples", |env| pytest(env, "test_examples.py")),
+        test(S, "notebooks", |env| pytest(env, "test_notebooks.py")),
+        test(S, "types_are_right", types),
+    ]
+}
+
+/// The first build, and what pip receives; a file of tests.
+const MADE: Duration = Duration::from_secs(900);
+const TESTED: Duration = Duration::from_secs(300);
+
+/// A command that ends with the test.
+fn command(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
+/// The folder that cargo builds in, and the profile of the program under test, so that nothing is compiled twice.
+fn built(env: &Env) -> Result<(PathBuf, &'static str), String> {
+    let folder = env.weir.parent().ok_or("the program under test is in no folder")?;
+    let profile = if folder.ends_with("debug") { "dev" } else { "release" };
+    Ok((folder.to_path_buf(), profile))
+}
+
+/// `cargo xtask dist --only wheel` of the program under test and of a module that was built like it.
+fn dist(env: &Env, module: &Path, out: &Path) -> Outcome {
+    let mut cargo = command(Path::new("cargo"));
+    cargo.args(["run", "-q", "--locked", "-p", "xtask", "--manifest-path"]).arg(bindings::root(env).join("Cargo.toml"));
+    cargo.args(["--", "dist", "--only", "wheel", "--binary"]).arg(&env.weir).arg("--module").arg(module);
+    cargo.arg("--out").arg(out);
+    Process::spawn(&env.folder()?, "dist", cargo)?.wait(MADE)?.success("cargo xtask dist").map(drop)
+}
+
+/// The module of the package, built.
+fn module(env: &Env) -> Result<PathBuf, String> {
+    let (folder, profile) = built(env)?;
+    let mut cargo = command(Path::new("cargo"));
+    cargo.args(["build", "-q", "--locked", "-p", "weir-python", "--profile", profile, "--manifest-path"]);
+    cargo.arg(bindings::root(env).join("Cargo.toml"));
+    if let Some(target) = folder.parent() {
+        cargo.arg("--target-dir").arg(target);
+    }
+    Process::spawn(&env.folder()?, "cargo", cargo)?.wait(MADE)?.success("cargo build")?;
+    Ok(folder.join("libweir_native.so"))
+}
+
+/// The wheel, made once for all tests.
+fn wheel(env: &Env) -> Result<PathBuf, String> {
+    let made = env.shared("wheel", |dir| dist(env, &module(env)?, dir))?;
+    let entries = std::fs::read_dir(&made).context(|| text(&made))?.filter_map(Result::ok).map(|entry| entry.path());
+    let mut wheels = entries.filter(|path| path.extension().is_some_and(|end| end == "whl"));
+    wheels.next().ok_or_else(|| format!("{} has no wheel", text(&made)))
+}
+
+/// A virtual environment's python that finds the package. What the tests need beside it is in an environment that is kept in the target
+/// folder; the package is installed in one of this run that has the other's packages as well.
+fn python(env: &Env) -> Result<PathBuf, String> {
+    let wheel = wheel(env)?;
+    let kept = built(env)?.0.join("../python-venv");
+    let folder = env.shared("python", |dir| {
+        let here = env.folder()?;
+        run(&here, &bindings::root(env).join("bindings/python/tests/setup.sh"), [text(&kept)], MADE)?
+            .success("bindings/python/tests/setup.sh")?;
+        run(&here, &kept.join("bin/python"), ["-m", "venv", "--without-pip", &text(dir)], MADE)?
+            .success("python -m venv")?;
+        let packages = run(&here, &kept.join("bin/python"), ["-c", PACKAGES], MADE)?.success("python")?;
+        let own = run(&here, &dir.join("bin/python"), ["-c", PACKAGES], MADE)?.success("python")?;
+        std::fs::write(Path::new(own.trim()).join("kept.pth"), packages).context(|| own.clone())?;
+        let install =
+            ["-m", "pip", "install", "-q", "--no-index", "--no-deps", "--disable-pip-version-check", &text(&wheel)];
+        run(&here, &dir.join("bin/python"), install, MADE)?.success("pip install").map(drop)
+    })?;
+    Ok(folder.join("bin/python"))
+}
+
+/// Where an environment's packages are.
+const PACKAGES: &str = "import sysconfig; print(sysconfig.get_path('purelib'))";
+
+/// Runs a file of the package's tests in a folder of its own.
+fn pytest(env: &Env, file: &str) -> Outcome {
+    let (python, here) = (python(env)?, env.folder()?);
+    let mut tests = command(&python);
+    tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no", "--rootdir"]).arg(&here);
+    tests.arg(bindings::root(env).join("bindings/python/tests").join(file));
+    tests.env("PYTHONDONTWRITEBYTECODE", "1").env("WEIR_BIN", &env.weir).current_dir(&here);
+    let said = Process::spawn(&here, "pytest", tests)?.wait(TESTED)?;
+    let last = said.stdout.lines().last().unwrap_or_default().to_owned();
+    ensure(said.status.success(), || said.describe() + &said.stdout)?;
+    println!("    {last}");
+    ensure(last.contains(" passed") && !last.contains("skipped"), || format!("{file}: {last}"))
+}
+
+fn same_twice(env: &Env) -> Outcome {
+    let (first, again) = (wheel(env)?, env.folder()?.join("again"));
+    dist(env, &built(env)?.0.join("libweir_native.so"), &again)?;
+    let second = again.join(first.file_name().unwrap_or_default());
+    let read = |path: &Path| std::fs::read(path).context(|| text(path));
+    ensure(read(&first)? == read(&second)?, || format!("{} differs the second time", text(&first)))
+}
+
+/// The package's own types, the strict way, and that the stub says what the module has.
+fn types(env: &Env) -> Outcome {
+    let (python, here) = (python(env)?, env.folder()?);
+    let package = bindings::root(env).join("bindings/python");
+    let config = text(&package.join("pyproject.toml"));
+    let cache = ["--cache-dir", "mypy"];
+    let strict = ["-m", "mypy", "--strict", "--config-file", &config, cache[0], cache[1], &text(&package.join("weir"))];
+    run(&here, &python, strict, TESTED)?.success("mypy --strict")?;
+    // Python 3.11 does not show the buffer protocol as a method.
+    let known = text(&package.join("tests/stubtest.txt"));
+    let stub = ["-m", "mypy.stubtest", "weir._native", "--ignore-unused-allowlist", "--allowlist", &known];
+    run(&here, &python, stub, TESTED)?.success("mypy.stubtest").map(drop)
+}
