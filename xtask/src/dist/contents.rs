@@ -109,6 +109,7 @@ pub fn deb(source: &Source<'_>, path: &Path, bytes: &[u8], linked: &Linked, copy
     Ok(Deb {
         package: "weir",
         version: source.commit.version.clone(),
+        is_for_all: false,
         section: "admin",
         depends: [libraries.as_str(), "passwd"]
             .iter()
@@ -225,5 +226,50 @@ pub fn image(source: &Source<'_>, bytes: &[u8], copyright: &str) -> Result<Image
             ("revision", source.commit.id.clone()),
             ("licenses", "Apache-2.0 OR MIT".into()),
         ],
+    })
+}
+
+/// The site's files.
+///
+/// # Errors
+/// One of them cannot be read.
+pub fn site(html: &Path) -> Result<Files, String> {
+    let mut files = Files::default();
+    site_into(&mut files, html, "")?;
+    Ok(files)
+}
+
+fn site_into(files: &mut Files, folder: &Path, prefix: &str) -> Result<(), String> {
+    let at = |e: std::io::Error| format!("{}: {e}", folder.display());
+    for entry in std::fs::read_dir(folder).map_err(at)? {
+        let path = entry.map_err(at)?.path();
+        let name = format!("{prefix}{}", path.file_name().unwrap_or_default().to_string_lossy());
+        if path.is_dir() {
+            site_into(files, &path, &format!("{name}/"))?;
+        } else {
+            files.data(&name, std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?);
+        }
+    }
+    Ok(())
+}
+
+/// `weir-doc_VERSION_all.deb`.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn site_deb(source: &Source<'_>, html: &Path, copyright: &str) -> Result<Deb, String> {
+    let mut files = Files::default();
+    site_into(&mut files, html, "usr/share/doc/weir-doc/html/")?;
+    debian_docs(&mut files, source, "weir-doc", copyright)?;
+    Ok(Deb {
+        package: "weir-doc",
+        version: source.commit.version.clone(),
+        is_for_all: true,
+        section: "doc",
+        synopsis: "NVMe drives that tenants share with guarantees (documentation)",
+        description: "Tutorials, guides and reference of Weir, as pages for a browser:\n\
+                      file:///usr/share/doc/weir-doc/html/index.html",
+        files,
+        ..Deb::default()
     })
 }

@@ -12,6 +12,8 @@ pub struct Deb {
     pub package: &'static str,
     /// Its version.
     pub version: String,
+    /// It is the same on every architecture.
+    pub is_for_all: bool,
     /// The section of the archive it would be in.
     pub section: &'static str,
     /// Other packages that it needs, comma-separated; empty: none.
@@ -33,14 +35,19 @@ pub struct Deb {
 impl Deb {
     /// The file's name.
     pub fn name(&self) -> String {
-        format!("{}_{}_amd64.deb", self.package, self.version)
+        format!("{}_{}_{}.deb", self.package, self.version, self.architecture())
+    }
+
+    fn architecture(&self) -> &'static str {
+        if self.is_for_all { "all" } else { "amd64" }
     }
 
     fn control(&self) -> String {
         let mut control = format!(
-            "Package: {}\nSource: weir\nVersion: {}\nArchitecture: amd64\nMaintainer: {MAINTAINER}\nInstalled-Size: {}\n",
+            "Package: {}\nSource: weir\nVersion: {}\nArchitecture: {}\nMaintainer: {MAINTAINER}\nInstalled-Size: {}\n",
             self.package,
             self.version,
+            self.architecture(),
             self.files.installed_kib()
         );
         if self.package == "weir" {

@@ -1,4 +1,4 @@
-//! Packages: `cargo xtask dist [--only deb,tar,oci,lib,wheel] [--out DIR] [--binary FILE] [--library FILE] [--module FILE]`.
+//! Packages: `cargo xtask dist [--only deb,tar,oci,lib,wheel,doc] [--out DIR] [--binary FILE] [--library FILE] [--module FILE]`.
 //!
 //! | kind | files | from |
 //! |---|---|---|
@@ -7,10 +7,12 @@
 //! | `oci` | `weir-VERSION-oci.tar` | a static program |
 //! | `lib` | `libweir0_VERSION_amd64.deb`, `libweir-dev_VERSION_amd64.deb` | `libweir.so` |
 //! | `wheel` | `weir-VERSION-cp311-abi3-manylinux_2_N_x86_64.whl` | `libweir_native.so` and a program linked against the C library |
+//! | `doc` | `weir-doc_VERSION_all.deb`, `weir-VERSION-site.tar.gz` | `docs/`, by mdBook |
 //!
 //! ```text
 //! build (cargo) ──▶ elf (what it needs) ──▶ contents (what goes where) ──▶ deb, oci, wheel ──▶ files (tar, gzip)
 //!                   copyright (cargo metadata) ──▶┘
+//! docs/ ──▶ site (mdBook) ────────────▶┘
 //! ```
 //!
 //! The same commit gives the same bytes: entries are sorted and owned by root, times are those of the commit (or `SOURCE_DATE_EPOCH`),
@@ -23,6 +25,7 @@ mod deb;
 mod elf;
 mod files;
 mod oci;
+mod site;
 #[cfg(test)]
 mod tests;
 mod wheel;
@@ -36,10 +39,10 @@ use build::{Commit, Kind};
 use contents::Source;
 use elf::Linked;
 
-const USAGE: &str = "usage: cargo xtask dist [--only deb,tar,oci,lib,wheel] [--out DIR] [--binary FILE] [--library FILE] [--module FILE]";
+const USAGE: &str = "usage: cargo xtask dist [--only deb,tar,oci,lib,wheel,doc] [--out DIR] [--binary FILE] [--library FILE] [--module FILE]";
 
 /// The kinds of packages.
-const KINDS: [&str; 5] = ["deb", "tar", "oci", "lib", "wheel"];
+const KINDS: [&str; 6] = ["deb", "tar", "oci", "lib", "wheel", "doc"];
 
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -176,6 +179,13 @@ fn make(source: &Source<'_>, release: &str, options: &Options) -> Result<Vec<(St
         let copyright = copyright("weir-cli", &program.linked)? + &copyright("weir-python", &module.linked)?;
         let parts = wheel::Parts { module: &module, program: &program, copyright: &copyright };
         made.push(wheel::wheel(source, &parts)?);
+    }
+    if options.wants("doc") {
+        let site = site::build(root, scratch)?;
+        let tar = contents::site(&site)?.tar("weir-site/", commit.epoch)?;
+        made.push((format!("weir-{}-site.tar.gz", commit.version), files::gzip(&tar)?));
+        let deb = contents::site_deb(source, &site, &site::copyright(&ours))?;
+        made.push((deb.name(), deb.bytes(commit.epoch)?));
     }
     Ok(made)
 }

@@ -58,6 +58,7 @@ fn sample_deb() -> deb::Deb {
     deb::Deb {
         package: "weir",
         version: "1.2".into(),
+        is_for_all: false,
         section: "admin",
         depends: "libc6 (>= 2.34)".into(),
         synopsis: "one line",
