@@ -171,7 +171,7 @@ pub enum PathState {
     PersistentLoss,
 }
 
-/// What statistics of a drive's deadlines say ([`Policy`](super::Policy) has no part in them).
+/// What [`SpeedWatch`](super::SpeedWatch) says ([`Policy`](super::Policy) has no part in it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slowness {
     /// Measured service time over the one that the model or the calibration has, percent.
@@ -240,6 +240,15 @@ impl fmt::Display for Extent {
     }
 }
 
+impl fmt::Display for Slowness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(die) = self.die {
+            write!(f, "die {die} ")?;
+        }
+        write!(f, "takes {} % of the expected time", self.percent)
+    }
+}
+
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -282,8 +291,8 @@ impl fmt::Display for Evidence {
             Evidence::Arrived => f.write_str("a drive is there"),
             Evidence::MarkedByHost(extent) => write!(f, "{extent} marked by a host"),
             Evidence::WrittenByHost(extent) => write!(f, "{extent} written"),
-            Evidence::Slow(slowness) => write!(f, "takes {} % of the modelled time", slowness.percent),
-            Evidence::AsFastAsModelled => f.write_str("as fast as modelled"),
+            Evidence::Slow(slowness) => slowness.fmt(f),
+            Evidence::AsFastAsModelled => f.write_str("as fast as expected"),
             Evidence::Time => f.write_str("time has passed"),
         }
     }

@@ -34,6 +34,9 @@ mod commands;
 mod evidence;
 mod policy;
 mod report;
+mod speed;
+#[cfg(test)]
+mod speed_tests;
 mod state;
 mod suspects;
 #[cfg(test)]
@@ -44,6 +47,7 @@ pub use command_gate::refusal;
 pub use evidence::*;
 pub use policy::{Policy, Removal};
 pub use report::{HealthReport, REPORT_ENTRIES, Seen, Step, Taken, Verdict};
+pub use speed::{DIES, LEAST_OPERATIONS, NotJudged, SLOW_PERCENT, Speed, SpeedLook, SpeedWatch, WINDOW, WorkDone};
 pub use state::{Awaited, Question, State};
 pub use suspects::{MARKS, SUSPECTS};
 
