@@ -9,7 +9,9 @@
 //! program's words. The stable ABI of Python 3.11 is the only one used.
 
 mod column;
+mod drive;
 mod error;
+mod host;
 mod policy;
 mod result;
 mod scenario;
@@ -25,6 +27,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("WeirError", py.get_type::<error::WeirError>())?;
     module.add("ConfigError", py.get_type::<error::ConfigError>())?;
     module.add_class::<column::Column>()?;
+    module.add_class::<drive::Drive>()?;
     module.add_class::<result::RunResult>()?;
     module.add_class::<scenario::Scenarios>()
 }

@@ -41,5 +41,10 @@ def test_one_drive():
     assert drive.percentiles.columns == ["percent", "latency_ns"]
 
 
+def test_failing_drive(capsys):
+    run("failing_drive")
+    assert capsys.readouterr().out.startswith("read of 4096 bytes at 32768: ")
+
+
 def test_every_example_is_tested():
-    assert {file.stem for file in EXAMPLES.glob("*.py")} == {"gc_study", "one_drive", "two_tenants"}
+    assert {file.stem for file in EXAMPLES.glob("*.py")} == {"failing_drive", "gc_study", "one_drive", "two_tenants"}

@@ -5,7 +5,7 @@
 >>> round(result.total.iops)
 200000
 
-``sim`` runs one simulation, ``sweep`` a grid of them; ``plan``, ``calibrate`` and ``reproduce`` are those of the program, ``Client`` is a
+``sim`` runs one simulation, ``sweep`` a grid of them; ``Device`` is a drive in this process; ``plan``, ``calibrate`` and ``reproduce`` are those of the program, ``Client`` is a
 client for a node's API. Results are numbers and columns; a column lends its memory to numpy, Arrow,
 pandas and polars, none of which has to be installed. Errors carry the program's words: ``ConfigError`` for a configuration that is
 wrong, ``WeirError`` for what could not be done.
@@ -14,6 +14,7 @@ wrong, ``WeirError`` for what could not be done.
 from ._native import VERSION as __version__
 from ._native import Column, ConfigError, WeirError
 from ._client import ApiError, Client
+from ._device import Completion, Device, NvmeError, PowerCut, Zone
 from ._program import Calibration, Plan, calibrate, plan, reproduce
 from ._results import DriveResult, JobResult, Latency, Result, Sweep, Table
 from ._sim import Progress, sim, sweep
@@ -24,16 +25,21 @@ __all__ = [
     "Calibration",
     "Client",
     "Column",
+    "Completion",
     "ConfigError",
+    "Device",
     "DriveResult",
     "JobResult",
     "Latency",
+    "NvmeError",
     "Plan",
+    "PowerCut",
     "Progress",
     "Result",
     "Sweep",
     "Table",
     "WeirError",
+    "Zone",
     "__version__",
     "calibrate",
     "plan",

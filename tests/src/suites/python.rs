@@ -17,6 +17,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_wheel_is_the_same_twice", same_twice),
         test(S, "simulations", |env| pytest(env, "test_sim.py")),
         test(S, "policies", |env| pytest(env, "test_policy.py")),
+        test(S, "a_drive_in_the_process", |env| pytest(env, "test_device.py")),
         test(S, "plans_calibrations_and_reproductions", |env| pytest(env, "test_program.py")),
         test(S, "a_client_for_the_api", |env| pytest(env, "test_client.py")),
         test(S, "examples", |env| pytest(env, "test_examples.py")),
