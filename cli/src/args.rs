@@ -576,6 +576,25 @@ A drive that is still there when the node starts again takes part again, if it h
         #[arg(long)]
         pool: Option<String>,
     },
+    /// Compare the copies of volumes that have two, in the background
+    #[command(after_help = "\
+Examples:
+  weir pool scrub
+  weir pool scrub --repair                     where copies differ, the second one is written anew
+  weir pool scrub --stop
+
+weir pool status says how far it is and what it has found; the log names each piece that differs.")]
+    Scrub {
+        /// Write the second copy anew where the copies differ, or one cannot be read
+        #[arg(long)]
+        repair: bool,
+        /// Leave off
+        #[arg(long, conflicts_with = "repair")]
+        stop: bool,
+        /// The pool [default: the only one]
+        #[arg(long)]
+        pool: Option<String>,
+    },
     /// Give the place of a lost drive to another device, or give up what a volume has lost
     #[command(
         after_help = "\
@@ -644,6 +663,7 @@ pub enum VolumeCommand {
     #[command(after_help = "\
 Examples:
   weir volume create gold-1 2GiB --tenant gold
+  weir volume create safe 2GiB --copies 2    each chunk on two drives
   weir volume create scratch 10GB --pool pool1 && weir export volume scratch nvme-tcp
 
 Sizes are rounded up to whole MiB.")]
@@ -659,6 +679,9 @@ Sizes are rounded up to whole MiB.")]
         /// Of which pool [default: the only one]
         #[arg(long)]
         pool: Option<String>,
+        /// How many drives have each chunk [default: as the pool has it]
+        #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
+        copies: Option<u8>,
     },
     /// Give a volume another size, while its hosts use it
     #[command(after_help = "\

@@ -69,5 +69,6 @@ pub fn start(
         None => None,
     };
     let control = Arc::new(NodeControl::new(&node, on_shutdown));
+    control.tend_volumes().map_err(|e| format!("no thread for the volumes' copies: {e}"))?;
     Ok(Started { listening, control, node, store })
 }

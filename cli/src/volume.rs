@@ -5,7 +5,9 @@ use crate::client::{ApiClient, in_url};
 use crate::failure::CommandFailure;
 use crate::node_commands::absolute;
 use crate::output::{self, Table};
-use weir_api::{PoolDriveAdd, PoolDriveReplace, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use weir_api::{
+    PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
+};
 use weir_units::Bytes;
 
 pub fn pool(client: &ApiClient, args: &args::PoolArgs, json: bool) -> Result<(), CommandFailure> {
@@ -24,6 +26,13 @@ pub fn pool(client: &ApiClient, args: &args::PoolArgs, json: bool) -> Result<(),
         PoolCommand::Offline { device, pool } => {
             let pool = in_url(meant(&pools, pool.as_deref())?);
             show(&client.post(&format!("/v1/pools/{pool}/drives/{}/offline", in_url(device)))?, json)
+        }
+        PoolCommand::Scrub { repair, stop, pool } => {
+            let path = format!("/v1/pools/{}/scrub", in_url(meant(&pools, pool.as_deref())?));
+            match stop {
+                true => show(&client.delete(&path)?, json),
+                false => show(&client.create(&path, &PoolScrub { repair: *repair })?, json),
+            }
         }
         PoolCommand::Replace { empty: Some(name), .. } => {
             let emptied: VolumeStatus = client.post(&format!("/v1/volumes/{}/empty", in_url(name)))?;
@@ -67,7 +76,8 @@ fn has_lost(volume: &VolumeStatus) -> bool {
 }
 
 fn is_sound(pool: &PoolStatus, volumes: &[VolumeStatus]) -> bool {
-    let concerned = volumes.iter().any(|v| v.pool == pool.name && has_lost(v));
+    let alone = |v: &VolumeStatus| v.alone_bytes + v.rebuilding_bytes > 0;
+    let concerned = volumes.iter().any(|v| v.pool == pool.name && (has_lost(v) || alone(v)));
     pool.fault.is_none() && pool.lost.is_empty() && !concerned
 }
 
@@ -87,6 +97,21 @@ fn losses(pool: &PoolStatus, volumes: &[VolumeStatus]) -> String {
             ),
             _ => format!("LOST volume {}: {missing} lie on a lost drive, and fail\n", v.name),
         };
+    }
+    for v in volumes.iter().filter(|v| v.pool == pool.name) {
+        if v.alone_bytes > 0 {
+            let alone = Bytes(v.alone_bytes);
+            out += &format!("ONE COPY volume {}: the second one of {alone} lies on a lost drive\n", v.name);
+        }
+        if v.rebuilding_bytes > 0 {
+            let (left, all) = (v.rebuilding_bytes, v.size_bytes.max(1));
+            let done = 100 - (u128::from(left) * 100).div_ceil(u128::from(all)).min(100);
+            out += &format!(
+                "REBUILDING volume {}: {} of its second copy are left ({done} % are whole)\n",
+                v.name,
+                Bytes(left)
+            );
+        }
     }
     out
 }
@@ -126,6 +151,12 @@ fn described(pool: &PoolStatus, volumes: &[VolumeStatus]) -> String {
         out += &format!("FAULT {fault}\n");
     }
     out += &losses(pool, volumes);
+    if let Some(scrub) = &pool.scrub {
+        let state = if scrub.running { "is under way" } else { "has ended" };
+        let [compared, differing, failed] =
+            [scrub.compared_bytes, scrub.differing_bytes, scrub.failed_bytes].map(Bytes);
+        out += &format!("SCRUB {state}: {compared} compared, {differing} differ, {failed} could not be read\n");
+    }
     let mut table = Table::new(&[">NUMBER", "DEVICE", ">SIZE", ">FREE", ">LARGEST FREE", ">EMPTYING", "UUID"]);
     for d in &pool.drives {
         table.row([
@@ -148,9 +179,9 @@ pub fn volume(client: &ApiClient, args: &args::Volume, json: bool) -> Result<(),
             let volumes: Vec<VolumeStatus> = client.get("/v1/volumes")?;
             return if json { output::json(&volumes) } else { output::text(&volumes_table(&volumes).render()) };
         }
-        VolumeCommand::Create { name, size, tenant, pool } => {
-            let (name, tenant, pool) = (name.clone(), tenant.clone(), pool.clone());
-            client.create("/v1/volumes", &VolumeAdd { name, tenant, size_bytes: *size, pool })?
+        VolumeCommand::Create { name, size, tenant, pool, copies } => {
+            let (name, tenant, pool, copies) = (name.clone(), tenant.clone(), pool.clone(), *copies);
+            client.create("/v1/volumes", &VolumeAdd { name, tenant, size_bytes: *size, pool, copies })?
         }
         VolumeCommand::Resize { name, size, shrink } => {
             client.patch(&at(name), &VolumePatch { size_bytes: Some(*size), shrink: *shrink, name: None })?

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_api::{
     Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, FaultAdd, FaultStatus,
-    PoolDriveAdd, PoolDriveReplace, PoolStatus, PowerCutStatus, Refusal, Running, SlaPatch, State, Status, TenantAdd,
-    TenantPatch, TenantStatus, UpgradeStart, UpgradeState, UpgradeStatus, VolumeAdd, VolumeExport, VolumePatch,
-    VolumeStatus,
+    PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, PowerCutStatus, Refusal, Running, SlaPatch, State, Status,
+    TenantAdd, TenantPatch, TenantStatus, UpgradeStart, UpgradeState, UpgradeStatus, VolumeAdd, VolumeExport,
+    VolumePatch, VolumeStatus,
 };
 use weir_config::{Address, Arbitration, ClassFrom, Cost};
 
@@ -221,6 +221,14 @@ impl Control for Fake {
         Err(Refusal::Conflict(format!("{} does not replace {} in {pool}", replace.device, replace.lost)))
     }
 
+    fn scrub_pool(&self, pool: &str, scrub: &PoolScrub) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{pool} is being compared (repair {})", scrub.repair)))
+    }
+
+    fn stop_scrub(&self, pool: &str) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{pool} is not being compared")))
+    }
+
     fn empty_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
         self.volume(name)
     }
@@ -236,6 +244,9 @@ impl Control for Fake {
             extents: 1,
             missing_bytes: 0,
             replaced_bytes: 0,
+            copies: 1,
+            alone_bytes: 0,
+            rebuilding_bytes: 0,
             nqn: None,
             exports: Vec::new(),
         };

@@ -101,6 +101,8 @@ pub struct NewVolume {
     pub size: Bytes,
     /// The pool; the only one where it is `None`.
     pub pool: Option<String>,
+    /// How many drives have each chunk, 1 or 2; as the pool has it where it is `None`.
+    pub copies: Option<u8>,
 }
 
 /// A change of a volume; what is `None` stays.

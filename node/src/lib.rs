@@ -61,6 +61,6 @@ pub use remote::{HealthStatus, RemoteStatus};
 pub use shard::{Call, Shard, ShardHandle};
 pub use snapshot::{
     DeviceSnapshot, DeviceTiming, DoorSnapshot, ExportSnapshot, FaultSnapshot, LostDrive, NodeSnapshot, PoolMember,
-    PoolSnapshot, ShardSnapshot, TenantSnapshot, VolumeSnapshot,
+    PoolSnapshot, ScrubSnapshot, ShardSnapshot, TenantSnapshot, VolumeSnapshot,
 };
 pub use start_error::StartError;

@@ -218,6 +218,12 @@ pub struct VolumeSnapshot {
     pub missing: Bytes,
     /// What of it was lost and lies on drives that have taken the place of lost ones, and fails until it is emptied.
     pub replaced: Bytes,
+    /// How many drives have each chunk.
+    pub copies: u8,
+    /// What of it has one copy, as the other one lies on a lost drive.
+    pub alone: Bytes,
+    /// What of it has one copy, from which the other one is being rebuilt.
+    pub rebuilding: Bytes,
     /// The subsystem's name over NVMe/TCP, where it is exported there.
     pub nqn: Option<String>,
     /// The doors that it is exported at.
@@ -237,8 +243,25 @@ pub struct PoolSnapshot {
     pub fault: Option<String>,
     /// Drives that it serves without.
     pub lost: Vec<LostDrive>,
+    /// The comparison of its copies that is under way, or was last.
+    pub scrub: Option<ScrubSnapshot>,
     /// Its drives.
     pub drives: Vec<PoolMember>,
+}
+
+/// A comparison of a pool's copies.
+#[derive(Clone, Debug)]
+pub struct ScrubSnapshot {
+    /// It is under way.
+    pub running: bool,
+    /// Where copies differ, the second one is written anew.
+    pub repair: bool,
+    /// Bytes of volumes whose copies were compared.
+    pub compared: Bytes,
+    /// Those of them in pieces that differ.
+    pub differing: Bytes,
+    /// Chunks that a drive did not give.
+    pub failed: Bytes,
 }
 
 /// A drive that a pool serves without.

@@ -329,6 +329,13 @@ impl Node {
         http::request(&self.api(), "GET", "/", None).map(|_| ()).map_err(|e| format!("{e}\n{}", self.log()))
     }
 
+    /// Ends it as systemd would, to be started again.
+    pub fn end(&mut self) -> Outcome {
+        self.process.signal(Signal::TERM)?;
+        let ends = |process: &mut Process| Ok((!process.running()).then_some(()));
+        process::until(Duration::from_secs(30), "a node that was told to end ends", || ends(&mut self.process))
+    }
+
     /// Ends it as systemd would: SIGTERM, drained and status 0 within some seconds, nothing panicked.
     pub fn stop(mut self) -> Outcome {
         self.alive()?;

@@ -2,6 +2,7 @@
 
 use crate::block::{LAYOUT, MIRRORED};
 use crate::buddy::Buddy;
+use crate::choice::CopyDrive;
 use crate::drive::{Candidate, Copy, PoolDrive, copy_blocks};
 use crate::error::PoolOpenError;
 use crate::extent::{CHUNK, ChunkRun, Chunks};
@@ -426,15 +427,40 @@ impl<'a> Found<'a> {
             // Its version is given when the drive is written.
             parts.entry(said.by).or_insert(Part { version: 0, extents: Vec::new() }).version = 0;
         }
-        let Home { name, tenant, uuid, chunks, .. } = said.volume;
+        let Home { name, tenant, uuid, chunks, copies, .. } = said.volume;
+        if !(1..=2).contains(copies) {
+            return Err(PoolOpenError::Inconsistent(self.name(said.by), "a volume has neither one copy nor two"));
+        }
+        let written = by.and_then(|copy| copy.written.get(&id)).cloned().unwrap_or_default();
         let (name, tenant, home) = (name.clone(), tenant.clone(), said.by);
         stale.retain(|drive, runs| parts.contains_key(drive) && !runs.is_empty());
-        let mut volume = Volume { id, name, tenant, uuid: *uuid, chunks: *chunks, home, parts, stale };
+        let (uuid, chunks, copies) = (*uuid, *chunks, *copies);
+        let mut volume = Volume { id, name, tenant, uuid, chunks, copies, home, parts, stale, written };
         // What is on a drive that has taken the place of a lost one, which home has not heard of yet, is not what was written.
         for drive in in_place {
             volume.stale.insert(drive, volume.runs_on(drive));
         }
+        if volume.copies > 1 {
+            let drives = self.copy_drives(&volume);
+            volume.choose_copies(drives);
+        }
         Ok(volume)
+    }
+
+    /// The drives of a volume, and since when each was away: for home when it was written, or for the others.
+    fn copy_drives(&self, volume: &Volume) -> Vec<CopyDrive> {
+        let home = self.copy(volume.home).map(|copy| &copy.header);
+        let as_copy = |drive: u16| {
+            let at = usize::from(drive);
+            let said = |h: &EntryHeader| {
+                let is_lost = h.known.get(at).is_some_and(|known| known.state == LOST);
+                is_lost.then(|| h.lost_at.get(at).copied().unwrap_or(0))
+            };
+            let newest = is_lost(self.newest, at).then(|| self.newest.lost_at.get(at).copied().unwrap_or(0));
+            let away_since = newest.or_else(|| home.and_then(said)).unwrap_or(u64::MAX);
+            CopyDrive { drive, is_here: self.copy(drive).is_some(), away_since }
+        };
+        volume.parts.iter().filter(|(_, part)| !part.extents.is_empty()).map(|(drive, _)| as_copy(*drive)).collect()
     }
 
     /// The part of a volume on a drive, in that version. The drive may have taken the place of a lost one, and who says so not have heard of it:

@@ -1,6 +1,8 @@
 //! What a request comes to: volumes before and after, the chunks that it takes, and the steps from one to the other.
 
+use crate::block::MIRRORED;
 use crate::change_plan::{Change, ChangePlan, ChangeStep, part_of};
+use crate::copies::check_copies;
 use crate::error::PoolError;
 use crate::event::PoolRequest;
 use crate::extent::{ChunkRun, Extent};
@@ -60,6 +62,9 @@ impl Books {
     /// A volume that has lost chunks, and has others in their places.
     fn replaced(&self, name: &str) -> Result<Volume, PoolError> {
         let volume = self.named(name)?;
+        if self.readable(&volume) == u64::from(volume.chunks) {
+            return Err(PoolError::Sound(volume.name));
+        }
         let lost = |d: &&u16| self.drives[usize::from(**d)].lost;
         match volume.parts.keys().find(lost) {
             Some(drive) => Err(PoolError::NotReplaced(volume.name, self.lost_name(*drive))),
@@ -78,27 +83,35 @@ impl Books {
 
     /// What a request comes to; chunks are taken already, nothing else has changed.
     pub fn prepare(&mut self, request: &PoolRequest) -> Result<Prepared, PoolError> {
+        // tidy: long because it is a list of requests.
         let version = self.counter + 1;
         match request {
-            PoolRequest::Create { name, tenant, uuid, chunks } => {
+            PoolRequest::Create { name, tenant, uuid, chunks, copies } => {
                 self.may_be_called(name)?;
                 check_name(tenant).map_err(|why| PoolError::Name(tenant.clone(), why))?;
-                let parts = self.grow(BTreeMap::new(), 0, *chunks, version)?;
+                check_copies(*copies)?;
+                if *copies > 1 && self.layout < MIRRORED {
+                    return Err(PoolError::Layout(self.name.clone()));
+                }
+                let parts = self.grow(BTreeMap::new(), (0, *chunks), (*copies, version))?;
                 let first = |part: &Part| part.extents.iter().any(|e| e.logical == 0);
                 let home = parts.iter().find(|(_, part)| first(part)).map_or(0, |(drive, _)| *drive);
                 let (name, tenant) = (name.clone(), tenant.clone());
                 let id = VolumeId(version);
-                let stale = BTreeMap::new();
-                let volume = Volume { id, name, tenant, uuid: *uuid, chunks: *chunks, home, parts, stale };
+                let (chunks, copies, stale, written) = (*chunks, *copies, BTreeMap::new(), Vec::new());
+                let volume = Volume { id, name, tenant, uuid: *uuid, chunks, copies, home, parts, stale, written };
                 Ok((None, Some(volume), Vec::new()))
             }
             PoolRequest::Resize { name, chunks } => {
                 let before = self.named(name)?;
                 if self.is_degraded(&before) || !before.stale.is_empty() {
-                    return Err(PoolError::Degraded(before.name));
+                    return Err(match self.readable(&before) == u64::from(before.chunks) {
+                        true => PoolError::OneCopy(before.name),
+                        false => PoolError::Degraded(before.name),
+                    });
                 }
                 let (parts, dirty) = if *chunks > before.chunks {
-                    (self.grow(before.parts.clone(), before.chunks, *chunks, version)?, Vec::new())
+                    (self.grow(before.parts.clone(), (before.chunks, *chunks), (before.copies, version))?, Vec::new())
                 } else {
                     shrink(&before.parts, *chunks, version)?
                 };
@@ -142,6 +155,10 @@ impl Books {
             | PoolRequest::Leave { .. }
             | PoolRequest::TakeOut { .. }
             | PoolRequest::Replace { .. }
+            | PoolRequest::Written { .. }
+            | PoolRequest::Settled { .. }
+            | PoolRequest::MarkStale { .. }
+            | PoolRequest::MarkFresh { .. }
             | PoolRequest::Recover
             | PoolRequest::Close => Err(PoolError::Busy),
         }
@@ -152,12 +169,14 @@ impl Books {
     fn grow(
         &mut self,
         mut parts: BTreeMap<u16, Part>,
-        have: u32,
-        want: u32,
-        version: u64,
+        (have, want): (u32, u32),
+        (copies, version): (u8, u64),
     ) -> Result<BTreeMap<u16, Part>, PoolError> {
         if want == 0 {
             return Err(PoolError::Empty);
+        }
+        if copies > 1 {
+            return self.grow_twice(&parts, (have, want), version);
         }
         let mut left = want - have;
         let free: u64 = self.drives.iter().map(|d| u64::from(d.buddy.free())).sum();

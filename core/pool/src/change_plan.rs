@@ -6,7 +6,9 @@ use crate::drive::PoolDrive;
 use crate::event::PoolEffect;
 use crate::extent::{CHUNK, ChunkRun};
 use crate::pool::Books;
-use crate::record::{EntryHeader, Home, Known, LOST, LogEnd, Member, Mirror, Phase, Record, STATES, TAKES_PART};
+use crate::record::{
+    COPIES, EntryHeader, Home, Known, LOST, LogEnd, Member, Mirror, Phase, Record, STATES, TAKES_PART,
+};
 use crate::volume::{Volume, VolumeId};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -227,7 +229,8 @@ impl Books {
             true => Known { state: if d.lost_at > 0 { LOST } else { TAKES_PART }, ..Known::default() },
             false => Known { state: if d.lost { LOST } else { TAKES_PART }, reach: d.reach },
         };
-        let needs = if self.drives.iter().any(|d| d.lost || d.lost_at > 0) { STATES } else { 0 };
+        let states = if self.drives.iter().any(|d| d.lost || d.lost_at > 0) { STATES } else { 0 };
+        let needs = states | if self.has_copies { COPIES } else { 0 };
         let header = EntryHeader {
             opens,
             phase: self.phase,
@@ -284,6 +287,9 @@ impl Books {
                 runs: runs.clone(),
             };
             records.extend(volume.stale.iter().map(stale));
+            if !volume.written.is_empty() {
+                records.push(Record::Written { id: volume.id, runs: volume.written.clone() });
+            }
         }
         records
     }
@@ -303,7 +309,7 @@ fn home_of(volume: &Volume) -> Home {
         tenant: volume.tenant.clone(),
         uuid: volume.uuid,
         chunks: volume.chunks,
-        copies: 1,
+        copies: volume.copies,
         others: others.collect(),
     }
 }

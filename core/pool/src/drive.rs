@@ -81,6 +81,8 @@ pub(crate) struct Copy {
     pub mirrors: BTreeMap<VolumeId, Box<Mirror>>,
     /// What it says of their stale chunks, by drive.
     pub stale: BTreeMap<VolumeId, BTreeMap<u16, Vec<ChunkRun>>>,
+    /// What it says of regions of them that may be written.
+    pub written: BTreeMap<VolumeId, Vec<ChunkRun>>,
     /// Everything that was anybody's since entry 0, or was not unmapped then.
     pub touched: Vec<ChunkRun>,
     pub counter: u64,
@@ -201,6 +203,7 @@ fn begin(entry: &Read, records: Vec<Record>) -> Option<Copy> {
         candidates: BTreeMap::new(),
         mirrors: BTreeMap::new(),
         stale: BTreeMap::new(),
+        written: BTreeMap::new(),
         touched: Vec::new(),
     };
     records.for_each(|record| copy.take(record));
@@ -220,6 +223,7 @@ impl Copy {
                 self.candidates.retain(|(of, _), _| *of != id);
                 self.mirrors.remove(&id);
                 self.stale.remove(&id);
+                self.written.remove(&id);
             }
             Record::Dirty(runs) => self.touched.extend(runs),
             Record::State(phase, reaches) => {
@@ -232,6 +236,9 @@ impl Copy {
             }
             Record::Stale { id, drive, runs } => {
                 self.stale.entry(id).or_default().insert(drive, runs);
+            }
+            Record::Written { id, runs } => {
+                self.written.insert(id, runs);
             }
             Record::Mirror(mirror) => {
                 let versions = mirror.parts.iter().map(|(_, part)| part.version);

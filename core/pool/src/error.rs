@@ -160,6 +160,14 @@ pub enum PoolError {
     Unknown(String),
     /// Chunks wanted and free.
     Space(u64, u64),
+    /// Chunks wanted on two drives each, and how many there is room for.
+    SpaceApart(u64, u64),
+    /// So many copies of a volume are not to be had.
+    Copies(String),
+    /// No other copy of what is to be stale of that volume is readable.
+    LastCopy(String),
+    /// The second copies of that volume are not what they should be.
+    OneCopy(String),
     /// The metadata of that drive have no room for more.
     Full(String),
     /// A size of nothing.
@@ -192,6 +200,7 @@ pub enum PoolError {
 
 impl fmt::Display for PoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // tidy: long because it is a list of messages.
         match self {
             PoolError::Fault(fault) => fault.fmt(f),
             PoolError::Broken(why) => write!(
@@ -207,6 +216,19 @@ impl fmt::Display for PoolError {
             PoolError::Space(wanted, free) => {
                 write!(f, "{wanted} MiB are wanted and {free} MiB are free; nothing was changed")
             }
+            PoolError::SpaceApart(wanted, free) => write!(
+                f,
+                "{wanted} MiB are wanted on each of two drives, and there is room for {free} MiB; nothing was changed: add a drive (weir pool add)"
+            ),
+            PoolError::Copies(copies) => {
+                write!(f, "copies: a volume has 1 or 2 copies, not {copies}; nothing was changed")
+            }
+            PoolError::LastCopy(name) => write!(f, "volume \"{name}\" has no other copy of that; nothing was changed"),
+            PoolError::OneCopy(name) => write!(
+                f,
+                "volume \"{name}\" has one copy of some of its chunks; nothing was changed: wait until the other one is rebuilt (weir pool ls \
+                 says how far it is)"
+            ),
             PoolError::Full(drive) => {
                 write!(f, "the metadata of drive {drive} have no room for more; nothing was changed")
             }

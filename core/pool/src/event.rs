@@ -2,6 +2,7 @@
 
 use crate::block::Crc32c;
 use crate::error::{EffectFailure, PoolError};
+use crate::extent::ChunkRun;
 use crate::volume::{Uuid, VolumeId};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -58,6 +59,8 @@ pub enum PoolRequest {
         uuid: Uuid,
         /// Its size.
         chunks: u32,
+        /// How many drives have each chunk: 1 or 2.
+        copies: u8,
     },
     /// Another size; what is cut off is gone, what is added reads as zeroes.
     Resize {
@@ -116,6 +119,39 @@ pub enum PoolRequest {
         name: String,
         /// Its new UUID, never used before.
         uuid: Uuid,
+    },
+    /// Chunks of a volume with two copies are about to be written: after a crash its copies may differ in their [regions](crate::REGION).
+    Written {
+        /// Which.
+        id: VolumeId,
+        /// Chunks of the volume.
+        runs: Vec<ChunkRun>,
+    },
+    /// In all regions of these chunks nothing is being written, and what was written is the same in both copies. It is flushed first. While a
+    /// drive of the volume is lost nothing is changed.
+    Settled {
+        /// Which.
+        id: VolumeId,
+        /// Chunks of the volume.
+        runs: Vec<ChunkRun>,
+    },
+    /// A copy does not have what was written last, and the other one does. Nothing is changed if the drive is lost.
+    MarkStale {
+        /// Which volume.
+        id: VolumeId,
+        /// Place of the drive.
+        drive: usize,
+        /// Chunks of the volume.
+        runs: Vec<ChunkRun>,
+    },
+    /// A copy has been rebuilt. It is flushed first.
+    MarkFresh {
+        /// Which volume.
+        id: VolumeId,
+        /// Place of the drive.
+        drive: usize,
+        /// Chunks of the volume.
+        runs: Vec<ChunkRun>,
     },
     /// Has the drives say what memory knows, after an effect that failed: a change that had not counted is undone, one that had goes on.
     Recover,

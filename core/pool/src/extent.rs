@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 /// Bytes of a chunk, the smallest piece of a drive that a volume has.
 pub const CHUNK: u64 = 1 << 20;
 
-/// A run of chunks of a drive.
+/// A run of chunks of a drive or of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ChunkRun {
+pub struct ChunkRun {
     /// The first chunk.
     pub start: u32,
     /// How many.
@@ -30,19 +30,81 @@ pub(crate) struct Extent {
     pub run: ChunkRun,
 }
 
-/// A run of chunks of a volume that lie one behind the other on one drive.
+/// A run of chunks of a volume that lie one behind the other on one drive, and, of a volume with two copies, on a second one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeSegment {
     /// First chunk of the volume.
     pub logical: u32,
-    /// Place of the drive in the list that the pool was set up with.
+    /// Place of the drive in the list that the pool was set up with. Of two copies it is the one to read from.
     pub drive: usize,
     /// First chunk of the drive.
     pub start: u32,
     /// Chunks.
     pub len: u32,
-    /// What is asked of them fails: the drive is lost (`drive` is none of the list then), or they are not what was written last.
+    /// What is asked of them fails: the drive is lost (`drive` is none of the list then), or they are not what was written last. Of two copies
+    /// neither is readable then.
     pub lost: bool,
+    /// The other copy of a volume that has two.
+    pub second: Option<SegmentCopy>,
+}
+
+/// The copy of a segment that is not read from while the first one is readable. Writes go to it too, unless its drive is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentCopy {
+    /// Place of the drive in the list that the pool was set up with; of a lost one none of it.
+    pub drive: usize,
+    /// First chunk of the drive.
+    pub start: u32,
+    /// Whether it has what was written last.
+    pub state: CopyState,
+}
+
+/// What a copy of some chunks is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CopyState {
+    /// It has what was written last.
+    Good,
+    /// It may not have what was written last, and is to be rebuilt.
+    Stale,
+    /// Its drive is lost.
+    Lost,
+}
+
+/// Runs of which some overlap or touch, in order and each chunk once.
+pub(crate) fn union(mut runs: Vec<ChunkRun>) -> Vec<ChunkRun> {
+    runs.retain(|run| run.len > 0);
+    runs.sort_unstable();
+    let mut all: Vec<ChunkRun> = Vec::new();
+    for run in runs {
+        match all.last_mut() {
+            Some(last) if last.end() >= u64::from(run.start) => {
+                last.len = (last.end().max(run.end()) - u64::from(last.start)) as u32;
+            }
+            _ => all.push(run),
+        }
+    }
+    all
+}
+
+/// What is left of `runs` without `others`; both in order.
+pub(crate) fn without(runs: &[ChunkRun], others: &[ChunkRun]) -> Vec<ChunkRun> {
+    let mut left = Vec::new();
+    for run in runs {
+        let mut at = u64::from(run.start);
+        for other in others.iter().filter(|o| o.end() > u64::from(run.start) && u64::from(o.start) < run.end()) {
+            let to = u64::from(other.start).max(at);
+            left.push(ChunkRun { start: at as u32, len: (to - at) as u32 });
+            at = other.end().min(run.end()).max(to);
+        }
+        left.push(ChunkRun { start: at as u32, len: (run.end() - at) as u32 });
+    }
+    left.retain(|run| run.len > 0);
+    left
+}
+
+/// What of `runs` is also of `others`; both in order.
+pub(crate) fn common(runs: &[ChunkRun], others: &[ChunkRun]) -> Vec<ChunkRun> {
+    without(runs, &without(runs, others))
 }
 
 /// Which chunks of a drive are marked.

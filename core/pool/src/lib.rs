@@ -38,7 +38,10 @@
 //! part again when it is back and nothing of it was missed; one that went on by itself is refused. An empty drive that takes its place
 //! has *stale* chunks for what volumes had there, in error too, until the volume is emptied and gets another UUID.
 //!
-//! What it leaves out: volumes that move from one drive to another, copies of volumes on several drives (so nothing is rebuilt), snapshots.
+//! **Two copies**: of a volume that wants it each chunk is on two drives. Home and mirror say which regions may be written, where the copies may
+//! differ after a crash, and which chunks of which copy are stale, to be rebuilt from the other one; see `copies.rs`.
+//!
+//! What it leaves out: volumes that move from one drive to another, more copies than two, snapshots.
 //! Limits: 256 drives of 4 PiB, 64 characters of a name. The metadata takes 2 MiB or a 2048th of the drive, whichever is
 //! more: room for as many volumes as it has chunks, if the names of a volume and its tenant have 60 characters together.
 
@@ -49,6 +52,8 @@ mod block;
 mod buddy;
 mod change;
 mod change_plan;
+mod choice;
+mod copies;
 mod drive;
 mod effect_failure;
 mod error;
@@ -66,9 +71,10 @@ mod model;
 mod tests;
 
 pub use block::{BLOCK, Crc32c, MAGIC, STRIPE};
+pub use copies::{CopyHealth, REGION};
 pub use drive::usable;
 pub use error::{EffectFailure, PoolError, PoolOpenError};
 pub use event::{PoolAnswer, PoolEffect, PoolEvent, PoolRequest, Setup, SetupDrive};
-pub use extent::{CHUNK, VolumeSegment};
+pub use extent::{CHUNK, ChunkRun, CopyState, SegmentCopy, VolumeSegment};
 pub use pool::Pool;
 pub use volume::{NAME_MAX, Uuid, Volume, VolumeId, check_name};

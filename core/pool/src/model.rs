@@ -42,6 +42,8 @@ pub(crate) struct Disk {
 pub(crate) enum Pending {
     Block(u64, Vec<u8>),
     Unmap(u64),
+    /// The word of a chunk.
+    Word(u64, u64),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -64,6 +66,18 @@ impl ModelDrive {
             self.now.blocks.insert(at, block.to_vec());
             self.pending.push(Pending::Block(at, block.to_vec()));
         }
+    }
+
+    /// The word of a chunk, which is not durable before a flush.
+    pub fn put(&mut self, chunk: u32, word: u64) {
+        self.now.chunks.insert(chunk.into(), word);
+        self.pending.push(Pending::Word(chunk.into(), word));
+    }
+
+    /// What was written is durable.
+    pub fn flush(&mut self) {
+        self.durable = self.now.clone();
+        self.pending.clear();
     }
 
     fn read(&self, offset: u64, len: u32) -> Vec<u8> {
@@ -90,6 +104,12 @@ impl ModelDrive {
                 }
                 (Pending::Unmap(chunk), _) => {
                     disk.chunks.remove(chunk);
+                }
+                // One word is there or not.
+                (Pending::Word(chunk, word), how) => {
+                    if how != 2 {
+                        disk.chunks.insert(*chunk, *word);
+                    }
                 }
             }
         }
@@ -196,10 +216,14 @@ impl ModelWorld {
         let (id, segments) = (self.pool.volume(name).unwrap().id, self.segments(name));
         for s in segments.into_iter().filter(|s| !s.lost) {
             for i in 0..s.len {
-                let drive = &mut self.drives[s.drive];
-                let (chunk, word) = (u64::from(s.start + i), id.0 << 32 | u64::from(s.logical + i) | 1 << 63);
-                drive.now.chunks.insert(chunk, word);
-                drive.durable.chunks.insert(chunk, word);
+                let word = id.0 << 32 | u64::from(s.logical + i) | 1 << 63;
+                let second =
+                    s.second.filter(|second| second.drive != usize::MAX).map(|second| (second.drive, second.start));
+                for (drive, start) in [(s.drive, s.start)].into_iter().chain(second) {
+                    let (drive, chunk) = (&mut self.drives[drive], u64::from(start + i));
+                    drive.now.chunks.insert(chunk, word);
+                    drive.durable.chunks.insert(chunk, word);
+                }
             }
         }
     }
@@ -225,7 +249,17 @@ impl ModelWorld {
 
 pub(crate) fn create(name: &str, chunks: u32) -> PoolRequest {
     let n = name.bytes().fold(0u64, |n, b| n << 8 | u64::from(b));
-    PoolRequest::Create { name: name.into(), tenant: "gold".into(), uuid: uuid(n | 1 << 62), chunks }
+    PoolRequest::Create { name: name.into(), tenant: "gold".into(), uuid: uuid(n | 1 << 62), chunks, copies: 1 }
+}
+
+/// The same, of which two drives have each chunk.
+pub(crate) fn create_twice(name: &str, chunks: u32) -> PoolRequest {
+    match create(name, chunks) {
+        PoolRequest::Create { name, tenant, uuid, chunks, .. } => {
+            PoolRequest::Create { name, tenant, uuid, chunks, copies: 2 }
+        }
+        other => other,
+    }
 }
 
 pub(crate) fn resize(name: &str, chunks: u32) -> PoolRequest {

@@ -8,7 +8,7 @@ use crate::error::{PoolError, PoolOpenError};
 use crate::event::{PoolAnswer, PoolEffect, PoolEvent, PoolRequest, Setup};
 use crate::extent::{CHUNK, ChunkRun, VolumeSegment};
 use crate::opening::{Next, Reading};
-use crate::record::Phase;
+use crate::record::{LogEnd, Phase};
 use crate::volume::{Part, Uuid, Volume, VolumeId, check_name};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -30,6 +30,8 @@ pub(crate) struct Books {
     pub drives: Vec<PoolDrive>,
     pub volumes: BTreeMap<VolumeId, Volume>,
     pub names: BTreeMap<String, VolumeId>,
+    /// Headers say that a volume has more copies than one, or said so when they were written last.
+    pub has_copies: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -104,6 +106,23 @@ pub(crate) enum Retreat {
 /// Least size of a drive: metadata, and a chunk.
 pub(crate) const LEAST: u64 = 3 * CHUNK;
 pub(crate) const DRIVES_MAX: usize = 256;
+
+/// Where a drive's next entry goes: generation, entry, reach, blocks that are written.
+pub(crate) type LogPlace = (u64, u32, LogEnd, u32);
+
+impl Books {
+    /// Where the next entry of each drive goes.
+    pub fn places(&self) -> Vec<LogPlace> {
+        self.drives.iter().map(|d| (d.generation, d.entry, d.reach, d.used)).collect()
+    }
+
+    /// Nothing was appended since.
+    pub fn put_back(&mut self, places: Vec<LogPlace>) {
+        for (drive, place) in self.drives.iter_mut().zip(places) {
+            (drive.generation, drive.entry, drive.reach, drive.used) = place;
+        }
+    }
+}
 
 impl Pool {
     /// A pool that was not opened yet.
@@ -206,11 +225,13 @@ impl Pool {
 
     /// Chunks of a volume that are not readable: on lost drives, and on those that have taken the place of one.
     pub fn lost_chunks(&self, volume: &Volume) -> (u32, u32) {
-        let sum = |runs: &[ChunkRun]| runs.iter().map(|run| run.len).sum::<u32>();
-        let of = |drive: &u16| (self.books.drives[usize::from(*drive)].lost, *drive);
-        let (lost, there): (Vec<_>, Vec<_>) = volume.parts.keys().map(of).partition(|(lost, _)| *lost);
-        let missing = lost.iter().map(|(_, drive)| sum(&volume.runs_on(*drive))).sum();
-        let stale = there.iter().filter_map(|(_, drive)| volume.stale.get(drive)).map(|runs| sum(runs)).sum();
+        let (mut missing, mut stale) = (0, 0);
+        for segment in self.segments(volume.id).iter().filter(|s| s.lost) {
+            match segment.drive {
+                usize::MAX => missing += segment.len,
+                _ => stale += segment.len,
+            }
+        }
         (missing, stale)
     }
 
@@ -367,9 +388,12 @@ impl Pool {
     fn opening(&mut self, whole: &Whole, layout: u32) -> (Vec<ChangeStep>, Option<u16>) {
         let Whole { uuid, drives, volumes, counter, told, returned, .. } = whole.clone();
         let names = volumes.values().map(|v| (v.name.clone(), v.id)).collect();
+        let has_copies = volumes.values().any(|v| v.copies > 1);
         let before = told.iter().map(|(_, opens, _)| *opens).max().unwrap_or(0);
         let (name, phase) = (self.setup.name.clone(), Phase::Opening);
-        self.books = Books { uuid, name, opens: before + 1, phase, layout, counter, drives, volumes, names };
+        self.books =
+            Books { uuid, name, opens: before + 1, phase, layout, counter, drives, volumes, names, has_copies };
+        self.books.forget_written();
         self.books.give_versions();
         let is_back = |(drive, _, _): &&(u16, u64, u8)| returned.contains(drive);
         let (back, others): (Vec<_>, Vec<_>) = told.iter().partition(is_back);
@@ -494,23 +518,34 @@ impl Pool {
             PoolRequest::Leave { number } => return self.leave(*number),
             PoolRequest::TakeOut { number } => return self.take_out(*number),
             PoolRequest::Replace { number, drive, uuid } => return self.replace(*number, drive, *uuid),
+            PoolRequest::Written { id, .. }
+            | PoolRequest::Settled { id, .. }
+            | PoolRequest::MarkStale { id, .. }
+            | PoolRequest::MarkFresh { id, .. } => return self.note(*id, request),
             _ => {}
         }
         let as_it_was = matches!(request, PoolRequest::Empty { .. }).then(|| Box::new(self.books.clone()));
         let (before, after, dirty) = self.books.prepare(request)?;
         let id = after.as_ref().or(before.as_ref()).map_or(VolumeId(0), |v| v.id);
-        let places: Vec<_> = self.books.drives.iter().map(|d| (d.generation, d.entry, d.reach, d.used)).collect();
+        let (places, had_copies) = (self.books.places(), self.books.has_copies);
         self.books.counter += 1;
+        let needs = after.as_ref().is_some_and(|v| v.copies > 1) && !had_copies;
+        self.books.has_copies |= needs;
+        let all = self.books.here();
         let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
+        if needs {
+            // A release that knows of no copies is to refuse the pool before the first record of one is written.
+            all.iter().for_each(|drive| plan.anew(*drive, plan.books.opens, 1, &[], None));
+            plan.tell_all(Phase::Open);
+        }
         if let (PoolRequest::Empty { .. }, Some(volume)) = (request, &before) {
             plan.erase(volume);
         }
         plan.change(id, before.as_ref(), after.clone(), dirty);
         let (steps, full) = (plan.steps, plan.full);
         if let Some(full) = full {
-            for (drive, place) in self.books.drives.iter_mut().zip(places) {
-                (drive.generation, drive.entry, drive.reach, drive.used) = place;
-            }
+            self.books.put_back(places);
+            self.books.has_copies = had_copies;
             self.books.undo_taken(before.as_ref(), after.as_ref());
             return Err(PoolError::Full(self.books.drives[usize::from(full)].name.clone()));
         }

@@ -113,6 +113,11 @@ pub(crate) enum Record {
         drive: u16,
         runs: Vec<ChunkRun>,
     },
+    /// Regions of a volume with two copies that may be written: after a crash its copies may differ there and nowhere else.
+    Written {
+        id: VolumeId,
+        runs: Vec<ChunkRun>,
+    },
     /// Chunks of this drive that several volumes have, and how many.
     References(Vec<(ChunkRun, u32)>),
     /// A volume whose home is another drive; or one of this home that has chunks on a drive that is lost.
@@ -144,9 +149,12 @@ const STATE: u8 = 5;
 const STALE: u8 = 6;
 const REFERENCES: u8 = 7;
 const MIRROR: u8 = 8;
+const WRITTEN: u8 = 9;
 
 /// What this release knows of [`EntryHeader::needs`].
-pub(crate) const NEEDS_KNOWN: u32 = STATES;
+pub(crate) const NEEDS_KNOWN: u32 = STATES | COPIES;
+/// A volume has more copies than one.
+pub(crate) const COPIES: u32 = 1;
 /// A drive has another state than [`TAKES_PART`].
 pub(crate) const STATES: u32 = 4;
 
@@ -298,13 +306,17 @@ impl Record {
                 to.put(runs);
             }
             Record::State(..) | Record::Stale { .. } | Record::References(_) if layout == OLDEST => {}
-            Record::Mirror(_) if layout < MIRRORED => {}
+            Record::Mirror(_) | Record::Written { .. } if layout < MIRRORED => {}
             Record::State(phase, reaches) => {
                 to.put(&(STATE, *phase));
                 Counted::<u16>::put(reaches, to);
             }
             Record::Stale { id, drive, runs } => {
                 to.put(&(STALE, (*id, *drive)));
+                to.put(runs);
+            }
+            Record::Written { id, runs } => {
+                to.put(&(WRITTEN, *id));
                 to.put(runs);
             }
             Record::References(counts) => {
@@ -332,6 +344,7 @@ impl Record {
             STATE => Record::State(from.get()?, Counted::<u16>::get(from)?),
             STALE => Record::Stale { id: from.get()?, drive: from.get()?, runs: from.get()? },
             REFERENCES => Record::References(from.get()?),
+            WRITTEN if layout >= MIRRORED => Record::Written { id: from.get()?, runs: from.get()? },
             MIRROR if layout >= MIRRORED => Record::Mirror(Box::new(Mirror::get(from, layout)?)),
             _ => return Err(Damaged),
         })

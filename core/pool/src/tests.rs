@@ -1,4 +1,5 @@
 mod assembly;
+mod copies;
 mod crash;
 mod format;
 mod layout;

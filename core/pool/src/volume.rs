@@ -1,6 +1,6 @@
 //! A volume, and how it may be called.
 
-use crate::extent::{ChunkRun, Extent, VolumeSegment};
+use crate::extent::{ChunkRun, CopyState, Extent, SegmentCopy, VolumeSegment};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -49,6 +49,8 @@ pub struct Volume {
     pub uuid: Uuid,
     /// Its size.
     pub chunks: u32,
+    /// How many drives have each chunk: 1 or 2.
+    pub copies: u8,
     /// The drive that has its first chunk and its record, by its number in the pool.
     /// It may have none, if the drive that had the first chunk was lost.
     pub(crate) home: u16,
@@ -56,39 +58,76 @@ pub struct Volume {
     pub(crate) parts: BTreeMap<u16, Part>,
     /// By drive: chunks of the volume, in its order, whose bytes there are not what was written last.
     pub(crate) stale: BTreeMap<u16, Vec<ChunkRun>>,
+    /// Of a volume with two copies: chunks that may have been written since the copies were known to be the same, whole regions.
+    pub(crate) written: Vec<ChunkRun>,
 }
 
 impl Volume {
     /// Where its chunks lie, in its order; `position` turns a drive's number in the pool into its place in the list, and has none for a
-    /// drive that is lost. `None` unless every chunk is somewhere, once.
+    /// drive that is lost. `None` unless every chunk is somewhere, as often as the volume has copies.
     pub(crate) fn segments(&self, position: impl Fn(u16) -> Option<usize>) -> Option<Vec<VolumeSegment>> {
-        let mut all: Vec<VolumeSegment> = Vec::new();
+        let mut pieces: Vec<Piece> = Vec::new();
         for (drive, part) in &self.parts {
             let (place, stale) = (position(*drive), self.stale.get(drive).map_or(&[][..], Vec::as_slice));
-            for (e, is_stale) in part.extents.iter().flat_map(|e| cut(e, stale)) {
-                let Extent { logical, run: ChunkRun { start, len } } = e;
-                let (drive, lost) = (place.unwrap_or(usize::MAX), is_stale || place.is_none());
-                all.push(VolumeSegment { logical, drive, start, len, lost });
+            for (Extent { logical, run }, is_stale) in part.extents.iter().flat_map(|e| cut(e, stale)) {
+                let state = match place {
+                    None => CopyState::Lost,
+                    Some(_) if is_stale => CopyState::Stale,
+                    Some(_) => CopyState::Good,
+                };
+                pieces.push(Piece { logical, run, drive: place.unwrap_or(usize::MAX), state });
             }
         }
-        all.sort_by_key(|s| s.logical);
-        let mut at = 0u64;
-        let mut merged: Vec<VolumeSegment> = Vec::new();
-        for s in all {
-            if u64::from(s.logical) != at || s.len == 0 {
-                return None;
+        pieces.sort_by_key(|piece| piece.logical);
+        let mut ends: Vec<u64> = pieces.iter().flat_map(|p| [p.logical.into(), p.end()]).collect();
+        ends.sort_unstable();
+        ends.dedup();
+        let (mut merged, mut there, mut next) =
+            (Vec::<VolumeSegment>::new(), Vec::<Piece>::new(), pieces.iter().peekable());
+        for ends in ends.windows(2) {
+            let (from, to) = (ends[0], ends[1]);
+            there.retain(|piece| piece.end() > from);
+            while let Some(piece) = next.next_if(|piece| u64::from(piece.logical) <= from) {
+                there.push(*piece);
             }
-            at += u64::from(s.len);
-            if at > u64::from(self.chunks) {
-                return None;
-            }
-            let follows = |m: &VolumeSegment| u64::from(m.start) + u64::from(m.len) == u64::from(s.start);
+            let segment = self.segment(from as u32, (to - from) as u32, &there)?;
             match merged.last_mut() {
-                Some(m) if (m.drive, m.lost) == (s.drive, s.lost) && follows(m) => m.len += s.len,
-                _ => merged.push(s),
+                Some(last) if last.goes_on_with(&segment) => last.len += segment.len,
+                _ => merged.push(segment),
             }
         }
-        (at == u64::from(self.chunks) && at > 0).then_some(merged)
+        let covers = ends.first() == Some(&0) && ends.last() == Some(&self.chunks.into());
+        covers.then_some(merged)
+    }
+
+    /// Chunks of the volume that these pieces all have; `None` if they are not as many as it has copies.
+    fn segment(&self, logical: u32, len: u32, pieces: &[Piece]) -> Option<VolumeSegment> {
+        let copy = |piece: &Piece| SegmentCopy {
+            drive: piece.drive,
+            start: piece.run.start + (logical - piece.logical),
+            state: piece.state,
+        };
+        let (first, second) = match (self.copies, pieces) {
+            (1, [one]) => (copy(one), None),
+            (2, [one, other]) => {
+                let (one, other) = (copy(one), copy(other));
+                // Readers of the volumes of two drives are spread over both.
+                let turned = (one.drive < other.drive) == (self.id.0 % 2 == 1);
+                let (first, second) = if turned { (other, one) } else { (one, other) };
+                match second.state < first.state {
+                    true => (second, Some(first)),
+                    false => (first, Some(second)),
+                }
+            }
+            _ => return None,
+        };
+        let lost = first.state != CopyState::Good;
+        Some(VolumeSegment { logical, drive: first.drive, start: first.start, len, lost, second })
+    }
+
+    /// Of a volume with two copies: chunks that may have been written since the copies were known to be the same.
+    pub fn written(&self) -> &[ChunkRun] {
+        &self.written
     }
 
     /// Runs of its chunks on a drive, in its order.
@@ -97,6 +136,34 @@ impl Volume {
         let mut runs: Vec<ChunkRun> = extents.map(|e| ChunkRun { start: e.logical, len: e.run.len }).collect();
         runs.sort_unstable();
         runs
+    }
+}
+
+/// A part of an extent whose chunks are in one state.
+#[derive(Clone, Copy)]
+struct Piece {
+    logical: u32,
+    run: ChunkRun,
+    drive: usize,
+    state: CopyState,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        u64::from(self.logical) + u64::from(self.run.len)
+    }
+}
+
+impl VolumeSegment {
+    /// The other one lies behind it on both drives.
+    fn goes_on_with(&self, next: &VolumeSegment) -> bool {
+        let follows = |start: u32, next: u32| u64::from(start) + u64::from(self.len) == u64::from(next);
+        let second = match (&self.second, &next.second) {
+            (None, None) => true,
+            (Some(a), Some(b)) => (a.drive, a.state) == (b.drive, b.state) && follows(a.start, b.start),
+            _ => false,
+        };
+        (self.drive, self.lost) == (next.drive, next.lost) && follows(self.start, next.start) && second
     }
 }
 

@@ -1,7 +1,9 @@
 //! What the API asks of a node.
 
 use super::fault::{FaultAdd, FaultStatus};
-use super::pooled::{PoolDriveAdd, PoolDriveReplace, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use super::pooled::{
+    PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
+};
 use super::timing::DeviceStats;
 use super::types::{
     DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, Status, TenantAdd, TenantPatch, TenantStatus,
@@ -54,6 +56,10 @@ pub trait Control: Send + Sync + 'static {
     fn take_out_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal>;
     /// A device takes the place of a lost drive.
     fn replace_pool_drive(&self, pool: &str, replace: &PoolDriveReplace) -> Result<PoolStatus, Refusal>;
+    /// Begins to compare the copies of a pool's volumes.
+    fn scrub_pool(&self, pool: &str, scrub: &PoolScrub) -> Result<PoolStatus, Refusal>;
+    /// Leaves off comparing them.
+    fn stop_scrub(&self, pool: &str) -> Result<PoolStatus, Refusal>;
     /// A volume that has lost chunks is emptied, and another disk for its hosts.
     fn empty_volume(&self, name: &str) -> Result<VolumeStatus, Refusal>;
     /// All volumes, pool by pool, in the order in which they were made.

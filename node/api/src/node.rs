@@ -4,8 +4,8 @@ use crate::control::Control;
 use crate::fault::{FaultAdd, FaultStatus};
 use crate::flash::FlashStatus;
 use crate::pooled::{
-    LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolStatus, VolumeAdd, VolumeExport, VolumePatch,
-    VolumeStatus,
+    LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, ScrubStatus, VolumeAdd,
+    VolumeExport, VolumePatch, VolumeStatus,
 };
 use crate::promise::{AttainmentStatus, CeilingStatus, Changes, FloorStatus, SlaStatus};
 use crate::timing::{CompletionError, DeviceStats};
@@ -18,8 +18,8 @@ use weir_controller::{ControllerInfo, Work};
 use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
 use weir_node::{
     AnaChange, DeviceChange, DeviceSnapshot, DoorSnapshot, ExportSnapshot, LostDrive, NewExport, NewTenant, NewVolume,
-    NodeControl, NodeSnapshot, PoolMember, PoolSnapshot, Promises, Refusal, RemoteStatus, ShardSnapshot, TenantChange,
-    TenantSnapshot, VolumeChange, VolumeSnapshot,
+    NodeControl, NodeSnapshot, PoolMember, PoolSnapshot, Promises, Refusal, RemoteStatus, ScrubSnapshot, ShardSnapshot,
+    TenantChange, TenantSnapshot, VolumeChange, VolumeSnapshot,
 };
 use weir_units::{Bytes, Class, Nanos};
 
@@ -156,6 +156,14 @@ impl Control for NodeControl {
         self.replace_in_pool(pool, &replace.lost, &replace.device).map(Into::into)
     }
 
+    fn scrub_pool(&self, pool: &str, scrub: &PoolScrub) -> Result<PoolStatus, Refusal> {
+        NodeControl::scrub_pool(self, pool, scrub.repair).map(Into::into)
+    }
+
+    fn stop_scrub(&self, pool: &str) -> Result<PoolStatus, Refusal> {
+        NodeControl::stop_scrub(self, pool).map(Into::into)
+    }
+
     fn empty_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
         NodeControl::empty_volume(self, name).map(Into::into)
     }
@@ -169,8 +177,8 @@ impl Control for NodeControl {
     }
 
     fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal> {
-        let VolumeAdd { name, tenant, size_bytes, pool } = volume.clone();
-        self.create_volume(&NewVolume { name, tenant, size: Bytes(size_bytes), pool }).map(Into::into)
+        let VolumeAdd { name, tenant, size_bytes, pool, copies } = volume.clone();
+        self.create_volume(&NewVolume { name, tenant, size: Bytes(size_bytes), pool, copies }).map(Into::into)
     }
 
     fn set_volume(&self, name: &str, patch: &VolumePatch) -> Result<VolumeStatus, Refusal> {
@@ -366,8 +374,17 @@ impl From<PoolSnapshot> for PoolStatus {
             volumes: pool.volumes,
             fault: pool.fault,
             lost: all(pool.lost),
+            scrub: pool.scrub.map(Into::into),
             drives: all(pool.drives),
         }
+    }
+}
+
+impl From<ScrubSnapshot> for ScrubStatus {
+    fn from(scrub: ScrubSnapshot) -> Self {
+        let ScrubSnapshot { running, repair, compared, differing, failed } = scrub;
+        let (compared_bytes, differing_bytes, failed_bytes) = (compared.get(), differing.get(), failed.get());
+        ScrubStatus { running, repair, compared_bytes, differing_bytes, failed_bytes }
     }
 }
 
@@ -404,6 +421,9 @@ impl From<VolumeSnapshot> for VolumeStatus {
             extents: volume.extents,
             missing_bytes: volume.missing.get(),
             replaced_bytes: volume.replaced.get(),
+            copies: volume.copies,
+            alone_bytes: volume.alone.get(),
+            rebuilding_bytes: volume.rebuilding.get(),
             nqn: volume.nqn,
             exports: volume.exports,
         }

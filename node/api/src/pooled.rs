@@ -27,6 +27,15 @@ pub struct VolumeStatus {
     /// What of it was lost, and lies on drives that have taken the place of lost ones: it fails until the volume is emptied.
     #[serde(default)]
     pub replaced_bytes: u64,
+    /// How many drives have each chunk.
+    #[serde(default = "one")]
+    pub copies: u8,
+    /// What of it has one copy, as the other one lies on a lost drive.
+    #[serde(default)]
+    pub alone_bytes: u64,
+    /// What of it has one copy, from which the other one is being rebuilt.
+    #[serde(default)]
+    pub rebuilding_bytes: u64,
     /// The subsystem's name over NVMe/TCP, where it is exported there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nqn: Option<String>,
@@ -54,8 +63,36 @@ pub struct PoolStatus {
     /// Drives that it serves without; it is degraded then.
     #[serde(default)]
     pub lost: Vec<LostPoolDrive>,
+    /// The comparison of its volumes' copies that is under way, or was last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scrub: Option<ScrubStatus>,
     /// Its drives.
     pub drives: Vec<PoolDrive>,
+}
+
+/// A comparison of the copies of a pool's volumes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Scrub")]
+pub struct ScrubStatus {
+    /// It is under way.
+    pub running: bool,
+    /// Where copies differ, the second one is written anew.
+    pub repair: bool,
+    /// Bytes of volumes whose copies were compared.
+    pub compared_bytes: u64,
+    /// Those of them in pieces that differ.
+    pub differing_bytes: u64,
+    /// Bytes of chunks that a drive did not give.
+    pub failed_bytes: u64,
+}
+
+/// `POST /v1/pools/NAME/scrub`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolScrub {
+    /// Where copies differ, the second one is written anew.
+    #[serde(default)]
+    pub repair: bool,
 }
 
 /// A drive that a pool serves without.
@@ -122,6 +159,13 @@ pub struct VolumeAdd {
     /// The pool; the only one where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// How many drives have each chunk, 1 or 2; as the pool has it where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u8>,
+}
+
+fn one() -> u8 {
+    1
 }
 
 /// `PATCH /v1/volumes/NAME`: what is left out stays.

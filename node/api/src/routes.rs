@@ -4,7 +4,9 @@
 use super::control::Control;
 use super::fault::{FaultAdd, FaultStatus};
 use super::openapi::{SchemaOf, schema_of};
-use super::pooled::{PoolDriveAdd, PoolDriveReplace, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus};
+use super::pooled::{
+    PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
+};
 use super::timing::DeviceStats;
 use super::types::{
     DevicePatch, DeviceStatus, ErrorBody, ExportAdd, ExportStatus, PowerCutStatus, State as NodeState, Status,
@@ -255,6 +257,21 @@ pub(super) fn operations() -> Vec<Operation> {
         .takes::<PoolDriveReplace>()
         .or(409, "The drive is not lost, or the device is in use, too small, not empty, or not of the pool's kind.")
         .or(503, NO_CHANGE),
+        Op::new::<PoolStatus>(
+            "/v1/pools/{name}/scrub",
+            "scrub_pool",
+            "Begins to compare the copies of the pool's volumes, behind rebuilds and at their rate. The answer is the pool.",
+            ("post", 200, post(scrub_pool)),
+        )
+        .takes::<PoolScrub>()
+        .or(409, "No volume has two copies, or they are being compared."),
+        Op::new::<PoolStatus>(
+            "/v1/pools/{name}/scrub",
+            "stop_scrub",
+            "Leaves off comparing copies. The answer is the pool.",
+            ("delete", 200, delete(stop_scrub)),
+        )
+        .or(409, "None are being compared."),
         Op::new::<Vec<VolumeStatus>>(
             "/v1/volumes",
             "volumes",
@@ -440,6 +457,18 @@ async fn replace_pool_drive(
     Body(replace): Body<PoolDriveReplace>,
 ) -> Answer<impl Serialize> {
     ask(node, move |c| c.replace_pool_drive(&name, &replace)).await.map(Json)
+}
+
+async fn scrub_pool(
+    State(node): State<Node>,
+    Path(name): Path<String>,
+    Body(scrub): Body<PoolScrub>,
+) -> Answer<impl Serialize> {
+    ask(node, move |c| c.scrub_pool(&name, &scrub)).await.map(Json)
+}
+
+async fn stop_scrub(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
+    ask(node, move |c| c.stop_scrub(&name)).await.map(Json)
 }
 
 async fn empty_volume(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {

@@ -296,7 +296,9 @@ impl Control for Fake {
         let uuid = "u".into();
         let lost = vec![LostPoolDrive { number: 1, uuid: "v".into(), size_bytes: 4, device: "ssd1".into() }];
         let (size_bytes, free_bytes, volumes) = (3, 2, 1);
-        Ok(vec![PoolStatus { name, uuid, size_bytes, free_bytes, volumes, fault, lost, drives: vec![drive] }])
+        let scrub =
+            Some(ScrubStatus { running: true, repair: false, compared_bytes: 5, differing_bytes: 6, failed_bytes: 7 });
+        Ok(vec![PoolStatus { name, uuid, size_bytes, free_bytes, volumes, fault, lost, scrub, drives: vec![drive] }])
     }
 
     fn add_pool_drive(&self, pool: &str, drive: &PoolDriveAdd) -> Result<PoolStatus, Refusal> {
@@ -315,6 +317,14 @@ impl Control for Fake {
         Err(Refusal::Conflict(format!("{} does not replace {} in {pool}", replace.device, replace.lost)))
     }
 
+    fn scrub_pool(&self, pool: &str, scrub: &PoolScrub) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{pool} is being compared (repair {})", scrub.repair)))
+    }
+
+    fn stop_scrub(&self, pool: &str) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{pool} is not being compared")))
+    }
+
     fn empty_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
         self.volume(name)
     }
@@ -330,6 +340,9 @@ impl Control for Fake {
             extents: 1,
             missing_bytes: 0,
             replaced_bytes: 0,
+            copies: 1,
+            alone_bytes: 0,
+            rebuilding_bytes: 0,
             nqn: Some("nqn".into()),
             exports: vec!["nvme-tcp".into()],
         }])
@@ -716,13 +729,14 @@ fn answers_are_as_described() {
     check("Status", serde_json::to_value(fake.status().unwrap()).unwrap());
     check("Pool", serde_json::to_value(fake.pools().unwrap().remove(0)).unwrap());
     check("Volume", serde_json::to_value(fake.volumes().unwrap().remove(0)).unwrap());
-    let add = json!({ "name": "v1", "tenant": "gold", "size_bytes": 5, "pool": "pool0" });
+    let add = json!({ "name": "v1", "tenant": "gold", "size_bytes": 5, "pool": "pool0", "copies": 2 });
     check("VolumeAdd", add.clone());
     assert_eq!(serde_json::to_value(serde_json::from_value::<VolumeAdd>(add.clone()).unwrap()).unwrap(), add);
     let replace = json!({ "lost": "ssd1", "device": "ssd2" });
     check("PoolDriveReplace", replace.clone());
     let read = serde_json::from_value::<PoolDriveReplace>(replace.clone()).unwrap();
     assert_eq!(serde_json::to_value(read).unwrap(), replace);
+    check("PoolScrub", serde_json::to_value(PoolScrub { repair: true }).unwrap());
     let patch = json!({ "name": "v2", "shrink": true, "size_bytes": 5 });
     check("VolumePatch", patch.clone());
     assert_eq!(serde_json::to_value(serde_json::from_value::<VolumePatch>(patch.clone()).unwrap()).unwrap(), patch);

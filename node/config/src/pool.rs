@@ -15,6 +15,17 @@ pub struct PoolConfig {
     pub devices: Vec<usize>,
     /// It comes up without one of its drives.
     pub degraded: bool,
+    /// Copies of a volume that does not say how many: 1 or 2.
+    pub copies: u8,
+    /// Devices that take the places of lost drives by themselves: indices into [`Config::devices`].
+    pub spares: Vec<usize>,
+    /// Bytes a second at which second copies are rebuilt, at the most.
+    pub rebuild_rate: Bytes,
+}
+
+impl PoolConfig {
+    /// Bytes a second of a rebuild where nothing is said.
+    pub const REBUILD_RATE: Bytes = Bytes(100 << 20);
 }
 
 /// A volume that is made when it is not there.
@@ -28,6 +39,8 @@ pub struct VolumeConfig {
     pub pool: usize,
     /// Its size when it is made; rounded up to whole MiB.
     pub size: Bytes,
+    /// How many drives have each chunk when it is made, 1 or 2; as its pool has it where it is `None`.
+    pub copies: Option<u8>,
     /// The doors that it is exported at.
     pub exports: Vec<DoorConfig>,
     /// Controllers at once, over all of them.
@@ -53,6 +66,9 @@ pub(super) struct PoolRead {
     pub(super) name: Option<Placed<String>>,
     pub(super) drives: Option<Placed<Vec<String>>>,
     pub(super) degraded: bool,
+    pub(super) copies: u8,
+    pub(super) spares: Option<Placed<Vec<String>>>,
+    pub(super) rebuild_rate: Bytes,
 }
 
 /// A volume whose names have not been looked up yet.
@@ -63,6 +79,7 @@ pub(super) struct VolumeRead {
     pub(super) tenant: Option<Placed<String>>,
     pub(super) pool: Option<Placed<String>>,
     pub(super) size: Option<Placed<Bytes>>,
+    pub(super) copies: Option<u8>,
     pub(super) doors: Option<Placed<Vec<DoorRead>>>,
     pub(super) max_controllers: u16,
 }
@@ -73,8 +90,11 @@ pub(super) fn read_pools(root: &Section<'_>) -> Vec<PoolRead> {
         let name = named(&section, "pool");
         let drives = section.placed("drives", one_or_list(text));
         let degraded = section.or("degraded", true, flag);
+        let copies = section.or("copies", 1, integer(1..=2)) as u8;
+        let spares = section.placed("spares", one_or_list(text));
+        let rebuild_rate = section.or("rebuild_rate", PoolConfig::REBUILD_RATE, size(1 << 20..=1 << 40));
         section.finish();
-        PoolRead { line, key: section.path(), name, drives, degraded }
+        PoolRead { line, key: section.path(), name, drives, degraded, copies, spares, rebuild_rate }
     };
     root.tables("pool").into_iter().enumerate().map(read).collect()
 }
@@ -97,6 +117,7 @@ pub(super) fn read_volumes(root: &Section<'_>, base: &Path) -> Vec<VolumeRead> {
             tenant: section.placed("tenant", text),
             pool: section.placed("pool", text),
             size: section.placed("size", size(1..=1 << 52)),
+            copies: section.placed("copies", integer(1..=2)).map(|copies| copies.value as u8),
             doors: section.placed("export", one_or_list(|v| door(v, base))),
             max_controllers: section.or(
                 "max_controllers",

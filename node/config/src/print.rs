@@ -8,7 +8,7 @@ use super::export::{DoorConfig, ExportConfig};
 use super::fdp;
 use super::flash;
 use super::media::MediaConfig;
-use super::pool::VolumeConfig;
+use super::pool::{PoolConfig, VolumeConfig};
 use super::promise::{self, Promises};
 use super::store::{Donated, DonatedDrive, StoreConfig};
 use super::tenant::TenantConfig;
@@ -25,6 +25,7 @@ impl Config {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
+        // tidy: long because it is a list of sections.
         let node = &self.node;
         writeln!(out, "[node]\nname = {}\napi = {}", string(&node.name), strings(&node.api))?;
         writeln!(out, "cores = {:?}\npoll = {}\nadmission = {}", node.cores, node.poll, string(node.admission))?;
@@ -56,12 +57,24 @@ impl Config {
             if !pool.degraded {
                 writeln!(out, "degraded = false")?;
             }
+            if pool.copies > 1 {
+                writeln!(out, "copies = {}", pool.copies)?;
+            }
+            if !pool.spares.is_empty() {
+                writeln!(out, "spares = {}", strings(pool.spares.iter().map(|d| &self.devices[*d].name)))?;
+            }
+            if pool.rebuild_rate != PoolConfig::REBUILD_RATE {
+                writeln!(out, "rebuild_rate = {}", string(pool.rebuild_rate))?;
+            }
         }
         for volume in &self.volumes {
             let tenant = string(&self.tenants[volume.tenant].name);
             writeln!(out, "\n[[volume]]\nname = {}\ntenant = {tenant}", string(&volume.name))?;
             writeln!(out, "pool = {}\nsize = {}", string(&self.pools[volume.pool].name), string(volume.size))?;
             writeln!(out, "export = {}", strings(&volume.exports))?;
+            if let Some(copies) = volume.copies {
+                writeln!(out, "copies = {copies}")?;
+            }
             // Programs that do not know the key take over from this one where it says nothing.
             if volume.max_controllers != VolumeConfig::MAX_CONTROLLERS {
                 writeln!(out, "max_controllers = {}", volume.max_controllers)?;

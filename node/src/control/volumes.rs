@@ -3,17 +3,20 @@
 
 use super::NodeControl;
 use crate::change::{NewVolume, VolumeChange};
-use crate::pool::volumes::door;
+use crate::pool::volumes::{Measure, Tending, door};
 use crate::refusal::Refusal;
 use crate::snapshot::{PoolSnapshot, VolumeSnapshot};
 use std::path::Path;
-use std::sync::{MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use weir_config::{Arbitration, Config, DoorConfig, VolumeConfig};
 
 /// How long another change of the node is waited for before it is made to fail; what volumes have on their way has its time after that, and
 /// both are over before a client gives up.
 const TURN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// After a look at volumes with two copies that came to nothing, as it does while the node ends.
+const TEND_AGAIN: Duration = Duration::from_millis(500);
 
 impl NodeControl {
     /// All pools, in the order of the configuration.
@@ -92,6 +95,47 @@ impl NodeControl {
         self.pool_status(pool)
     }
 
+    /// Has a thread look after volumes with two copies for as long as the node serves: what is stale is rebuilt, and a spare takes the place of
+    /// a lost drive.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn tend_volumes(self: &Arc<Self>) -> std::io::Result<()> {
+        if self.config().pools.is_empty() {
+            return Ok(());
+        }
+        let control = Arc::downgrade(self);
+        let run = move || {
+            let mut tending = Tending::default();
+            while let Some(control) = control.upgrade() {
+                let tended = control.volumes.tend(&control.config(), &mut tending);
+                let pause = tended.as_ref().map_or(TEND_AGAIN, |tended| tended.pause);
+                tended.iter().flat_map(|tended| &tended.measures).for_each(|measure| control.take(measure));
+                drop(control);
+                std::thread::sleep(pause);
+            }
+        };
+        std::thread::Builder::new().name("weir-copies".into()).spawn(run).map(|_| ())
+    }
+
+    fn take(&self, measure: &Measure) {
+        let (what, done) = match measure {
+            Measure::TakeOut { pool, device } => {
+                (format!("pool {pool}: drive {device} is not taken out"), self.take_out_of_pool(pool, device))
+            }
+            Measure::Replace { pool, lost, device } => {
+                tracing::warn!("pool {pool}: spare {device} takes the place of lost drive {lost}");
+                (
+                    format!("pool {pool}: spare {device} is not used"),
+                    self.replace_in_pool(pool, &lost.to_string(), device),
+                )
+            }
+        };
+        if let Err(why) = done {
+            tracing::error!("{what}: {}", why.text());
+        }
+    }
+
     /// A volume that has lost chunks is given up: it is another disk then, and empty.
     ///
     /// # Errors
@@ -99,6 +143,24 @@ impl NodeControl {
     pub fn empty_volume(&self, name: &str) -> Result<VolumeSnapshot, Refusal> {
         let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         self.volumes.empty(&self.config(), name)
+    }
+
+    /// Begins to compare the copies of a pool's volumes, and to `repair` those that differ.
+    ///
+    /// # Errors
+    /// There is no such pool, nothing to compare, or it is being done.
+    pub fn scrub_pool(&self, pool: &str, repair: bool) -> Result<PoolSnapshot, Refusal> {
+        self.volumes.start_scrub(pool, repair)?;
+        self.pool_status(pool)
+    }
+
+    /// Leaves off comparing.
+    ///
+    /// # Errors
+    /// There is no such pool, or nothing is being compared.
+    pub fn stop_scrub(&self, pool: &str) -> Result<PoolSnapshot, Refusal> {
+        self.volumes.stop_scrub(pool)?;
+        self.pool_status(pool)
     }
 
     fn pool_status(&self, name: &str) -> Result<PoolSnapshot, Refusal> {
@@ -126,7 +188,7 @@ impl NodeControl {
             Some(name) => name.clone(),
             None => config.tenants[self.only_tenant()?].name.clone(),
         };
-        self.volumes.create(&config, &add.name, &tenant, add.size.get(), add.pool.as_deref())
+        self.volumes.create(&config, &add.name, &tenant, (add.size.get(), add.copies), add.pool.as_deref())
     }
 
     /// Another size for a volume, while its hosts use it, or another name for one that is not exported.
@@ -242,6 +304,7 @@ fn as_configured(
         tenant: config.tenants.iter().position(|t| t.name == status.tenant && !t.is_gone())?,
         pool: config.pools.iter().position(|p| p.name == status.pool)?,
         size: status.size,
+        copies: (status.copies > 1).then_some(status.copies),
         exports: vec![door],
         max_controllers: max_controllers.unwrap_or(VolumeConfig::MAX_CONTROLLERS),
     })

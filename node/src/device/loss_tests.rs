@@ -3,7 +3,7 @@
 use super::volumes::FRONT;
 use super::*;
 use crate::directory::Place;
-use crate::pool::drive_queue::Reach;
+use crate::pool::drive_queue::{Piece, Reach};
 use std::collections::HashMap;
 use std::sync::mpsc;
 use weir_controller::{
@@ -74,10 +74,12 @@ impl Bench {
         let namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size, block_size, uuid: [1; 16] }];
         let machine =
             MachineConfig { namespaces, volatile_write_cache: true, ..MachineConfig::new("nqn.2026-01.test.weir:v") };
-        let front = self.drives.add_front((0, VolumeId(1)), (0, machine), self.now).unwrap();
+        let front = self.drives.add_front((0, VolumeId(1)), (0, machine, None), self.now).unwrap();
         let piece = |(i, drive): (usize, &u32)| {
-            let segment = VolumeSegment { logical: 4 * i as u32, drive: i, start: 4, len: 4, lost: false };
-            (Some(Reach { place: Place { shard: 0, drive: *drive }, guest: None }), segment)
+            let segment =
+                VolumeSegment { logical: 4 * i as u32, drive: i, start: 4, len: 4, lost: false, second: None };
+            let first = Some(Reach { place: Place { shard: 0, drive: *drive }, guest: None });
+            Piece { first, second: None, segment }
         };
         let pieces: Vec<_> = on.iter().enumerate().map(piece).collect();
         self.drives.lay_out(front, &pieces, self.now).unwrap();

@@ -3,6 +3,7 @@
 use super::volumes::Volumes;
 use super::{Device, Drives};
 use crate::pool::drive_queue::DriveQueue;
+use crate::pool::front::Front;
 use weir_controller::SlotId;
 use weir_spec::nvme::Status;
 
@@ -17,8 +18,9 @@ impl Volumes {
             }
         }
         for front in &mut self.fronts {
-            if front.front().is_some_and(|(front, _)| front.ways.iter().any(|w| is(&w.queue))) {
-                front.lose();
+            let at = |(front, _): (&mut Front, _)| front.ways.iter().position(|w| is(&w.queue));
+            if let Some(at) = front.front().and_then(at) {
+                front.lose(|way| way as usize == at);
             }
         }
     }
@@ -32,11 +34,16 @@ impl Drives {
 }
 
 impl Device {
-    /// A drive of a front may have lost what it had acknowledged and not flushed.
+    /// Drives of a front at these ways may have lost what they had acknowledged and not flushed. Its hosts need not hear of it where other copies
+    /// have all of that.
     #[cold]
-    pub(super) fn lose(&mut self) {
+    pub(super) fn lose(&mut self, at: impl Fn(u32) -> bool) {
         if let Some((front, machine)) = self.front() {
-            front.lose(machine.hosts());
+            let ways: Vec<u32> = (0..front.ways.len() as u32).filter(|way| at(*way)).collect();
+            let kept: Vec<bool> = ways.into_iter().map(|way| front.lose_way(way)).collect();
+            if front.copies.is_none() || kept.contains(&false) {
+                front.lose(machine.hosts());
+            }
         }
     }
 

@@ -1,11 +1,12 @@
 //! The pools and volumes of a shard's drives: fronts run before the drives, what the drives have done is settled after them.
 
 mod lost_queues;
+mod notes;
 
 use super::{Backend, Device, Drives};
 use crate::directory::Place;
-use crate::pool::drive_queue::{DriveQueue, Guest, Outbox, Reach, Sent, ShardMessage};
-use crate::pool::front::{Front, Stretch, Way};
+use crate::pool::drive_queue::{DriveQueue, Guest, Outbox, Piece, Reach, Sent, ShardMessage};
+use crate::pool::front::{Copies, Front, SecondCopy, Stretch, Way};
 use crate::pool::host::{Ask, PoolHost, Reply};
 use crate::pool::parts::{Bytes, Fronts, GUEST, Part, Parts, Via, Whose, front_owner, guest_owner, pool_owner};
 use std::collections::BTreeSet;
@@ -13,7 +14,7 @@ use weir_controller::{
     Attach, BlockRequest, ControllerHandle, Event, Host, Op, Owner, SlotId, SqHandle, Subsystem,
     SubsystemConfig as MachineConfig, Tag, TransportModel,
 };
-use weir_pool::{CHUNK, Pool, Setup, VolumeId, VolumeSegment};
+use weir_pool::{CHUNK, CopyState, Pool, SegmentCopy, Setup, VolumeId};
 use weir_spec::nvme::Status;
 use weir_sys::reactor::Reactor;
 use weir_units::Nanos;
@@ -47,6 +48,7 @@ pub(super) struct Volumes {
     outbox: Outbox,
     send: Vec<Sent>,
     ended: Vec<(SlotId, Status)>,
+    notes: notes::Notes,
 }
 
 impl Volumes {
@@ -57,7 +59,7 @@ impl Volumes {
 
     /// What was done waits to be settled.
     pub fn must_poll(&self) -> bool {
-        self.parts.any_done() || !self.send.is_empty()
+        self.parts.any_done() || !self.send.is_empty() || self.notes.any_said()
     }
 
     /// A front is looked at in every turn from now on.
@@ -263,7 +265,7 @@ impl Drives {
         pools[number as usize].ask(ask, reply, parts, send);
     }
 
-    /// A front for a volume, with a machine of this configuration; its place among the drives. Where its bytes lie is to be
+    /// A front for a volume, with a machine of this configuration, and of two copies what is known of them; its place among the drives. Where its bytes lie is to be
     /// [laid out](Self::lay_out).
     ///
     /// # Errors
@@ -271,14 +273,15 @@ impl Drives {
     pub fn add_front(
         &mut self,
         volume: (u32, VolumeId),
-        (tenant, machine): (u16, MachineConfig),
+        (tenant, machine, copies): (u16, MachineConfig, Option<Copies>),
         now: Nanos,
     ) -> Result<u32, String> {
         let shape = machine.namespaces.first().map(|n| (n.size, n.block_size, n.uuid));
         let (size, block_size, uuid) = shape.ok_or("a front has a namespace")?;
         let machine = Subsystem::new(machine, now).map_err(|e| e.to_string())?;
         let number = self.volumes.vacant.pop().unwrap_or(self.volumes.fronts.len() as u32);
-        let front = Front::new(number, volume, tenant, uuid);
+        let mut front = Front::new(number, volume, tenant, uuid);
+        front.copies = copies.map(Box::new);
         let mut device = Device::new(machine, Backend::Volume(Box::new(front)), size, block_size);
         device.limit = u64::MAX;
         let Volumes { fronts, asleep, awake, .. } = &mut self.volumes;
@@ -309,30 +312,39 @@ impl Drives {
     ///
     /// # Errors
     /// A drive has no room for its controller.
-    pub fn lay_out(&mut self, place: u32, pieces: &[(Option<Reach>, VolumeSegment)], now: Nanos) -> Result<(), String> {
+    pub fn lay_out(&mut self, place: u32, pieces: &[Piece], now: Nanos) -> Result<(), String> {
         let number = place & !FRONT;
         let (tenant, host, _) = self.ways(place);
         let Some((front, _)) = self.front(place) else { return Ok(()) };
         let (mut ways, before) = (front.ways.clone(), front.ways.len());
         let mut stretches = Vec::new();
-        for (reach, s) in pieces {
-            let had = |reach: Reach| ways.iter().position(|w| w.place == reach.place && !w.has_left());
-            let way = match reach.map(|reach| (reach, had(reach))) {
-                None => None,
-                Some((_, Some(way))) => Some(way as u32),
-                Some((reach, None)) => match self.open_queue(reach, front_owner(number), tenant, &host, now) {
-                    Ok((queue, depth)) => {
-                        ways.push(Way { place: reach.place, queue, depth, used: 0 });
-                        Some(ways.len() as u32 - 1)
-                    }
-                    Err(why) => {
-                        ways.drain(before..).for_each(|way| self.close_queue(way.queue, now));
-                        return Err(why);
-                    }
-                },
-            };
+        for Piece { first, second, segment: s } in pieces {
+            let mut found = [None, None];
+            let second_drive = s.second.map_or(usize::MAX, |second| second.drive);
+            for (found, (reach, member)) in found.iter_mut().zip([(first, s.drive), (second, second_drive)]) {
+                let had = |reach: Reach| ways.iter().position(|w| w.place == reach.place && !w.has_left());
+                *found = match reach.map(|reach| (reach, had(reach))) {
+                    None => None,
+                    Some((_, Some(way))) => Some(way as u32),
+                    Some((reach, None)) => match self.open_queue(reach, front_owner(number), tenant, &host, now) {
+                        Ok((queue, depth)) => {
+                            ways.push(Way { place: reach.place, queue, depth, used: 0, member });
+                            Some(ways.len() as u32 - 1)
+                        }
+                        Err(why) => {
+                            ways.drain(before..).for_each(|way| self.close_queue(way.queue, now));
+                            return Err(why);
+                        }
+                    },
+                };
+            }
             let bytes = |chunks: u32| u64::from(chunks) * CHUNK;
-            stretches.push(Stretch { start: bytes(s.logical), len: bytes(s.len), way, at: bytes(s.start) });
+            let as_second = |copy: SegmentCopy| {
+                let (way, at, stale) = (found[1], bytes(copy.start), copy.state != CopyState::Good);
+                SecondCopy { way, at, stale }
+            };
+            let (start, len, at) = (bytes(s.logical), bytes(s.len), bytes(s.start));
+            stretches.push(Stretch { start, len, way: found[0], at, second: s.second.map(as_second) });
         }
         if let Some((front, _)) = self.front(place) {
             front.ways = ways;
@@ -359,7 +371,9 @@ impl Drives {
         for way in std::mem::take(&mut front.ways) {
             self.close_queue(way.queue, now);
         }
-        self.volumes.parts.forget(|whose| matches!(whose, Whose::Front { front, .. } if *front == number));
+        let is =
+            |whose: &Whose| matches!(whose, Whose::Front { front, .. } | Whose::Job { front, .. } if *front == number);
+        self.volumes.parts.forget(is);
         if let Some(vacant) = Device::vacant(now) {
             self.volumes.fronts[number as usize] = vacant;
             self.volumes.vacant.push(number);
@@ -367,9 +381,9 @@ impl Drives {
         }
     }
 
-    /// Drives of a front are lost: what they had acknowledged and not flushed may be gone with them.
+    /// Drives of a front are lost, and its volume has no copy elsewhere: what they had acknowledged and not flushed may be gone with them.
     pub fn lose_front(&mut self, place: u32) {
-        self.volumes.fronts[(place & !FRONT) as usize].lose();
+        self.volumes.fronts[(place & !FRONT) as usize].lose(|_| false);
     }
 
     /// A front's volume is another one from now on; its hosts are told.
@@ -432,7 +446,7 @@ impl Drives {
         while let Some((_, number)) = self.volumes.rest.first().copied().filter(|(until, _)| *until <= now) {
             self.volumes.wake(number);
         }
-        let Volumes { parts, fronts, send, ended, awake, .. } = &mut self.volumes;
+        let Volumes { parts, fronts, send, ended, awake, notes, .. } = &mut self.volumes;
         let mut busy = false;
         for number in awake.iter() {
             let device = &mut fronts[*number as usize];
@@ -445,8 +459,10 @@ impl Drives {
                 let status = front.begin(io, parts, send);
                 ended.extend(status.map(|status| (io.slot, status)));
             }
+            notes.collect(*number, front);
             device.end_all(now, ended, doors);
         }
+        self.tell_pools();
         busy | self.send(now, doors)
     }
 
@@ -502,6 +518,10 @@ impl Drives {
                     let Volumes { parts, fronts, .. } = &mut self.volumes;
                     parts.unload(ticket, (status, bytes), doors, fronts);
                 }
+                ShardMessage::Note { pool, front, number, request } => {
+                    self.take_note(from, (pool, front), number, request)
+                }
+                ShardMessage::Noted { front, number, result } => self.volumes.notes.say(front, number, result),
                 ShardMessage::Gone(guest) => self.remove_guest(guest, now),
                 ShardMessage::Loss(guest) => self.volumes.lose_at(from, guest),
             }
@@ -531,12 +551,22 @@ impl Drives {
                 }
                 Whose::Front { front: number, slot, drive } => {
                     self.volumes.wake(number);
-                    let Volumes { parts, fronts, send, ended, .. } = &mut self.volumes;
+                    let Volumes { parts, fronts, send, ended, notes, .. } = &mut self.volumes;
                     let device = &mut fronts[number as usize];
                     let Some((front, _)) = device.front() else { continue };
                     let over = front.over((slot, drive), (part.bytes, status), parts, send);
                     ended.extend(over.map(|status| (slot, status)));
                     front.go_on(parts, send, ended);
+                    notes.collect(number, front);
+                    device.end_all(now, ended, doors);
+                }
+                Whose::Job { front: number, drive } => {
+                    self.volumes.wake(number);
+                    let Volumes { parts, fronts, send, ended, notes, .. } = &mut self.volumes;
+                    let device = &mut fronts[number as usize];
+                    let Some((front, _)) = device.front() else { continue };
+                    front.job_over(drive, (part.bytes, status), parts, send, ended);
+                    notes.collect(number, front);
                     device.end_all(now, ended, doors);
                 }
                 Whose::Guest { guest, ticket, gives } => {
@@ -550,6 +580,8 @@ impl Drives {
                 }
             }
         }
+        self.tell_pools();
+        busy |= self.hear_pools(now, doors);
         self.send(now, doors) | busy
     }
 }

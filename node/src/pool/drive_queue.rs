@@ -10,7 +10,17 @@
 use super::parts::Ticket;
 use crate::directory::Place;
 use weir_controller::{BlockRequest, ControllerHandle, Event, SqHandle, Tag};
+use weir_pool::{PoolError, PoolRequest, VolumeId, VolumeSegment};
 use weir_spec::nvme::Status;
+
+/// A note of a volume, for its answer to find it: another volume's front may have the same place by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoteNumber {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The number among the notes of its front.
+    pub number: u64,
+}
 
 /// A queue of a pool or a volume at a drive.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +98,17 @@ pub struct Reach {
     pub guest: Option<(u32, u32)>,
 }
 
+/// A run of chunks of a volume, and the ways to the drives of its copies; none to one that is lost.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// The way to the copy that is read.
+    pub first: Option<Reach>,
+    /// The way to the other one.
+    pub second: Option<Reach>,
+    /// Where the chunks lie.
+    pub segment: VolumeSegment,
+}
+
 /// Somebody of another shard who has a queue at a drive of this one.
 #[derive(Clone, Debug)]
 pub struct Guest {
@@ -127,6 +148,26 @@ pub enum ShardMessage {
         status: Status,
         /// Of a command that gives bytes: these, if it was done.
         bytes: Vec<u8>,
+    },
+    /// Something that a pool of the shard is to be told of a volume's copies.
+    Note {
+        /// The pool.
+        pool: u32,
+        /// The front of the volume, on the sender's shard.
+        front: u32,
+        /// The note's number there.
+        number: NoteNumber,
+        /// What the pool is asked.
+        request: PoolRequest,
+    },
+    /// What became of one.
+    Noted {
+        /// The front.
+        front: u32,
+        /// The note's number.
+        number: NoteNumber,
+        /// What the pool has said.
+        result: Result<(), PoolError>,
     },
     /// The guest of that number has gone.
     Gone(u32),

@@ -3,6 +3,7 @@
 
 use crate::tokens::{Kind, owner};
 use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
 use weir_controller::{Data, DataPointer, Host, Owner, RingCompletion, SlotId, SpoiledTransfer, Tag};
 use weir_spec::nvme::{Cqe, Status};
 
@@ -45,6 +46,13 @@ pub enum Whose {
         /// Place of the drive among the volume's.
         drive: u32,
     },
+    /// What a front copies or compares by itself.
+    Job {
+        /// Its number.
+        front: u32,
+        /// Place of the drive among the volume's.
+        drive: u32,
+    },
     /// A pool's own I/O, and the place of the drive among its own.
     Pool {
         /// Its number.
@@ -77,6 +85,42 @@ pub enum Bytes {
     },
     /// Here.
     Own(Vec<u8>),
+    /// With the host of the command, and taken once for all parts that have it.
+    Once(Arc<Once>),
+}
+
+/// Bytes of a host that several parts take: whoever is first gets them, and all have the same, whatever the host does to them.
+#[derive(Debug)]
+pub struct Once {
+    owner: Owner,
+    data: DataPointer,
+    skip: u32,
+    len: u32,
+    taken: OnceLock<Result<Vec<u8>, Status>>,
+}
+
+impl Once {
+    /// So many bytes of a command's data, from one on.
+    pub fn new(owner: Owner, data: DataPointer, skip: u32, len: u32) -> Arc<Self> {
+        Arc::new(Self { owner, data, skip, len, taken: OnceLock::new() })
+    }
+
+    fn take(&self, doors: &mut impl Host, is_live: bool) -> &Result<Vec<u8>, Status> {
+        self.taken.get_or_init(|| {
+            if !is_live {
+                return Err(Status::ABORTED_SQ_DELETION);
+            }
+            let mut bytes = vec![0; self.len as usize];
+            match self.data.get() {
+                Data::Pattern(pattern) => {
+                    let pattern = pattern.to_le_bytes();
+                    bytes.iter_mut().zip(self.skip as usize..).for_each(|(to, i)| *to = pattern[i % 4]);
+                }
+                _ => doors.read_data(self.owner, &self.data, self.skip, &mut bytes)?,
+            }
+            Ok(bytes)
+        })
+    }
 }
 
 /// See the [module](self).
@@ -94,7 +138,7 @@ impl Part {
     fn is_live(&self, fronts: &impl Fronts) -> bool {
         match self.whose {
             Whose::Front { front, slot, .. } => fronts.is_live(front, slot),
-            Whose::Pool { .. } | Whose::Guest { .. } => true,
+            Whose::Job { .. } | Whose::Pool { .. } | Whose::Guest { .. } => true,
         }
     }
 
@@ -102,6 +146,12 @@ impl Part {
     fn read(&self, doors: &mut impl Host, fronts: &impl Fronts, offset: u32, into: &mut [u8]) -> Result<(), Status> {
         match &self.bytes {
             Bytes::Own(bytes) => {
+                let from = bytes.get(offset as usize..).and_then(|b| b.get(..into.len()));
+                into.copy_from_slice(from.ok_or(Status::DATA_TRANSFER_ERROR)?);
+                Ok(())
+            }
+            Bytes::Once(once) => {
+                let bytes = once.take(doors, self.is_live(fronts)).as_ref().map_err(|status| *status)?;
                 let from = bytes.get(offset as usize..).and_then(|b| b.get(..into.len()));
                 into.copy_from_slice(from.ok_or(Status::DATA_TRANSFER_ERROR)?);
                 Ok(())
@@ -128,6 +178,7 @@ impl Part {
                 Ok(())
             }
             Bytes::Host { .. } if !live => Err(Status::ABORTED_SQ_DELETION),
+            Bytes::Once(_) => Err(Status::DATA_TRANSFER_ERROR),
             Bytes::Host { owner, data, skip } => doors.write_data(*owner, data, *skip + offset, from),
         }
     }
@@ -202,7 +253,9 @@ impl Parts {
         if status.is_success() && !bytes.is_empty() {
             match &mut part.bytes {
                 Bytes::Own(own) => *own = bytes,
-                Bytes::Host { .. } => answer = part.write(doors, fronts, 0, &bytes).err().unwrap_or(status),
+                Bytes::Host { .. } | Bytes::Once(_) => {
+                    answer = part.write(doors, fronts, 0, &bytes).err().unwrap_or(status)
+                }
             }
         }
         self.answer(ticket.tag, answer);

@@ -7,10 +7,14 @@ mod members;
 mod places;
 mod recovery;
 mod resize;
+mod scrub;
+mod scrub_progress;
+mod tend;
 #[cfg(test)]
 mod tests;
 
 pub use exports::door;
+pub use tend::{Measure, Tended, Tending};
 
 use super::host::Ask;
 use crate::directory::{Directory, Place};
@@ -24,7 +28,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::time::{Duration, Instant};
 use weir_config::{Config, DoorConfig, TenantConfig};
-use weir_pool::{CHUNK, PoolAnswer, PoolError, PoolRequest, Uuid, VolumeId};
+use weir_pool::{CHUNK, CopyHealth, PoolAnswer, PoolError, PoolRequest, Uuid, VolumeId, VolumeSegment};
 use weir_units::Bytes;
 
 /// How long a volume that shrinks, or is not exported any more, waits for commands on their way.
@@ -74,6 +78,10 @@ struct Found {
     extents: usize,
     /// Chunks that are not readable: on lost drives, and on those that have taken the place of one.
     lost: (u32, u32),
+    /// How many drives have each chunk.
+    copies: u8,
+    /// What it misses of its second copies.
+    health: CopyHealth,
 }
 
 /// See the [module](self).
@@ -90,6 +98,8 @@ pub struct Volumes {
     exports: Mutex<Vec<Export>>,
     /// Fronts of volumes that are not exported any more while what their hosts had asked is still at the drives.
     leaving: Mutex<Vec<Leaving>>,
+    /// Comparisons of copies, by the place of the pool.
+    scrubs: Mutex<BTreeMap<usize, scrub_progress::ScrubProgress>>,
 }
 
 /// A volume, and the front that it had.
@@ -102,6 +112,8 @@ const NAMES: usize = 16;
 #[derive(Clone, Debug)]
 enum Wanted {
     All,
+    /// Those with two copies.
+    Twice,
     Named(String),
     Numbered(VolumeId),
 }
@@ -117,9 +129,12 @@ fn text(refusal: Refusal) -> String {
 fn refusal(error: PoolError) -> Refusal {
     let text = error.to_string();
     match error {
-        PoolError::Name(..) | PoolError::Empty => Refusal::Invalid(text),
+        PoolError::Name(..) | PoolError::Empty | PoolError::Copies(_) => Refusal::Invalid(text),
         PoolError::Exists(_)
         | PoolError::Space(..)
+        | PoolError::SpaceApart(..)
+        | PoolError::LastCopy(_)
+        | PoolError::OneCopy(_)
         | PoolError::Full(_)
         | PoolError::InUse(..)
         | PoolError::Last(_)
@@ -175,6 +190,7 @@ impl Volumes {
             pools: Vec::new(),
             exports: Mutex::default(),
             leaving: Mutex::default(),
+            scrubs: Mutex::default(),
         };
         for pool in &config.pools {
             let opened = volumes.open(config, &pool.name, &pool.devices);
@@ -196,6 +212,9 @@ impl Volumes {
                         return Err(at(Refusal::Conflict(what)));
                     }
                     let (is, asked) = (u64::from(found.chunks) * CHUNK, volume.size.get());
+                    if volume.copies.is_some_and(|copies| copies != found.copies) {
+                        tracing::warn!("volume {}: it has {} copies and keeps them", volume.name, found.copies);
+                    }
                     if chunks(asked).ok() != Some(found.chunks) {
                         let (is, asked) = (Bytes(is), Bytes(asked));
                         tracing::warn!(
@@ -206,7 +225,8 @@ impl Volumes {
                 }
                 None => {
                     let pool = &config.pools[volume.pool].name;
-                    volumes.create(config, &volume.name, tenant, volume.size.get(), Some(pool)).map_err(at)?;
+                    let size = (volume.size.get(), volume.copies);
+                    volumes.create(config, &volume.name, tenant, size, Some(pool)).map_err(at)?;
                 }
             }
             for door in &volume.exports {
@@ -258,19 +278,21 @@ impl Volumes {
             let found = |v: &weir_pool::Volume| {
                 let segments = machine.segments(v.id);
                 let mut drives: Vec<usize> = Vec::new();
-                for segment in segments.iter().filter(|s| s.drive != usize::MAX) {
-                    if !drives.contains(&devices[segment.drive]) {
-                        drives.push(devices[segment.drive]);
+                let second = |s: &VolumeSegment| s.second.map_or(usize::MAX, |second| second.drive);
+                for drive in segments.iter().flat_map(|s| [s.drive, second(s)]).filter(|drive| *drive != usize::MAX) {
+                    if !drives.contains(&devices[drive]) {
+                        drives.push(devices[drive]);
                     }
                 }
                 let (name, tenant) = (v.name.clone(), v.tenant.clone());
                 let (id, uuid, chunks, extents) = (v.id, v.uuid, v.chunks, segments.len());
-                let lost = machine.lost_chunks(v);
-                Found { pool, id, name, tenant, uuid, chunks, drives, extents, lost }
+                let (lost, copies, health) = (machine.lost_chunks(v), v.copies, machine.copy_health(v.id));
+                Found { pool, id, name, tenant, uuid, chunks, drives, extents, lost, copies, health }
             };
             match &wanted {
                 Wanted::Named(name) => machine.volume(name).map(found).into_iter().collect(),
                 Wanted::Numbered(id) => machine.volume_of(*id).map(found).into_iter().collect(),
+                Wanted::Twice => machine.volumes().filter(|v| v.copies > 1).map(found).collect(),
                 Wanted::All => machine.volumes().map(found).collect(),
             }
         })
@@ -328,6 +350,9 @@ impl Volumes {
             extents: found.extents as u32,
             missing: Bytes(u64::from(found.lost.0) * CHUNK),
             replaced: Bytes(u64::from(found.lost.1) * CHUNK),
+            copies: found.copies,
+            alone: Bytes(u64::from(found.health.lost) * CHUNK),
+            rebuilding: Bytes(u64::from(found.health.stale) * CHUNK),
             nqn: exports.iter().find(|e| e.door == DoorConfig::NvmeTcp).map(|e| e.nqn.clone()),
             exports: exports.iter().map(|e| e.door.to_string()).collect(),
         }
@@ -370,7 +395,7 @@ impl Volumes {
             let members = place.devices().into_iter().enumerate().filter(|(_, (_, is))| *is);
             let names: Vec<(usize, String)> =
                 members.map(|(at, (d, _))| (at, config.devices[d].name.clone())).collect();
-            let name = place.name.clone();
+            let (name, scrub) = (place.name.clone(), self.scrub_of(i));
             self.call(i, move |s, number| {
                 let pool = s.drives.pool(number);
                 let drive = |(at, device): (usize, String)| {
@@ -393,6 +418,7 @@ impl Volumes {
                     volumes: pool.volumes().len() as u32,
                     fault: pool.fault().map(ToString::to_string),
                     lost: pool.lost().into_iter().map(loss::snapshot).collect(),
+                    scrub,
                     drives,
                 }
             })
@@ -422,7 +448,7 @@ impl Volumes {
         config: &Config,
         name: &str,
         tenant: &str,
-        bytes: u64,
+        (bytes, copies): (u64, Option<u8>),
         pool: Option<&str>,
     ) -> Result<VolumeSnapshot, Refusal> {
         let exports = self.turn();
@@ -438,7 +464,9 @@ impl Volumes {
         }
         let uuid = uuid().map_err(|e| Refusal::Unavailable(format!("/dev/urandom: {e}")))?;
         let (name, tenant) = (name.to_string(), tenant.to_string());
-        let request = PoolRequest::Create { name: name.clone(), tenant, uuid, chunks: chunks(bytes)? };
+        let of_pool = config.pools.iter().find(|p| p.name == self.pools[pool].name).map_or(1, |p| p.copies);
+        let (chunks, copies) = (chunks(bytes)?, copies.unwrap_or(of_pool));
+        let request = PoolRequest::Create { name: name.clone(), tenant, uuid, chunks, copies };
         self.change(pool, request, &exports)?;
         Ok(self.status(config, &self.find(&name)?, &exports))
     }

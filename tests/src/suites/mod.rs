@@ -45,6 +45,7 @@ mod plan;
 mod pool;
 mod pool_copies;
 mod pool_loss;
+mod pool_mirror;
 mod power;
 mod printed_lines;
 mod python;
@@ -113,6 +114,7 @@ pub fn all() -> Vec<Test> {
         pool::tests(),
         pool_copies::tests(),
         pool_loss::tests(),
+        pool_mirror::tests(),
         classes::tests(),
         guest_tcp::tests(),
         guest_zns::tests(),

@@ -123,6 +123,20 @@ fn golden_bytes() {
     golden(records(), LAYOUT, GOLDEN_3, HEAD_3);
 }
 
+/// A record of a pool with copies, which an older release of the same layout refuses by the bits of its header.
+#[test]
+fn golden_bytes_of_what_may_be_written() {
+    let runs = vec![ChunkRun { start: 0x24, len: 0x25 }, ChunkRun { start: 0x2627, len: 0x28 }];
+    let records = [Record::Written { id: VolumeId(0x23), runs }];
+    let bytes = payload(&records, LAYOUT);
+    assert_eq!(hex(&bytes), "0923000000000000000200000024000000250000002726000028000000");
+    assert_eq!(Record::get_all(&bytes, LAYOUT).as_deref(), Ok(&records[..]));
+    for layout in [OLDEST, 2] {
+        assert_eq!(hex(&payload(&records, layout)), "");
+        assert!(Record::get_all(&bytes, layout).is_err());
+    }
+}
+
 /// What only a later layout has is not written in an older one, and not read in it.
 #[test]
 fn an_older_layout_has_none_of_the_later_records() {

@@ -763,7 +763,7 @@ fn with_a_small_one() -> ModelWorld {
     let mut world = ModelWorld::open([14000, 5000, 3].map(ModelDrive::new).to_vec(), 1).unwrap();
     for n in 0..6000u64 {
         let (name, tenant) = (alloc::format!("{n:064}"), "t".repeat(64));
-        let request = PoolRequest::Create { name, tenant, uuid: uuid(n), chunks: 1 };
+        let request = PoolRequest::Create { name, tenant, uuid: uuid(n), chunks: 1, copies: 1 };
         let books = &mut world.pool.books;
         let (_, volume, dirty) = books.prepare(&request).unwrap();
         books.counter += 1;

@@ -52,7 +52,13 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         (create("../b", 1), "begins with a letter"),
         (create("b c", 1), "begins with a letter"),
         (
-            PoolRequest::Create { name: "b".into(), tenant: "x/y".into(), uuid: crate::Uuid([1; 16]), chunks: 1 },
+            PoolRequest::Create {
+                name: "b".into(),
+                tenant: "x/y".into(),
+                uuid: crate::Uuid([1; 16]),
+                chunks: 1,
+                copies: 1,
+            },
             "\"x/y\"",
         ),
         (resize("b", 1), "there is no volume \"b\""),
@@ -168,7 +174,13 @@ fn the_metadata_have_room_for_a_volume_a_chunk() {
     let name = |i: u32| format!("{i:064}");
     for i in 0..2048 {
         let tenant = "t".repeat(64);
-        world.begin(&PoolRequest::Create { name: name(i), tenant, uuid: crate::Uuid([i as u8; 16]), chunks: 1 });
+        world.begin(&PoolRequest::Create {
+            name: name(i),
+            tenant,
+            uuid: crate::Uuid([i as u8; 16]),
+            chunks: 1,
+            copies: 1,
+        });
         while world.step().is_none() {}
     }
     world.pool.check();

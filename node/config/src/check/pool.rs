@@ -27,7 +27,9 @@ pub(super) fn check(
     // tidy: long because it is a list of what a pool's drives must not be, a few lines each.
     let mut taken: BTreeMap<usize, String> = BTreeMap::new();
     let mut names = Unique::new(sink);
-    let free: Vec<usize> = (0..devices.len()).filter(|d| exported[*d].is_none()).collect();
+    let is_spare =
+        |d: &usize| pools.iter().filter_map(|p| p.spares.as_ref()).any(|s| s.value.contains(&devices[*d].name));
+    let free: Vec<usize> = (0..devices.len()).filter(|d| exported[*d].is_none() && !is_spare(d)).collect();
     let mut checked = Vec::new();
     for pool in &pools {
         if let Some(name) = &pool.name {
@@ -82,18 +84,62 @@ pub(super) fn check(
                 );
             }
         }
-        checked.push(PoolConfig { name, devices: drives, degraded: pool.degraded });
+        let spares = spares(sink, pool, (&drives, &name), devices, (&mut taken, exported));
+        let (degraded, copies, rebuild_rate) = (pool.degraded, pool.copies, pool.rebuild_rate);
+        checked.push(PoolConfig { name, devices: drives, degraded, copies, spares, rebuild_rate });
     }
     if pools.is_empty() && !volumes.is_empty() {
         if free.is_empty() {
             let what = "every device is exported by itself; leave one to be the volumes' pool";
             sink.note(volumes[0].line, &volumes[0].key, what);
         }
-        checked.push(PoolConfig { name: DEFAULT.into(), devices: free.clone(), degraded: true });
+        let (devices, rebuild_rate) = (free.clone(), PoolConfig::REBUILD_RATE);
+        let (name, spares) = (DEFAULT.into(), Vec::new());
+        checked.push(PoolConfig { name, devices, degraded: true, copies: 1, spares, rebuild_rate });
     }
     let room: Vec<Option<u64>> = checked.iter().map(|pool| room(machine, pool, &checked, &free, devices)).collect();
     let volumes = check_volumes(sink, volumes, &checked, &room, tenants);
     (checked, volumes)
+}
+
+/// The devices that a pool names as spares: none that is used, or is not like its drives.
+fn spares(
+    sink: &Sink,
+    pool: &PoolRead,
+    (drives, name): (&[usize], &str),
+    devices: &[DeviceConfig],
+    (taken, exported): (&mut BTreeMap<usize, String>, &[Option<u32>]),
+) -> Vec<usize> {
+    let Some(placed) = &pool.spares else { return Vec::new() };
+    let key = format!("{}.spares", pool.key);
+    let mut spares = Vec::new();
+    for spare in &placed.value {
+        let Some(at) = devices.iter().position(|d| d.name == *spare) else {
+            let names = list(devices.iter().map(|d| d.name.as_str()));
+            sink.note(placed.line, &key, format_args!("there is no device {}; there is {names}", quoted(spare)));
+            continue;
+        };
+        let (device, shown) = (&devices[at], quoted(spare));
+        let wrong = if let Some(by) = exported[at] {
+            Some(format!("{shown} is exported by line {by}; a spare is used by nobody"))
+        } else if let Some(other) = taken.get(&at) {
+            Some(format!("{shown} is a drive or a spare of pool {} already; name it once", quoted(other)))
+        } else if device.interface() != "block" {
+            Some(format!("{shown} is a {} drive; a pool takes block drives", device.interface()))
+        } else if drives.first().is_some_and(|first| devices[*first].block_size != device.block_size) {
+            Some(format!("{shown} has other blocks than the pool's drives; a pool's are alike"))
+        } else {
+            None
+        };
+        match wrong {
+            Some(what) => sink.note(placed.line, &key, what),
+            None => {
+                taken.insert(at, name.to_owned());
+                spares.push(at);
+            }
+        }
+    }
+    spares
 }
 
 /// Bytes for volumes on all drives that are the pool's, or may have joined it while it ran; none where a drive's size is not known, or one is a
@@ -163,7 +209,7 @@ fn check_volumes(
     let mut all: Vec<Room> =
         room.iter().map(|room| Room { chunks: room.map(|r| r / weir_pool::CHUNK), wanted: 0 }).collect();
     let one = |volume: VolumeRead| {
-        let VolumeRead { line, key, name, tenant, pool, size, doors, max_controllers } = volume;
+        let VolumeRead { line, key, name, tenant, pool, size, copies, doors, max_controllers } = volume;
         if let Some(name) = &name {
             names.see_placed(name, "every volume needs a name of its own");
         }
@@ -189,7 +235,8 @@ fn check_volumes(
         let tenant = which("tenant", tenant.as_ref(), tenants.iter().map(|t| t.name.as_str()).collect());
         let pool = which("pool", pool.as_ref(), pools.iter().map(|p| p.name.as_str()).collect());
         if let (Some(size), Some(pool)) = (&size, pool) {
-            if let Some(what) = all[pool].add(&pools[pool].name, size.value) {
+            let copies = u64::from(copies.unwrap_or(pools[pool].copies));
+            if let Some(what) = all[pool].add(&pools[pool].name, Bytes(size.value.0.saturating_mul(copies))) {
                 sink.note(size.line, &size.key, what);
             }
         }
@@ -200,7 +247,7 @@ fn check_volumes(
             DoorRead::VfioUser(path) => DoorConfig::VfioUser { path, tenant, doorbells: Doorbells::default() },
         };
         let exports = doors.map(|d| d.value.into_iter().map(by_door).collect()).unwrap_or_default();
-        Some(VolumeConfig { name, tenant, pool, size, exports, max_controllers })
+        Some(VolumeConfig { name, tenant, pool, size, copies, exports, max_controllers })
     };
     volumes.into_iter().filter_map(one).collect()
 }

@@ -31,7 +31,7 @@ impl Drives {
         let Some(at) = front.ways.iter().position(|w| w.place == drive && !w.has_left()) else { return };
         let queue = std::mem::replace(&mut front.ways[at].queue, DriveQueue::Closed);
         let (number, at) = (front.number, at as u32);
-        let is = |whose: &Whose| matches!(whose, Whose::Front { front, drive, .. } if (*front, *drive) == (number, at));
+        let is = |whose: &Whose| matches!(whose, Whose::Front { front, drive, .. } | Whose::Job { front, drive } if (*front, *drive) == (number, at));
         self.volumes.parts.fail(is, Status::INTERNAL_PATH_ERROR);
         self.close_queue(queue, now);
     }
@@ -54,7 +54,9 @@ impl Drives {
         self.volumes.parts.fail(
             |whose| match whose {
                 Whose::Pool { pool, drive } => is_pool && (*pool, *drive) == (number, at),
-                Whose::Front { front, drive, .. } => !is_pool && (*front, *drive) == (number, at),
+                Whose::Front { front, drive, .. } | Whose::Job { front, drive } => {
+                    !is_pool && (*front, *drive) == (number, at)
+                }
                 Whose::Guest { .. } => false,
             },
             Status::INTERNAL_PATH_ERROR,
@@ -71,7 +73,7 @@ impl Drives {
         if self.may_lose(drive) {
             match is_pool {
                 true => self.volumes.pools[number as usize].lose(place),
-                false => self.volumes.fronts[number as usize].lose(),
+                false => self.volumes.fronts[number as usize].lose(|way| way == at),
             }
         }
         let queue = self.attach_again(drive, owner, tenant, "volumes", now);

@@ -3,7 +3,7 @@
 use super::{Export, Found, Leaving, PoolPlace, Volumes, Wanted, gone, tenant_index};
 use crate::directory::Place;
 use crate::door::{vfio_user, vhost_user};
-use crate::pool::front::SLOTS;
+use crate::pool::front::{Copies, SLOTS};
 use crate::refusal::Refusal;
 use crate::shard::Shard;
 use crate::snapshot::{ExportSnapshot, VolumeSnapshot};
@@ -71,21 +71,7 @@ impl Volumes {
         let nqn = self.nqn(&found.name);
         let front = match had {
             Some(front) => front,
-            None => {
-                let place = &self.pools[found.pool];
-                let machine = machine(config, &nqn, &found, (tenant, place));
-                let most = max_controllers.unwrap_or(machine.max_controllers);
-                let machine = (tenant as u16, controller::SubsystemConfig { max_controllers: most, ..machine });
-                let (id, number) = (found.id, place.number);
-                let first = self.pieces(found.pool, id)?.into_iter().find_map(|(place, _)| place);
-                let first = first.map_or(place.shard, |place| place.shard);
-                let add = move |s: &mut Shard| {
-                    let now = s.reactor.now();
-                    s.drives.add_front((number, id), machine, now)
-                };
-                let drive = self.at(first, add)?.map_err(Refusal::Conflict)?;
-                Place { shard: first, drive }
-            }
+            None => self.make_front(config, &found, (tenant, &nqn), max_controllers)?,
         };
         let laid = if had.is_none() { self.lay_out(found.pool, found.id, front) } else { Ok(()) };
         if let Err(why) = laid.and_then(|()| self.open_door(config, &found, tenant, front, &door)) {
@@ -101,6 +87,40 @@ impl Volumes {
         }
         exports.push(Export { pool: found.pool, volume: found.id, front, door, nqn });
         Ok(self.status(config, &found, &exports))
+    }
+
+    /// A front for a volume that has none; where its bytes lie is to be laid out.
+    pub(super) fn make_front(
+        &self,
+        config: &Config,
+        found: &Found,
+        (tenant, nqn): (usize, &str),
+        max_controllers: Option<u16>,
+    ) -> Result<Place, Refusal> {
+        let place = &self.pools[found.pool];
+        let machine = machine(config, nqn, found, (tenant, place));
+        let most = max_controllers.unwrap_or(machine.max_controllers);
+        let machine = controller::SubsystemConfig { max_controllers: most, ..machine };
+        let (id, number) = (found.id, place.number);
+        let first = self.pieces(found.pool, id)?.into_iter().find_map(|lies| lies.first);
+        let first = first.map_or(place.shard, |place| place.shard);
+        let copies = match found.copies {
+            1 => None,
+            _ => {
+                let pool_shard = (place.shard != first).then_some(place.shard);
+                let written = self.call(found.pool, move |s, number| {
+                    s.drives.pool(number).volume_of(id).map_or_else(Vec::new, |v| v.written().to_vec())
+                })?;
+                Some(Copies::new(pool_shard, &written))
+            }
+        };
+        let machine = (tenant as u16, machine, copies);
+        let add = move |s: &mut Shard| {
+            let now = s.reactor.now();
+            s.drives.add_front((number, id), machine, now)
+        };
+        let drive = self.at(first, add)?.map_err(Refusal::Conflict)?;
+        Ok(Place { shard: first, drive })
     }
 
     fn open_door(
@@ -151,7 +171,7 @@ impl Volumes {
         }
     }
 
-    fn remove_front(&self, front: Place) -> Result<(), Refusal> {
+    pub(super) fn remove_front(&self, front: Place) -> Result<(), Refusal> {
         self.at(front.shard, move |s| {
             let now = s.reactor.now();
             s.drives.remove_front(front.drive, now);

@@ -3,14 +3,21 @@
 use super::{PoolPlace, Volumes, text, uuid};
 use crate::directory::Place;
 use crate::directory::place;
-use crate::pool::drive_queue::Reach;
+use crate::pool::drive_queue::{Piece, Reach};
 use crate::pool::host::Ask;
 use crate::refusal::Refusal;
 use crate::shard::Shard;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use weir_config::Config;
-use weir_pool::{PoolAnswer, Setup, SetupDrive, VolumeId, VolumeSegment};
+use weir_pool::{CopyState, PoolAnswer, Setup, SetupDrive, VolumeId, VolumeSegment};
+
+/// A run of chunks of a volume, and the drives of its copies; none that is lost.
+pub(super) struct Lies {
+    pub first: Option<Place>,
+    pub second: Option<Place>,
+    pub segment: VolumeSegment,
+}
 
 impl Volumes {
     /// Opens a pool of these devices.
@@ -92,11 +99,15 @@ impl Volumes {
     }
 
     /// Where the chunks of a volume lie, but for those that are lost.
-    pub(super) fn pieces(&self, pool: usize, volume: VolumeId) -> Result<Vec<(Option<Place>, VolumeSegment)>, Refusal> {
+    pub(super) fn pieces(&self, pool: usize, volume: VolumeId) -> Result<Vec<Lies>, Refusal> {
         let segments = self.call(pool, move |s, number| s.drives.pool(number).segments(volume))?;
         let devices = self.pools[pool].devices();
-        let place = |s: VolumeSegment| ((!s.lost).then(|| place(devices[s.drive].0, self.shards.len())), s);
-        Ok(segments.into_iter().map(place).collect())
+        let at = |drive: usize| place(devices[drive].0, self.shards.len());
+        let lies = |segment: VolumeSegment| {
+            let second = segment.second.filter(|second| second.state != CopyState::Lost);
+            Lies { first: (!segment.lost).then(|| at(segment.drive)), second: second.map(|s| at(s.drive)), segment }
+        };
+        Ok(segments.into_iter().map(lies).collect())
     }
 
     /// A front's volume lies where its pool says now.
@@ -106,17 +117,17 @@ impl Volumes {
         let mut reaches: Vec<Reach> = have.into_iter().map(|place| Reach { place, guest: None }).collect();
         let had = reaches.len();
         let mut laid = Ok(());
-        for place in pieces.iter().filter_map(|(place, _)| place.as_ref()) {
-            if laid.is_ok() && !reaches.iter().any(|r| r.place == *place) {
-                laid = self.reach(front.shard, *place, (tenant, host.clone())).map(|reach| reaches.push(reach));
+        for place in pieces.iter().flat_map(|lies| [lies.first, lies.second]).flatten() {
+            if laid.is_ok() && !reaches.iter().any(|r| r.place == place) {
+                laid = self.reach(front.shard, place, (tenant, host.clone())).map(|reach| reaches.push(reach));
             }
         }
         if laid.is_ok() {
-            let of = |(place, segment): &(Option<Place>, VolumeSegment)| {
+            let of = |Lies { first, second, segment }: &Lies| {
                 let reach = |place| *reaches.iter().find(|r| r.place == place).expect("every place has its reach");
-                (place.map(reach), *segment)
+                Piece { first: first.map(reach), second: second.map(reach), segment: *segment }
             };
-            let pieces: Vec<(Option<Reach>, VolumeSegment)> = pieces.iter().map(of).collect();
+            let pieces: Vec<Piece> = pieces.iter().map(of).collect();
             let lay_out = move |s: &mut Shard| {
                 let now = s.reactor.now();
                 s.drives.lay_out(front.drive, &pieces, now)

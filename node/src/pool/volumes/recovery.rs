@@ -1,6 +1,6 @@
 //! Changes of a pool, which has recovered before if its metadata could not be written; and its end.
 
-use super::{Export, Volumes, Wanted, gone};
+use super::{Export, PoolPlace, Volumes, Wanted, gone, refusal};
 use crate::pool::host::Ask;
 use crate::refusal::Refusal;
 use std::sync::mpsc;
@@ -36,6 +36,20 @@ impl Volumes {
         Ok(())
     }
 
+    /// Asks a pool, and waits no longer than that for what becomes of it.
+    pub(super) fn ask_within(&self, pool: &PoolPlace, ask: Ask, limit: Duration) -> Result<PoolAnswer, Refusal> {
+        let (reply, answer) = mpsc::channel();
+        let number = pool.number;
+        self.shards[pool.shard as usize].post(move |s| {
+            let reply = move |result| {
+                let _ = reply.send(result);
+            };
+            s.drives.ask_pool(number, ask, Box::new(reply));
+        });
+        let late = || Refusal::Unavailable("its drives do not answer".into());
+        answer.recv_timeout(limit).map_err(|_| late())?.map_err(refusal)
+    }
+
     /// Whether a pool has the drive at that place, as far as it knows.
     pub(super) fn is_member(&self, pool: usize, place: usize) -> Result<bool, Refusal> {
         self.call(pool, move |s, number| s.drives.pool(number).drive(place).is_some())
@@ -43,7 +57,10 @@ impl Volumes {
 
     /// The end: the drives of all pools are told that no change follows. Drives that do not answer in time find a pool that was not closed.
     pub(crate) fn close(&self) {
-        let _exports = self.turn();
+        let exports = self.turn();
+        if let Err(why) = self.settle_all(&exports) {
+            tracing::warn!("volumes with two copies are compared at the next start: {}", why.text());
+        }
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         let (reply, answers) = mpsc::channel();
         for pool in &self.pools {

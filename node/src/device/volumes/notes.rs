@@ -1,0 +1,181 @@
+//! What fronts tell their pools of the copies of their volumes, and what is done to the copies from outside.
+//!
+//! ```text
+//!   shard of the volume                                 shard of the pool's machine
+//!   Front::take_note ─► tell_pools ─ShardMessage::Note─► take_note ─► PoolHost::ask
+//!   Front::noted ◄── hear_pools ◄─ShardMessage::Noted── hear_pools ◄── its reply
+//! ```
+
+use super::Drives;
+use crate::pool::drive_queue::{NoteNumber, ShardMessage};
+use crate::pool::front::{Front, JobKind, JobOutcome};
+use crate::pool::host::Ask;
+use std::sync::{Arc, Mutex, PoisonError};
+use weir_controller::Host;
+use weir_pool::{ChunkRun, PoolAnswer, PoolError, PoolRequest};
+use weir_units::Nanos;
+
+/// What a pool has said to a note.
+#[derive(Debug)]
+pub(super) struct Noted {
+    /// The shard of the front; `None`: this one.
+    shard: Option<u32>,
+    front: u32,
+    number: NoteNumber,
+    result: Result<(), PoolError>,
+}
+
+/// A note on its way to a pool.
+struct Telling {
+    front: u32,
+    shard: Option<u32>,
+    pool: u32,
+    number: NoteNumber,
+    request: PoolRequest,
+}
+
+/// Notes of a shard that are on their way, and their answers.
+#[derive(Default)]
+pub(super) struct Notes {
+    to_tell: Vec<Telling>,
+    said: Arc<Mutex<Vec<Noted>>>,
+    /// Asked of pools of this shard, and not heard of.
+    asked: u32,
+}
+
+impl Notes {
+    /// What a front has to tell.
+    #[inline]
+    pub fn collect(&mut self, place: u32, front: &mut Front) {
+        if front.copies.is_some() {
+            self.collect_notes(place, front);
+        }
+    }
+
+    fn collect_notes(&mut self, place: u32, front: &mut Front) {
+        if let Some(note) = front.take_note() {
+            let (pool, volume) = front.volume;
+            let shard = front.copies.as_ref().and_then(|copies| copies.pool_shard);
+            let number = NoteNumber { volume, number: note.number };
+            self.to_tell.push(Telling { front: place, shard, pool, number, request: note.request });
+        }
+    }
+
+    /// An answer has come.
+    pub fn say(&mut self, front: u32, number: NoteNumber, result: Result<(), PoolError>) {
+        self.asked += 1;
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).push(Noted { shard: None, front, number, result });
+    }
+
+    /// Answers wait to be heard.
+    pub fn any_said(&self) -> bool {
+        !self.to_tell.is_empty()
+            || self.asked > 0 && !self.said.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    fn take_said(&mut self) -> Vec<Noted> {
+        if self.asked == 0 {
+            return Vec::new();
+        }
+        let said = std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner));
+        self.asked -= said.len() as u32;
+        said
+    }
+}
+
+impl Drives {
+    /// Notes go to their pools.
+    pub(super) fn tell_pools(&mut self) {
+        while let Some(telling) = self.volumes.notes.to_tell.pop() {
+            let Telling { front, shard, pool, number, request } = telling;
+            match shard {
+                None => self.ask_for(None, (pool, front), number, request),
+                Some(shard) => {
+                    self.volumes.neighbours.insert(shard);
+                    self.volumes.outbox.put(shard, ShardMessage::Note { pool, front, number, request });
+                }
+            }
+        }
+    }
+
+    /// A note of another shard's front.
+    pub(super) fn take_note(&mut self, from: u32, whom: (u32, u32), number: NoteNumber, request: PoolRequest) {
+        self.volumes.neighbours.insert(from);
+        self.ask_for(Some(from), whom, number, request);
+    }
+
+    fn ask_for(&mut self, shard: Option<u32>, (pool, front): (u32, u32), number: NoteNumber, request: PoolRequest) {
+        let said = self.volumes.notes.said.clone();
+        self.volumes.notes.asked += 1;
+        let reply = move |result: Result<PoolAnswer, PoolError>| {
+            let noted = Noted { shard, front, number, result: result.map(|_| ()) };
+            said.lock().unwrap_or_else(PoisonError::into_inner).push(noted);
+        };
+        self.ask_pool(pool, Ask::Request(request), Box::new(reply));
+    }
+
+    /// Answers go to their fronts; true if there were any.
+    pub(super) fn hear_pools<H: Host>(&mut self, now: Nanos, doors: &mut H) -> bool {
+        let said = self.volumes.notes.take_said();
+        let busy = !said.is_empty();
+        for Noted { shard, front: place, number, result } in said {
+            if let Some(shard) = shard {
+                self.volumes.outbox.put(shard, ShardMessage::Noted { front: place, number, result });
+                continue;
+            }
+            self.volumes.wake(place);
+            let super::Volumes { parts, fronts, send, ended, notes, .. } = &mut self.volumes;
+            let device = &mut fronts[place as usize];
+            let Some((front, _)) = device.front().filter(|(front, _)| front.volume.1 == number.volume) else {
+                continue;
+            };
+            front.noted((number.number, result), parts, send, ended);
+            notes.collect(place, front);
+            device.end_all(now, ended, doors);
+        }
+        if busy {
+            self.tell_pools();
+        }
+        busy
+    }
+
+    /// Looks at what a front knows of its volume's copies; see [`Front::look`].
+    pub fn look_at_copies(&mut self, place: u32, settles: bool) {
+        self.with_front(place, |front, _, _| front.look(settles));
+    }
+
+    /// Begins to rebuild or compare chunks of a front's volume; `false`: it does something already, or has no copies.
+    pub fn start_job(&mut self, place: u32, kind: JobKind, run: ChunkRun) -> bool {
+        self.with_front(place, |front, parts, send| front.start_job(kind, run, parts, send)).unwrap_or(false)
+    }
+
+    /// What has become of what a front has rebuilt or compared, once that has ended.
+    pub fn end_job(&mut self, place: u32) -> Option<JobOutcome> {
+        self.with_front(place, |front, _, _| front.end_job()).flatten()
+    }
+
+    /// What a front rebuilds or compares comes to an end soon.
+    pub fn cancel_job(&mut self, place: u32) {
+        self.with_front(place, |front, _, _| front.cancel_job());
+    }
+
+    /// Whether a front has told its pool everything.
+    pub fn has_told_all(&mut self, place: u32) -> bool {
+        self.with_front(place, |front, _, _| front.copies.as_ref().is_none_or(|copies| copies.has_told_all()))
+            .unwrap_or(true)
+    }
+
+    fn with_front<T>(
+        &mut self,
+        place: u32,
+        what: impl FnOnce(&mut Front, &mut crate::pool::parts::Parts, &mut Vec<crate::pool::drive_queue::Sent>) -> T,
+    ) -> Option<T> {
+        let number = place & !super::FRONT;
+        self.volumes.wake(number);
+        let super::Volumes { parts, fronts, send, notes, .. } = &mut self.volumes;
+        let (front, _) = fronts[number as usize].front()?;
+        let done = what(front, parts, send);
+        notes.collect(number, front);
+        Some(done)
+    }
+}

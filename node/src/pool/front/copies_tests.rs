@@ -1,0 +1,268 @@
+//! Commands of a volume with two copies, step by step.
+
+use super::*;
+use crate::pool::drive_queue::DriveQueue;
+use weir_controller::{DataPointer, Owner};
+use weir_pool::{CHUNK, ChunkRun, PoolError, PoolRequest};
+
+const MIB: u64 = CHUNK;
+
+/// A front whose volume of two chunks lies on drives 0 and 1, and what it has sent.
+struct Bench {
+    front: Front,
+    parts: Parts,
+    send: Vec<Sent>,
+}
+
+fn way(guest: u32) -> Way {
+    let (place, queue) = (Place { shard: 1, drive: guest }, DriveQueue::There { shard: 1, guest });
+    Way { place, queue, depth: 8, used: 0, member: guest as usize }
+}
+
+fn io(slot: u32, op: Op, offset: u64) -> Io {
+    let data = DataPointer::pattern(0);
+    let len = if op == Op::Flush { 0 } else { 4096 };
+    Io { slot: SlotId(slot), owner: Owner(0), data, op, nsid: 1, offset, len, fua: false, skip: 0 }
+}
+
+const WRITE: Op = Op::Write;
+
+impl Bench {
+    fn new() -> Self {
+        let mut front = Front::new(0, (0, VolumeId(1)), 0, [1; 16]);
+        front.copies = Some(Box::new(Copies::new(None, &[])));
+        front.ways = (0..2).map(way).collect();
+        let second = Some(SecondCopy { way: Some(1), at: 16 * MIB, stale: false });
+        front.lay_out(vec![Stretch { start: 0, len: 2 * MIB, way: Some(0), at: 8 * MIB, second }]);
+        Bench { front, parts: Parts::default(), send: Vec::new() }
+    }
+
+    fn begin(&mut self, io: Io) -> Option<Status> {
+        self.front.begin(io, &mut self.parts, &mut self.send)
+    }
+
+    /// Drives that parts were sent to, and where.
+    fn sent(&mut self) -> Vec<(u32, Op, u64)> {
+        let part = |sent| match sent {
+            Sent::There { guest, request, .. } => (guest, request.op, request.offset),
+            Sent::Here(..) => panic!("all drives are elsewhere"),
+        };
+        self.send.drain(..).map(part).collect()
+    }
+
+    fn over(&mut self, slot: u32, drive: u32, status: Status) -> Option<Status> {
+        let done = (Bytes::Own(Vec::new()), status);
+        self.front.over((SlotId(slot), drive), done, &mut self.parts, &mut self.send)
+    }
+
+    /// What the pool is told, and what it says; commands that are over.
+    fn told(&mut self, result: Result<(), PoolError>) -> (PoolRequest, Vec<(SlotId, Status)>) {
+        let note = self.front.take_note().expect("the pool is told something");
+        assert!(self.front.take_note().is_none(), "one after the other");
+        let mut ended = Vec::new();
+        self.front.noted((note.number, result), &mut self.parts, &mut self.send, &mut ended);
+        (note.request, ended)
+    }
+
+    /// A write of the first chunk that both drives have.
+    fn write(&mut self) {
+        assert_eq!(self.begin(io(0, WRITE, 0)), None);
+        if self.send.is_empty() {
+            self.told(Ok(()));
+        }
+        assert_eq!(self.sent(), [(0, WRITE, 8 * MIB), (1, WRITE, 16 * MIB)]);
+        assert_eq!(self.over(0, 0, Status::SUCCESS), None);
+        assert_eq!(self.over(0, 1, Status::SUCCESS), Some(Status::SUCCESS));
+    }
+}
+
+fn id() -> VolumeId {
+    VolumeId(1)
+}
+
+fn region() -> Vec<ChunkRun> {
+    vec![ChunkRun { start: 0, len: weir_pool::REGION }]
+}
+
+#[test]
+fn a_region_is_told_of_before_its_first_write_and_once() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.begin(io(0, WRITE, 0)), None);
+    assert_eq!(bench.begin(io(1, WRITE, MIB)), None);
+    assert_eq!(bench.sent(), [], "nothing is written before the pool knows");
+    let (request, ended) = bench.told(Ok(()));
+    assert_eq!((request, ended), (PoolRequest::Written { id: id(), runs: region() }, vec![]));
+    assert_eq!(bench.sent().len(), 4, "both commands, to both drives");
+    for slot in 0..2 {
+        assert_eq!(bench.over(slot, 1, Status::SUCCESS), None, "one copy is not enough");
+        assert_eq!(bench.over(slot, 0, Status::SUCCESS), Some(Status::SUCCESS));
+    }
+    bench.write();
+    assert!(bench.front.take_note().is_none());
+    // It rests, and is told of again.
+    for _ in 0..SETTLES {
+        bench.front.look(true);
+    }
+    let (request, _) = bench.told(Ok(()));
+    assert_eq!(request, PoolRequest::Settled { id: id(), runs: region() });
+    assert_eq!(bench.begin(io(0, WRITE, 0)), None);
+    assert_eq!(bench.sent(), []);
+    assert!(matches!(bench.told(Ok(())).0, PoolRequest::Written { .. }));
+}
+
+/// Looks without a write after which a region is settled.
+const SETTLES: usize = 5;
+
+#[test]
+fn a_write_that_one_drive_does_not_take_is_acknowledged_when_the_pool_knows() {
+    for fails in 0..2u32 {
+        let mut bench = Bench::new();
+        bench.write();
+        assert_eq!(bench.begin(io(0, WRITE, 0)), None);
+        bench.sent();
+        assert_eq!(bench.over(0, fails, Status::WRITE_FAULT), None);
+        assert_eq!(bench.over(0, 1 - fails, Status::SUCCESS), None, "not before that is noted");
+        // Whoever reads meanwhile reads what was written.
+        assert_eq!(bench.begin(io(1, Op::Read, 0)), None);
+        assert_eq!(bench.sent()[0].0, 1 - fails);
+        assert_eq!(bench.over(1, 1 - fails, Status::SUCCESS), Some(Status::SUCCESS));
+        // The pool cannot, and then can.
+        let (first, ended) = bench.told(Err(PoolError::Broken("disk full".into())));
+        assert_eq!(ended, []);
+        assert!(bench.front.take_note().is_none(), "not at once");
+        bench.front.look(false);
+        let (request, ended) = bench.told(Ok(()));
+        let runs = vec![ChunkRun { start: 0, len: 1 }];
+        assert_eq!(request, PoolRequest::MarkStale { id: id(), drive: fails as usize, runs });
+        assert_eq!((first, ended), (request, vec![(SlotId(0), Status::SUCCESS)]));
+        // The other chunk is read as before, and a layout that does not know of it changes nothing.
+        let second = Some(SecondCopy { way: Some(1), at: 16 * MIB, stale: false });
+        bench.front.lay_out(vec![Stretch { start: 0, len: 2 * MIB, way: Some(0), at: 8 * MIB, second }]);
+        assert_eq!((bench.begin(io(1, Op::Read, 0)), bench.begin(io(2, Op::Read, MIB))), (None, None));
+        let drives: Vec<u32> = bench.sent().into_iter().map(|(drive, ..)| drive).collect();
+        assert_eq!(drives, [1 - fails, 0]);
+        // Both are written still.
+        assert_eq!(bench.begin(io(3, WRITE, 0)), None);
+        assert_eq!(bench.sent().len(), 2);
+    }
+}
+
+#[test]
+fn what_no_drive_takes_fails() {
+    let mut bench = Bench::new();
+    bench.write();
+    assert_eq!(bench.begin(io(0, WRITE, 0)), None);
+    assert_eq!(bench.over(0, 0, Status::WRITE_FAULT), None);
+    assert_eq!(bench.over(0, 1, Status::INTERNAL_ERROR), Some(Status::WRITE_FAULT));
+    // Which of the two is read from then on is always the same, also after a crash.
+    let runs = vec![ChunkRun { start: 0, len: 1 }];
+    assert_eq!(bench.told(Ok(())).0, PoolRequest::MarkStale { id: id(), drive: 1, runs });
+    // The pool says that no other copy is left.
+    let mut bench = Bench::new();
+    bench.write();
+    assert_eq!(bench.begin(io(0, WRITE, 0)), None);
+    assert_eq!(bench.over(0, 1, Status::WRITE_FAULT), None);
+    assert_eq!(bench.over(0, 0, Status::SUCCESS), None);
+    let (_, ended) = bench.told(Err(PoolError::LastCopy("v".into())));
+    assert_eq!(ended, [(SlotId(0), Status::WRITE_FAULT.dnr())]);
+}
+
+#[test]
+fn a_read_that_fails_is_answered_by_the_other_copy() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.begin(io(0, Op::Read, 0)), None);
+    assert_eq!(bench.sent(), [(0, Op::Read, 8 * MIB)]);
+    assert_eq!(bench.over(0, 0, Status::UNRECOVERED_READ_ERROR), None);
+    assert_eq!(bench.sent(), [(1, Op::Read, 16 * MIB)]);
+    assert_eq!(bench.over(0, 1, Status::SUCCESS), Some(Status::SUCCESS));
+    let runs = vec![ChunkRun { start: 0, len: 1 }];
+    assert_eq!(bench.told(Ok(())).0, PoolRequest::MarkStale { id: id(), drive: 0, runs });
+    // Nor does the other one give it: the host hears so, and no copy is the worse for it.
+    assert_eq!(bench.begin(io(0, Op::Read, MIB)), None);
+    assert_eq!(bench.over(0, 0, Status::UNRECOVERED_READ_ERROR), None);
+    assert_eq!(bench.over(0, 1, Status::UNRECOVERED_READ_ERROR), Some(Status::UNRECOVERED_READ_ERROR));
+    assert!(bench.front.take_note().is_none());
+    // A comparison that fails is no failure of a drive.
+    bench.sent();
+    assert_eq!(bench.begin(io(0, Op::Compare, MIB)), None);
+    assert_eq!(bench.sent().len(), 1);
+    assert_eq!(bench.over(0, 0, Status::COMPARE_FAILURE), Some(Status::COMPARE_FAILURE));
+    assert!(bench.front.take_note().is_none());
+}
+
+#[test]
+fn a_flush_that_one_drive_does_not_do_makes_what_was_written_there_stale() {
+    let mut bench = Bench::new();
+    bench.write();
+    assert_eq!(bench.begin(io(0, Op::Flush, 0)), None);
+    assert_eq!(bench.sent().len(), 2);
+    assert_eq!(bench.over(0, 1, Status::WRITE_FAULT), None);
+    assert_eq!(bench.over(0, 0, Status::SUCCESS), None);
+    let (request, ended) = bench.told(Ok(()));
+    let runs = vec![ChunkRun { start: 0, len: 2 }];
+    assert_eq!(request, PoolRequest::MarkStale { id: id(), drive: 1, runs });
+    assert_eq!(ended, [(SlotId(0), Status::SUCCESS)]);
+    let mut bench = Bench::new();
+    bench.write();
+    assert_eq!(bench.begin(io(0, Op::Flush, 0)), None);
+    assert_eq!(bench.over(0, 1, Status::WRITE_FAULT), None);
+    assert_eq!(bench.over(0, 0, Status::WRITE_FAULT), Some(Status::WRITE_FAULT));
+}
+
+#[test]
+fn a_piece_is_rebuilt_without_a_write_in_between() {
+    let mut bench = Bench::new();
+    bench.write();
+    let second = Some(SecondCopy { way: Some(1), at: 16 * MIB, stale: true });
+    bench.front.lay_out(vec![Stretch { start: 0, len: 2 * MIB, way: Some(0), at: 8 * MIB, second }]);
+    // A write is on its way: the rebuild waits for it, and the next write for the rebuild.
+    assert_eq!(bench.begin(io(0, WRITE, 0)), None);
+    assert_eq!(bench.sent().len(), 2);
+    let run = ChunkRun { start: 0, len: 1 };
+    assert!(bench.front.start_job(JobKind::Rebuild, run, &mut bench.parts, &mut bench.send));
+    assert!(!bench.front.start_job(JobKind::Rebuild, run, &mut bench.parts, &mut bench.send), "one at a time");
+    assert_eq!(bench.begin(io(1, WRITE, 0)), None);
+    assert_eq!(bench.sent(), []);
+    assert_eq!(bench.over(0, 0, Status::SUCCESS), None);
+    assert_eq!(bench.over(0, 1, Status::SUCCESS), Some(Status::SUCCESS));
+    assert_eq!(bench.sent(), [(0, Op::Read, 8 * MIB)]);
+    let mut ended = Vec::new();
+    let read = (Bytes::Own(vec![7; 256 << 10]), Status::SUCCESS);
+    bench.front.job_over(0, read, &mut bench.parts, &mut bench.send, &mut ended);
+    assert_eq!(bench.sent(), [(1, Op::Write, 16 * MIB)]);
+    let wrote = (Bytes::Own(Vec::new()), Status::SUCCESS);
+    bench.front.job_over(1, wrote, &mut bench.parts, &mut bench.send, &mut ended);
+    let sent = bench.sent();
+    assert_eq!(sent[0], (0, Op::Read, 8 * MIB + (256 << 10)), "the next piece");
+    assert_eq!(sent[1..], [(0, WRITE, 8 * MIB), (1, WRITE, 16 * MIB)], "and the write that waited");
+    // A write that fails meanwhile keeps the copy from being good.
+    assert_eq!(bench.over(1, 1, Status::WRITE_FAULT), None);
+    assert_eq!(bench.over(1, 0, Status::SUCCESS), None);
+    for piece in 1..4 {
+        let read = (Bytes::Own(vec![7; 256 << 10]), Status::SUCCESS);
+        bench.front.job_over(0, read, &mut bench.parts, &mut bench.send, &mut ended);
+        assert_eq!(bench.front.end_job(), None, "piece {piece}");
+        let wrote = (Bytes::Own(Vec::new()), Status::SUCCESS);
+        bench.front.job_over(1, wrote, &mut bench.parts, &mut bench.send, &mut ended);
+    }
+    let outcome = bench.front.end_job().expect("it has ended");
+    assert_eq!((outcome.done, outcome.failed), (MIB, None));
+    let (request, _) = bench.told(Ok(()));
+    assert!(matches!(request, PoolRequest::MarkStale { drive: 1, .. }), "{request:?}");
+    assert!(bench.front.take_note().is_none(), "no note says that it is good");
+    assert!(bench.front.is_quiet());
+}
+
+#[test]
+fn answers_find_no_other_note() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.begin(io(0, WRITE, 0)), None);
+    let note = bench.front.take_note().expect("a note");
+    let mut ended = Vec::new();
+    bench.front.noted((note.number + 1, Ok(())), &mut bench.parts, &mut bench.send, &mut ended);
+    assert_eq!(bench.sent(), []);
+    let full = Err(PoolError::Full("a".into()));
+    bench.front.noted((note.number, full), &mut bench.parts, &mut bench.send, &mut ended);
+    assert_eq!(ended, [(SlotId(0), Status::WRITE_FAULT.dnr())]);
+    assert!(bench.front.is_quiet());
+}
