@@ -58,6 +58,8 @@ pub enum CliCommand {
     Apply(crate::apply::ApplyArgs),
     /// Show what drives and tenants do now, again and again
     Top(crate::top::TopArgs),
+    /// Show what has happened to the running node, and follow what happens
+    Events(crate::events::EventsArgs),
     /// Say what is wrong with this machine and its nodes, and what to do
     Doctor(crate::doctor::DoctorArgs),
     /// List drives and profiles, change arbitration, or see how well drives keep their modelled times

@@ -5,7 +5,7 @@ use crate::failure::CommandFailure;
 use crate::registry;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -103,6 +103,41 @@ impl ApiClient {
     /// Whether somebody listens there.
     pub fn answers(&self) -> bool {
         self.connect().is_ok()
+    }
+
+    /// `GET path` as a stream of server-sent events: `line` is called with each line, until it says false or the stream ends. A node sends
+    /// something every few seconds.
+    ///
+    /// # Errors
+    /// Nobody answers, or it refuses.
+    pub fn stream(&self, path: &str, mut line: impl FnMut(&str) -> bool) -> Result<(), CommandFailure> {
+        let stream = self.connect().map_err(|e| self.unreachable(&e))?;
+        let wrong = |e: io::Error| CommandFailure::new(format_args!("{}: {e}", self.address));
+        let mut reader = io::BufReader::new(stream);
+        // HTTP/1.0: the answer is not cut into chunks, and ends with the connection.
+        let head = format!("GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: text/event-stream\r\n\r\n", self.host());
+        reader.get_mut().write_all(head.as_bytes()).map_err(wrong)?;
+        let (mut text, mut code, mut is_body) = (String::new(), None, false);
+        while {
+            text.clear();
+            reader.read_line(&mut text).map_err(wrong)? > 0
+        } {
+            let said = text.trim_end_matches(['\r', '\n']);
+            if code.is_none() {
+                code = said.split(' ').nth(1).and_then(|code| code.parse::<u16>().ok());
+                if code.is_none() {
+                    return Err(CommandFailure::new(format_args!("{}: no HTTP; is it a node's API?", self.address)));
+                }
+            } else if !is_body {
+                is_body = said.is_empty();
+            } else if code != Some(200) {
+                let error = serde_json::from_str::<ErrorBody>(said).map_or_else(|_| said.to_owned(), |body| body.error);
+                return Err(CommandFailure::new(error));
+            } else if !line(said) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn call<T: DeserializeOwned>(&self, method: &str, path: &str, body: Option<Vec<u8>>) -> Result<T, CommandFailure> {

@@ -91,6 +91,8 @@ mod tests {
             critical_warning: Some(0),
             media_errors: Some(2),
             disturbances: 1,
+            verdicts: Vec::new(),
+            last_pause_s: Some(0.25),
             reports: vec![report],
         };
         let expected = "\

@@ -23,6 +23,7 @@ mod config_schema;
 mod connect;
 mod doctor;
 mod drive_health;
+mod events;
 mod failure;
 mod fault;
 mod firmware;
@@ -93,6 +94,7 @@ fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
         CliCommand::Doctor(args) => return doctor::run(&args, json, api, node),
         CliCommand::Status => node_commands::status(&client()?, json),
         CliCommand::Apply(args) => apply::run(&client()?, &args, json),
+        CliCommand::Events(args) => events::run(&client()?, &args, json),
         CliCommand::Top(args) => top::run(&client()?, &args, json),
         CliCommand::Device(args::DeviceArgs { command: args::DeviceCommand::Profiles { name, quirks } }) => {
             profiles::run(name.as_deref(), quirks, json)

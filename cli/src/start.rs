@@ -70,5 +70,8 @@ pub fn start(
     };
     let control = Arc::new(NodeControl::new(&node, on_shutdown));
     control.tend_volumes().map_err(|e| format!("no thread for the volumes' copies: {e}"))?;
+    control.serve_on_failure().map_err(|e| format!("on_failure: {e}"))?;
+    control.note_serving();
+    control.watch().map_err(|e| format!("events: {e}"))?;
     Ok(Started { listening, control, node, store })
 }

@@ -11,6 +11,7 @@ use weir_api::{
     VolumePatch, VolumeStatus,
 };
 use weir_config::{Address, Arbitration, ClassFrom, Cost};
+use weir_node::events::{EventLog, Listener, NodeEvent};
 
 /// Notes what it was asked to change.
 #[derive(Default)]
@@ -22,6 +23,7 @@ struct Fake {
     resets: AtomicU32,
     /// Which upgrade, and how often its end was asked for.
     upgrade: Mutex<(UpgradeStart, u32)>,
+    events: EventLog,
 }
 
 impl Fake {
@@ -273,6 +275,18 @@ impl Control for Fake {
 
     fn add_volume_export(&self, name: &str, _: &VolumeExport) -> Result<VolumeStatus, Refusal> {
         self.set_volume(name, &VolumePatch::default())
+    }
+
+    fn events(&self, after: u64) -> Vec<NodeEvent> {
+        self.events.after(after)
+    }
+
+    fn last_event(&self) -> u64 {
+        self.events.last()
+    }
+
+    fn on_event(&self, listener: Listener) {
+        self.events.listen(listener);
     }
 
     fn upgrade_status(&self) -> UpgradeStatus {

@@ -16,6 +16,7 @@ mod power_state;
 mod regions;
 mod remembered;
 mod remembering;
+mod reports;
 mod shape;
 mod size;
 mod state_file;
@@ -34,7 +35,6 @@ use crate::kernel_io::{KernelIo, Progress};
 use crate::lateness::LATE;
 use crate::metadata_store::Beside;
 use crate::power_cut_undo::Undo;
-use crate::remote::RemoteStatus;
 use backend::Backend;
 use inside::flash_of;
 use open::open_backend;
@@ -255,23 +255,6 @@ impl Device {
     pub fn machine_mut(&mut self) -> &mut Subsystem {
         self.dirty = true;
         &mut self.machine
-    }
-
-    /// What has broken its media, in words.
-    pub fn fault(&self) -> Option<String> {
-        match &self.backend {
-            Backend::Store(_) | Backend::Volume(_) => None,
-            Backend::KernelIo(direct) => direct.fault().map(ToString::to_string),
-            Backend::Remote(remote) => remote.fault().map(ToString::to_string),
-        }
-    }
-
-    /// How the way to its media is, where that is another drive.
-    pub fn link(&self, now: Nanos) -> Option<RemoteStatus> {
-        match &self.backend {
-            Backend::Remote(remote) => Some(remote.status(now)),
-            Backend::Store(_) | Backend::KernelIo(_) | Backend::Volume(_) => None,
-        }
     }
 
     /// Takes one event; what follows from it happens in [`run`](Self::run).

@@ -20,6 +20,7 @@ mod deadlines;
 pub mod device;
 pub mod directory;
 pub mod door;
+pub mod events;
 mod fence;
 mod flash;
 pub mod held_names;

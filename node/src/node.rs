@@ -9,6 +9,7 @@ use crate::created::Created;
 use crate::device::{Device, Drives, OpenError};
 use crate::directory::{Directory, Place, place};
 use crate::door::{Doors, nvme_tcp, vfio_user, vhost_user};
+use crate::events::EventLog;
 use crate::listen;
 use crate::owner::Ownership;
 use crate::pool::volumes::Volumes;
@@ -38,6 +39,7 @@ pub struct Node {
     threads: Vec<JoinHandle<()>>,
     volumes: Arc<Volumes>,
     keep: Keep,
+    events: EventLog,
     steps: Vec<(&'static str, Duration)>,
 }
 
@@ -79,7 +81,8 @@ impl Node {
         let directory = Arc::new(directory(&config, cores.len()));
         let (mut shards, handles, waiting) = make_shards(crew, &config, &directory, keep, &owner)?;
         steps.done("shards");
-        open_drives(&mut config, &mut shards, keep)?;
+        let events = EventLog::of(keep);
+        open_drives(&mut config, &mut shards, keep, &events)?;
         steps.done("drives");
         let mut discovery = Subsystem::new(discovery_config(&config), shards[0].reactor.now())
             .map_err(|e| StartError::Device("discovery".into(), OpenError::Subsystem(e)))?;
@@ -130,6 +133,7 @@ impl Node {
             threads,
             volumes,
             keep: keep.clone(),
+            events,
             steps: steps.done,
         })
     }
@@ -174,6 +178,11 @@ impl Node {
         &self.keep
     }
 
+    /// What has happened to it.
+    pub fn events(&self) -> &EventLog {
+        &self.events
+    }
+
     /// Stops taking work, lets what is being executed complete, closes everything and returns.
     pub fn stop(self) {
         self.volumes.close();
@@ -185,6 +194,7 @@ impl Node {
     /// has ended.
     #[must_use]
     pub fn hand_over(self, left: impl Fn() + Send + Sync + 'static) -> bool {
+        self.events.close();
         let leave = Arc::new(Leave::new(self.shards.len(), lies_in_memory(&self.config), left));
         end(&self.shards, self.threads, move |shard, done| shard.hand_over(leave.clone(), done))
     }
@@ -271,7 +281,7 @@ fn end(
 
 /// Opens the drives, with their rules of failures, dealt out in turn. A rule that does not fit its drive ends a fresh start; a worker that comes
 /// after another one goes on without it, since a drive may have changed since its rules were made.
-fn open_drives(config: &mut Config, shards: &mut [Shard], keep: &Keep) -> Result<(), StartError> {
+fn open_drives(config: &mut Config, shards: &mut [Shard], keep: &Keep, events: &EventLog) -> Result<(), StartError> {
     let mut left_out = Vec::new();
     for (i, device) in config.devices.iter().enumerate() {
         let shard = &mut shards[i % config.node.cores.len()];
@@ -288,6 +298,7 @@ fn open_drives(config: &mut Config, shards: &mut [Shard], keep: &Keep) -> Result
                 left_out.push(own[at]);
             }
         }
+        opened.report_to(events);
         shard.drives.push(opened);
     }
     left_out.sort_unstable();

@@ -13,10 +13,12 @@
 mod answer;
 mod connector;
 mod diagnosis;
+mod episodes;
 mod gone;
 mod hosts;
 mod origin;
 
+use crate::events::EventLog;
 use crate::fence::{self, Fence, Link, Record};
 use crate::target::{Identity, Opened};
 use crate::transfer::Transfer;
@@ -98,6 +100,7 @@ pub struct Remote {
     /// Associations of before over which something was sent, until they are known to have ended.
     unfenced: Vec<Identity>,
     record: Option<Record>,
+    events: Option<EventLog>,
     origin: Origin,
 }
 
@@ -165,6 +168,7 @@ impl Remote {
             knows_bad_blocks: false,
             fence,
             record,
+            events: None,
             origin,
         }
     }

@@ -9,6 +9,7 @@ use super::types::{
     DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, Status, TenantAdd, TenantPatch, TenantStatus,
 };
 use weir_node::Refusal;
+use weir_node::events::{Listener, NodeEvent};
 use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
 
 /// The node as the API sees it. Every call may block until the shards have answered.
@@ -74,6 +75,12 @@ pub trait Control: Send + Sync + 'static {
     fn remove_volume(&self, name: &str) -> Result<VolumeStatus, Refusal>;
     /// A volume at one more door.
     fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal>;
+    /// The latest events with greater numbers than that, in their order.
+    fn events(&self, after: u64) -> Vec<NodeEvent>;
+    /// The number of the last event; 0 before there was one.
+    fn last_event(&self) -> u64;
+    /// From now on `listener` is called with each event; it must not wait.
+    fn on_event(&self, listener: Listener);
     /// How far the last upgrade is.
     fn upgrade_status(&self) -> UpgradeStatus;
     /// Begins to replace the program that serves; returns at once.

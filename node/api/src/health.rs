@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use weir_driver::health::{Extent, HealthReport};
+use weir_driver::health::{Extent, HealthReport, VerdictCount};
 use weir_node::HealthStatus;
 use weir_units::Nanos;
 
@@ -33,8 +33,22 @@ pub struct DriveHealth {
     pub media_errors: Option<u64>,
     /// Disturbances since it was opened that are over.
     pub disturbances: u64,
+    /// How they have ended.
+    pub verdicts: Vec<VerdictTotal>,
+    /// For how long commands have waited or failed, the last time that they did and then went on; absent before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_pause_s: Option<f64>,
     /// The latest ones, the last one last.
     pub reports: Vec<DriveReport>,
+}
+
+/// Disturbances with one verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct VerdictTotal {
+    /// The verdict.
+    pub verdict: String,
+    /// Disturbances since it was opened.
+    pub disturbances: u64,
 }
 
 /// Logical blocks that follow each other.
@@ -89,9 +103,15 @@ impl From<HealthStatus> for DriveHealth {
             critical_warning: found.smart.map(|smart| smart.critical_warning),
             media_errors: found.smart.map(|smart| smart.media_errors.min(u64::MAX.into()) as u64),
             disturbances: found.disturbances,
+            verdicts: found.verdicts.iter().map(total).collect(),
+            last_pause_s: found.last_pause.map(Nanos::as_secs_f64),
             reports: found.reports.iter().map(|report| drive_report(report, found.now)).collect(),
         }
     }
+}
+
+fn total(of: &VerdictCount) -> VerdictTotal {
+    VerdictTotal { verdict: of.verdict.name().into(), disturbances: of.count }
 }
 
 fn drive_report(report: &HealthReport, now: Nanos) -> DriveReport {

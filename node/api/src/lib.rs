@@ -13,6 +13,7 @@
 //! [`openapi`] describes every route; a test holds the two together.
 
 mod control;
+mod events;
 mod fault;
 mod flash;
 mod health;
@@ -32,7 +33,7 @@ mod tests;
 pub use control::Control;
 pub use fault::{FaultAdd, FaultStatus};
 pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStatus};
-pub use health::{BlockRange, DriveHealth, DriveReport, DriveReportStep};
+pub use health::{BlockRange, DriveHealth, DriveReport, DriveReportStep, VerdictTotal};
 pub use pooled::{
     LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, ScrubStatus, VolumeAdd,
     VolumeExport, VolumePatch, VolumeStatus,
@@ -49,4 +50,5 @@ pub use types::{
     TenantAdd, TenantPatch, TenantStatus,
 };
 pub use weir_node::Refusal;
+pub use weir_node::events::{EventLevel, NodeEvent};
 pub use weir_node::upgrade::{UpgradeStart, UpgradeState, UpgradeStatus};

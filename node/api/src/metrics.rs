@@ -49,6 +49,7 @@ pub(super) fn text(status: &Status) -> String {
     let tenants: Vec<_> = status.tenants.iter().map(|t| (t.name.as_str(), &t.io)).collect();
     gauges(&mut out, status);
     links(&mut out, status);
+    health(&mut out, status);
     timing(&mut out, status);
     flash(&mut out, status);
     promises(&mut out, status);
@@ -111,6 +112,43 @@ fn links(out: &mut String, status: &Status) {
         Family::new(out, "weir_device_link_held_commands", "gauge", "Commands that wait for the drive behind a drive.");
     for (name, link) in &drives {
         family.sample(&[("device", name)], link.held);
+    }
+}
+
+/// States of a diagnosis, of which one is 1.
+const STATES: [&str; 8] =
+    ["serving", "asking", "resetting", "identifying", "verifying", "waiting", "isolated", "other-drive"];
+
+/// Of the drives whose media are other drives that are diagnosed.
+fn health(out: &mut String, status: &Status) {
+    let drives: Vec<_> = status.devices.iter().filter_map(|d| Some((d.name.as_str(), d.health.as_ref()?))).collect();
+    let help = "1 for the state that the diagnosis of the drive behind a drive is in, 0 for the others.";
+    let mut family = Family::new(out, "weir_device_health_state", "gauge", help);
+    for (name, health) in &drives {
+        for state in STATES {
+            family.sample(&[("device", name), ("state", state)], u8::from(health.state == state));
+        }
+    }
+    let help = "Disturbances of the drive behind a drive that are over, by what was wrong.";
+    let mut family = Family::new(out, "weir_device_disturbances_total", "counter", help);
+    for (name, health) in &drives {
+        for of in &health.verdicts {
+            family.sample(&[("device", name), ("verdict", &of.verdict)], of.disturbances);
+        }
+    }
+    let help = "For how long commands have waited or failed, the last time that they did because of the drive behind a drive; 0 before.";
+    let mut family = Family::new(out, "weir_device_last_pause_seconds", "gauge", help);
+    for (name, health) in &drives {
+        family.sample(&[("device", name)], health.last_pause_s.unwrap_or(0.0));
+    }
+    let mut family = Family::new(
+        out,
+        "weir_device_bad_ranges",
+        "gauge",
+        "Ranges of blocks of the drive behind a drive that cannot be read.",
+    );
+    for (name, health) in &drives {
+        family.sample(&[("device", name)], health.bad_blocks.len());
     }
 }
 

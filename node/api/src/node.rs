@@ -15,6 +15,7 @@ use crate::types::{
 };
 use weir_config::{Address, ClassFrom};
 use weir_controller::{ControllerInfo, Work};
+use weir_node::events::{Listener, NodeEvent};
 use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
 use weir_node::{
     AnaChange, DeviceChange, DeviceSnapshot, DoorSnapshot, ExportSnapshot, LostDrive, NewExport, NewTenant, NewVolume,
@@ -193,6 +194,18 @@ impl Control for NodeControl {
 
     fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal> {
         self.export_volume(name, &export.door, export.max_controllers).map(Into::into)
+    }
+
+    fn events(&self, after: u64) -> Vec<NodeEvent> {
+        self.event_log().after(after)
+    }
+
+    fn last_event(&self) -> u64 {
+        self.event_log().last()
+    }
+
+    fn on_event(&self, listener: Listener) {
+        self.event_log().listen(listener);
     }
 
     fn upgrade_status(&self) -> UpgradeStatus {

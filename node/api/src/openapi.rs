@@ -1,7 +1,7 @@
 //! The API's description in OpenAPI 3.1, served at `/openapi.json`: made from the routes ([`super::routes`]) and from the types of what
 //! they take and answer, whose docstrings are its texts.
 
-use super::routes::{Operation, operations};
+use super::routes::{Operation, QueryParameter, operations};
 use super::types::ErrorBody;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema};
@@ -72,13 +72,23 @@ fn describe(operation: &Operation, schemas: &mut Schemas) -> Value {
     let (kind, answer) = operation.answer;
     let content = |kind: &str, schema: Schema| json!({ kind: { "schema": schema } });
     let mut responses = Map::new();
-    let success = content(kind, answer(&mut schemas.answers));
+    let mut success = content(kind, answer(&mut schemas.answers));
+    if operation.is_stream {
+        success["text/event-stream"] = json!({ "schema": { "type": "string" } });
+    }
     responses.insert(operation.success.to_string(), json!({ "description": operation.summary, "content": success }));
     for (code, why) in &operation.refusals {
         let error = content("application/json", schema_of::<ErrorBody>(&mut schemas.answers));
         responses.insert(code.to_string(), json!({ "description": why, "content": error }));
     }
     let mut described = json!({ "operationId": operation.id, "summary": operation.summary, "responses": responses });
+    let query = |of: &QueryParameter| {
+        let number = json!({ "type": "integer", "minimum": 0 });
+        json!({ "name": of.name, "in": "query", "required": false, "description": of.description, "schema": number })
+    };
+    if !operation.query.is_empty() {
+        described["parameters"] = operation.query.iter().map(query).collect();
+    }
     if let Some(body) = operation.body {
         let content = content("application/json", body(&mut schemas.requests));
         described["requestBody"] = json!({ "required": true, "content": content });

@@ -2,6 +2,7 @@
 // tidy: long because every operation of the API is here, each a few lines
 
 use super::control::Control;
+use super::events::{Followers, events};
 use super::fault::{FaultAdd, FaultStatus};
 use super::openapi::{SchemaOf, schema_of};
 use super::pooled::{
@@ -24,7 +25,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
+use tokio::sync::watch;
 use weir_node::Refusal;
+use weir_node::events::NodeEvent;
 use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
 
 /// The largest patch is a few hundred bytes.
@@ -43,13 +46,16 @@ pub enum Way {
 
 /// The API without its sockets. By a port, requests that a web page of another origin may have caused are refused (a UNIX
 /// socket is out of a browser's reach), and so is what only the node's owner may do.
-pub fn router(control: Node, way: Way) -> Router {
+/// What follows events ends when `stopped` becomes true.
+pub fn router(control: Node, way: Way, stopped: watch::Receiver<bool>) -> Router {
+    let followers = Followers::of(control.as_ref(), stopped);
     let routes = operations().into_iter().fold(Router::new(), |routes, o| routes.route(o.path, o.handler));
     let routes = routes
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(Extension(way))
+        .layer(Extension(followers))
         .with_state(control);
     if way == Way::Port { routes.layer(middleware::from_fn(refuse_foreign)) } else { routes }
 }
@@ -67,8 +73,18 @@ pub(super) struct Operation {
     /// The status of its success, and what that answers.
     pub(super) success: u16,
     pub(super) answer: (&'static str, SchemaOf),
+    /// It may be asked for as a stream of server-sent events as well.
+    pub(super) is_stream: bool,
+    /// Parameters of its query, and what they are for.
+    pub(super) query: Vec<QueryParameter>,
     /// Its other statuses, and when it has them.
     pub(super) refusals: Vec<(u16, &'static str)>,
+}
+
+/// A parameter of a query, which is a whole number.
+pub(super) struct QueryParameter {
+    pub(super) name: &'static str,
+    pub(super) description: &'static str,
 }
 
 const NO_NODE: &str = "The node is not answering.";
@@ -84,12 +100,19 @@ impl Operation {
             refusals.push((404, NO_NAME));
         }
         let answer: (_, SchemaOf) = ("application/json", schema_of::<T>);
-        Self { path, method, handler, id, summary, body: None, success, answer, refusals }
+        let (is_stream, query) = (false, Vec::new());
+        Self { path, method, handler, id, summary, body: None, success, answer, is_stream, query, refusals }
     }
 
     fn takes<T: JsonSchema>(mut self) -> Self {
         self.body = Some(schema_of::<T>);
         self.or(400, WRONG_VALUE)
+    }
+
+    /// It may be followed as a stream.
+    fn streams(mut self, name: &'static str, description: &'static str) -> Self {
+        (self.is_stream, self.query) = (true, vec![QueryParameter { name, description }]);
+        self
     }
 
     /// It is never refused: nothing is asked of the node.
@@ -325,6 +348,16 @@ pub(super) fn operations() -> Vec<Operation> {
         .or(400, "The door is none.")
         .or(409, "It is exported there already, or the socket is not to be had.")
         .or(503, NO_CHANGE),
+        Op::new::<Vec<NodeEvent>>(
+            "/v1/events",
+            "events",
+            "What has happened, the latest last. With Accept: text/event-stream the answer goes on with what happens: the id of each event is its \
+             number, and who comes back with Last-Event-ID gets what came after that.",
+            ("get", 200, get(events)),
+        )
+        .streams("after", "Only events with greater numbers; Last-Event-ID counts where it is sent.")
+        .or(400, "A parameter is unknown, or no number.")
+        .or(503, "Too many clients follow."),
         Op::new::<UpgradeStatus>(
             "/v1/upgrade",
             "upgrade_status",
@@ -363,7 +396,7 @@ pub(super) fn operations() -> Vec<Operation> {
 }
 
 /// Every refusal as JSON.
-struct Failure(StatusCode, String);
+pub(super) struct Failure(pub(super) StatusCode, pub(super) String);
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {

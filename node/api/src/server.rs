@@ -132,9 +132,11 @@ async fn serve(bound: Bound, control: Arc<dyn Control>, stopped: watch::Receiver
     let mut tasks = Vec::new();
     for (path, listener) in bound.unix {
         match nonblocking_unix(listener) {
-            Ok(listener) => {
-                tasks.push(tokio::spawn(one(listener, router(control.clone(), Way::Socket), stopped.clone())))
-            }
+            Ok(listener) => tasks.push(tokio::spawn(one(
+                listener,
+                router(control.clone(), Way::Socket, stopped.clone()),
+                stopped.clone(),
+            ))),
             Err(e) => tracing::error!("the API cannot listen on {}: {e}", path.display()),
         }
     }
@@ -142,7 +144,11 @@ async fn serve(bound: Bound, control: Arc<dyn Control>, stopped: watch::Receiver
         match nonblocking_tcp(listener) {
             Ok((address, listener)) => {
                 tracing::debug!("the API listens on {address}");
-                tasks.push(tokio::spawn(one(listener, router(control.clone(), Way::Port), stopped.clone())));
+                tasks.push(tokio::spawn(one(
+                    listener,
+                    router(control.clone(), Way::Port, stopped.clone()),
+                    stopped.clone(),
+                )));
             }
             Err(e) => tracing::error!("the API cannot listen: {e}"),
         }

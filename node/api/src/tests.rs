@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_config::{Address, Arbitration, ClassFrom, Cost, Mechanism, Shares};
+use weir_node::events::{EventLog, Listener};
 use weir_node::lateness::Lateness;
 use weir_units::{Ceiling, Nanos, Rates, Sla};
 
@@ -19,6 +20,7 @@ struct Fake {
     tenants: Mutex<Vec<TenantStatus>>,
     shutdowns: AtomicU32,
     resets: AtomicU32,
+    events: EventLog,
 }
 
 impl Fake {
@@ -64,6 +66,7 @@ impl Fake {
             tenants: Mutex::new(tenants.into()),
             shutdowns: AtomicU32::new(0),
             resets: AtomicU32::new(0),
+            events: EventLog::default(),
         })
     }
 
@@ -88,7 +91,7 @@ impl Fake {
             queues: 4,
             io: Counters::default(),
             fault: None,
-            health: None,
+            health: Some(health()),
             link: None,
             timing: Some(self.timing()),
             flash: Some(flash()),
@@ -113,6 +116,29 @@ impl Fake {
     }
 }
 
+fn health() -> DriveHealth {
+    DriveHealth {
+        state: "isolated".into(),
+        commands: "fail".into(),
+        verdict: Some("media".into()),
+        meaning: Some("m".into()),
+        advice: Some("a".into()),
+        bad_blocks: vec![BlockRange { lba: 8, blocks: 1 }],
+        critical_warning: Some(4),
+        media_errors: Some(9),
+        disturbances: 3,
+        verdicts: vec![VerdictTotal { verdict: "media".into(), disturbances: 3 }],
+        last_pause_s: Some(0.5),
+        reports: vec![DriveReport {
+            began_ago_s: 2.0,
+            took_s: Some(1.0),
+            verdict: "media".into(),
+            steps: vec![DriveReportStep { after_s: 0.0, seen: Some("s".into()), done: Some("d".into()) }],
+            unlisted: 1,
+        }],
+    }
+}
+
 fn flash() -> FlashStatus {
     FlashStatus {
         write_amplification: 1.5,
@@ -129,6 +155,18 @@ fn fault(device: &str, id: u32, rule: &str) -> FaultStatus {
 }
 
 impl Control for Fake {
+    fn events(&self, after: u64) -> Vec<NodeEvent> {
+        self.events.after(after)
+    }
+
+    fn last_event(&self) -> u64 {
+        self.events.last()
+    }
+
+    fn on_event(&self, listener: Listener) {
+        self.events.listen(listener);
+    }
+
     fn config(&self) -> Result<String, Refusal> {
         Ok("[node]\nname = \"n1\"\n".into())
     }
@@ -678,6 +716,11 @@ fn metrics_are_prometheus_text() {
         "weir_device_late_completions_total{device=\"ssd0\",over=\"20us\",time=\"net\"} 290",
         "weir_device_overloaded{device=\"ssd0\"} 1",
         "weir_device_overloaded_seconds_total{device=\"ssd0\"} 40",
+        "weir_device_health_state{device=\"ssd0\",state=\"isolated\"} 1",
+        "weir_device_health_state{device=\"ssd0\",state=\"serving\"} 0",
+        "weir_device_disturbances_total{device=\"ssd0\",verdict=\"media\"} 3",
+        "weir_device_last_pause_seconds{device=\"ssd0\"} 0.5",
+        "weir_device_bad_ranges{device=\"ssd0\"} 1",
         "weir_flash_write_amplification{device=\"ssd0\"} 1.5",
         "weir_flash_gc_moved_units_total{device=\"ssd0\"} 9",
         "weir_flash_block_erases{device=\"ssd0\",block=\"mean\"} 2.5",
@@ -950,4 +993,80 @@ fn alerts_and_board_name_metrics_that_exist() {
         let missing: Vec<_> = all.iter().filter(|name| !is_there(name) && !name.ends_with('_')).collect();
         assert!(missing.is_empty(), "{missing:?} in no metric");
     }
+}
+
+/// An event that has every key.
+fn event(n: u64) -> NodeEvent {
+    let text = || Some("x".to_owned());
+    NodeEvent {
+        number: 0,
+        unix_ms: 5,
+        kind: "drive".into(),
+        what: "isolate".into(),
+        level: EventLevel::Error,
+        device: text(),
+        pool: text(),
+        tenant: text(),
+        episode: Some(n),
+        verdict: text(),
+        evidence: text(),
+        duration_ns: Some(1),
+        pause_ns: Some(2),
+        text: "two\nlines".into(),
+    }
+}
+
+#[test]
+fn events_are_listed_after_a_number() {
+    let served = Served::new("events");
+    (1..=3).for_each(|n| _ = served.fake.events.add(event(n)));
+    let numbers = |path: &str| {
+        let list = served.get(path);
+        list.as_array().unwrap().iter().map(|event| event["number"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers("/v1/events"), [1, 2, 3]);
+    assert_eq!(numbers("/v1/events?after=2"), [3]);
+    assert_eq!(numbers("/v1/events?after=99"), [1, 2, 3], "of a node before this one");
+    for wrong in ["after=x", "since=5"] {
+        let request = format!("GET /v1/events?{wrong} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        assert_eq!(served.ask(&request).0, 400, "{wrong}");
+    }
+    let document = openapi::document();
+    let schema = &document["components"]["schemas"]["Event"];
+    fits(&document, schema, &serde_json::to_value(event(1)).unwrap(), "Event");
+}
+
+/// A stream sends what was, then what comes, and ends with the API; who comes back says what it has seen.
+#[test]
+fn events_are_followed() {
+    let mut served = Served::new("follow");
+    (1..=2).for_each(|n| _ = served.fake.events.add(event(n)));
+    let follow = |last: &str| {
+        let mut stream = UnixStream::connect(served.socket()).unwrap();
+        let head = format!("GET /v1/events HTTP/1.0\r\nHost: x\r\nAccept: text/event-stream\r\n{last}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let until = |stream: &mut UnixStream, wanted: &str| {
+        let mut said = String::new();
+        while !said.contains(wanted) {
+            let mut piece = [0; 4096];
+            let n = stream.read(&mut piece).unwrap();
+            assert!(n > 0, "{wanted} is missing in {said}");
+            said.push_str(std::str::from_utf8(&piece[..n]).unwrap());
+        }
+        said
+    };
+    let mut all = follow("");
+    let said = until(&mut all, "id: 2");
+    assert!(said.contains("id: 1") && said.contains("event: drive") && said.contains("data: {\"number\":1,"), "{said}");
+    served.fake.events.add(event(3));
+    until(&mut all, "id: 3");
+    let mut later = follow("Last-Event-ID: 2\r\n");
+    let said = until(&mut later, "id: 3");
+    assert!(!said.contains("id: 2"), "{said}");
+    served.running.take().unwrap().stop();
+    let mut rest = String::new();
+    all.read_to_string(&mut rest).unwrap();
+    assert!(!rest.contains("id:"), "{rest}");
 }

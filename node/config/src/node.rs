@@ -2,13 +2,14 @@
 
 use super::machine::Machine;
 use super::names::name;
-use super::read::{Read, Section, flag, integer, one_or_list, quoted, text, word};
+use super::read::{Read, Section, flag, integer, one_or_list, quoted, text, time, word};
 use super::runtime::socket_path;
 use super::value::Value;
 use super::word_enum::word_enum;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use weir_units::Nanos;
 
 /// More CPUs than any machine has.
 const MAX_CORE: u64 = 4095;
@@ -36,7 +37,16 @@ pub struct NodeConfig {
     pub default_exports: bool,
     /// Failures may be injected.
     pub faults: bool,
+    /// What is run when a drive fails: an absolute path and its arguments, without a shell; empty: nothing.
+    pub on_failure: Vec<String>,
+    /// How long it may run before it is killed.
+    pub on_failure_timeout: Nanos,
 }
+
+/// [`NodeConfig::on_failure_timeout`] where the file does not say.
+const ON_FAILURE_TIMEOUT: Nanos = Nanos::from_secs(30);
+/// The longest.
+const MAX_ON_FAILURE_TIMEOUT: Nanos = Nanos::from_secs(3600);
 
 /// Where the API listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -73,8 +83,20 @@ pub(super) fn read(root: &Section<'_>, base: &Path, machine: Machine, api: Optio
     let admission = Admission::Enforce;
     let Some((line, entries)) = root.table("node") else {
         let (name, api, cores, poll, journal) = ("n1".into(), default_api, vec![0], false, true);
-        let (keeper, standby, default_exports, faults) = (true, false, true, false);
-        return NodeConfig { name, api, cores, poll, admission, journal, keeper, standby, default_exports, faults };
+        return NodeConfig {
+            name,
+            api,
+            cores,
+            poll,
+            admission,
+            journal,
+            keeper: true,
+            standby: false,
+            default_exports: true,
+            faults: false,
+            on_failure: Vec::new(),
+            on_failure_timeout: ON_FAILURE_TIMEOUT,
+        };
     };
     let node = root.inner("node", line, entries);
     let name = node.or("name", "n1".to_string(), name);
@@ -87,11 +109,48 @@ pub(super) fn read(root: &Section<'_>, base: &Path, machine: Machine, api: Optio
     let standby = node.or("standby", false, flag);
     let default_exports = node.or("default_exports", true, flag);
     let faults = node.or("faults", false, flag);
+    let on_failure = node.or("on_failure", Vec::new(), command);
+    let on_failure_timeout = node.or("on_failure_timeout", ON_FAILURE_TIMEOUT, time(MAX_ON_FAILURE_TIMEOUT));
+    if on_failure_timeout == Nanos(0) {
+        node.fault("on_failure_timeout", "0 lets nothing run; write a time, like \"30s\"");
+    }
     if standby && !keeper {
         node.fault("standby", "only a keeper starts one; leave keeper = false out");
     }
     node.finish();
-    NodeConfig { name, api, cores, poll, admission, journal, keeper, standby, default_exports, faults }
+    NodeConfig {
+        name,
+        api,
+        cores,
+        poll,
+        admission,
+        journal,
+        keeper,
+        standby,
+        default_exports,
+        faults,
+        on_failure,
+        on_failure_timeout,
+    }
+}
+
+/// A program by its absolute path, and its arguments; no shell reads them.
+fn command(value: &Value) -> Read<Vec<String>> {
+    let argv = one_or_list(text)(value)?;
+    match argv.first() {
+        Some(program) if !program.starts_with('/') => {
+            let what = format!(
+                "{} is no absolute path; write a program's whole path, and its arguments behind it: [\"/usr/local/bin/page-me\", \"storage\"]",
+                quoted(program)
+            );
+            Err(what.into())
+        }
+        Some(_) if argv.iter().any(|part| part.contains('\0')) => {
+            Err("a zero byte cannot be passed on".to_string().into())
+        }
+        Some(_) => Ok(argv),
+        None => Err("no program; leave the key out to run nothing".to_string().into()),
+    }
 }
 
 fn addresses(value: &Value, base: &Path) -> Read<Vec<Address>> {

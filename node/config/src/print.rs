@@ -38,6 +38,11 @@ impl Config {
             // Programs that do not know the key take over from this one where it says nothing.
             writeln!(out, "faults = true")?;
         }
+        if !node.on_failure.is_empty() {
+            // The same.
+            writeln!(out, "on_failure = {}", strings(&node.on_failure))?;
+            writeln!(out, "on_failure_timeout = {}", string(node.on_failure_timeout))?;
+        }
         for device in &self.devices {
             write_device(out, device)?;
         }

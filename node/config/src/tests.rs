@@ -192,7 +192,16 @@ fn unknown_keys_name_the_nearest() {
         ("[nod]\nname = \"x\"", "weir.toml:1: nod: unknown key; did you mean node?"),
         (
             "[node]\nnmae = \"x\"",
-            "weir.toml:2: node.nmae: unknown key; there is admission, api, cores, default_exports, faults, journal, keeper, name, poll, standby",
+            "weir.toml:2: node.nmae: unknown key; there is admission, api, cores, default_exports, faults, journal, keeper, name, on_failure, on_failure_timeout, poll, standby",
+        ),
+        (
+            "[node]\non_failure = \"page-me\"",
+            "weir.toml:2: node.on_failure: \"page-me\" is no absolute path; write a program's whole path, and its arguments behind it: [\"/usr/local/bin/page-me\", \"storage\"]",
+        ),
+        ("[node]\non_failure = []", "weir.toml:2: node.on_failure: no program; leave the key out to run nothing"),
+        (
+            "[node]\non_failure_timeout = \"0s\"",
+            "weir.toml:2: node.on_failure_timeout: 0 lets nothing run; write a time, like \"30s\"",
         ),
         ("[node]\ncoress = [0]", "weir.toml:2: node.coress: unknown key; did you mean cores?"),
         (
@@ -906,7 +915,7 @@ fn exports_that_do_not_fit() {
 fn all_faults_are_told_by_line() {
     refused(&[(
         "[node]\nzebra = 1\ncores = 9999\n[[device]]\nslots = 0\nlatency = \"x\"\n[[tenant]]\nname = \"\"",
-        "weir.toml:2: node.zebra: unknown key; there is admission, api, cores, default_exports, faults, journal, keeper, name, poll, standby\n\
+        "weir.toml:2: node.zebra: unknown key; there is admission, api, cores, default_exports, faults, journal, keeper, name, on_failure, on_failure_timeout, poll, standby\n\
          weir.toml:3: node.cores: 9999 is out of range; 0 to 4095 is allowed\n\
          weir.toml:5: device.ssd0.slots: 0 is out of range; 1 to 4096 is allowed\n\
          weir.toml:6: device.ssd0.latency: \"x\" is not a time like 80us, 2ms, 10s\n\
@@ -1146,6 +1155,8 @@ prop_compose! {
                 standby: peer,
                 default_exports: poll != peer,
                 faults: peer,
+                on_failure: if peer { vec!["/bin/p \"age\"".into(), "-x".into()] } else { Vec::new() },
+                on_failure_timeout: Nanos::from_secs(if peer { 7 } else { 30 }),
             },
             devices: vec![devices.0, devices.1],
             tenants: vec![tenants.0, tenants.1],

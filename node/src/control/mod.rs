@@ -2,11 +2,13 @@
 
 mod admit;
 mod doors;
+mod events;
 mod exports;
 mod faults;
 mod keeper_messages;
 mod upgrade;
 mod volumes;
+mod watch;
 
 pub use keeper_messages::CONFIG;
 pub(crate) use keeper_messages::introduce;
@@ -17,6 +19,7 @@ use crate::change::{DeviceChange, NewTenant, TenantChange};
 use crate::device::PowerCut;
 use crate::directory::place;
 use crate::door::nvme_tcp;
+use crate::events::EventLog;
 use crate::node::Node;
 use crate::pool::volumes::Volumes;
 use crate::promises::Promises;
@@ -49,6 +52,7 @@ pub struct NodeControl {
     /// What admission says of the tenants since the last change.
     said: Mutex<admit::Said>,
     keep: Keep,
+    events: EventLog,
     /// As the keeper has said last.
     upgrade: Mutex<UpgradeStatus>,
 }
@@ -92,6 +96,7 @@ impl NodeControl {
             draining: AtomicBool::new(false),
             on_shutdown,
             keep,
+            events: node.events().clone(),
             arbitration,
             volumes: node.volumes().clone(),
             said: Mutex::new(admit::said(&config, &weir_config::admission::of_config(&config))),

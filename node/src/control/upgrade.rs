@@ -52,7 +52,12 @@ impl NodeControl {
     /// The keeper has said how far the upgrade is.
     pub(super) fn hear_upgrade(&self, text: &str) {
         match serde_json::from_str::<UpgradeStatus>(text) {
-            Ok(status) => *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = status,
+            Ok(status) => {
+                let mut known = self.upgrade.lock().unwrap_or_else(PoisonError::into_inner);
+                let before = std::mem::replace(&mut *known, status.clone());
+                drop(known);
+                self.note_upgrade(&before, &status);
+            }
             Err(e) => tracing::warn!("the keeper says of an upgrade what this release does not understand: {e}"),
         }
     }
@@ -92,7 +97,10 @@ impl NodeControl {
         let unheard = |e| Refusal::Unavailable(format!("upgrade: the keeper does not hear: {e}"));
         self.keep.say(&ToKeeper::Upgrade(what), &[]).map_err(unheard)?;
         let binary = start.binary.clone().unwrap_or_default();
-        *now = UpgradeStatus { number: now.number + 1, state: UpgradeState::Preparing, binary, ..Default::default() };
-        Ok(now.clone())
+        let begun =
+            UpgradeStatus { number: now.number + 1, state: UpgradeState::Preparing, binary, ..Default::default() };
+        let before = std::mem::replace(&mut *now, begun.clone());
+        self.note_upgrade(&before, &begun);
+        Ok(begun)
     }
 }

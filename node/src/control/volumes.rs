@@ -66,7 +66,9 @@ impl NodeControl {
         let taken = self.volumes.take_out(&self.config(), pool, device);
         self.change(|config| self.volumes.name_members(config));
         taken?;
-        self.pool_status(pool)
+        let status = self.pool_status(pool)?;
+        status.lost.iter().filter(|lost| lost.name == device).for_each(|lost| self.note_degraded(pool, lost));
+        Ok(status)
     }
 
     /// The turn of the next change, if it comes within that time.
@@ -92,6 +94,7 @@ impl NodeControl {
         let replaced = self.volumes.replace_drive(&self.config(), pool, lost, at);
         self.change(|config| self.volumes.name_members(config));
         replaced?;
+        self.note_replaced(pool, lost, device);
         self.pool_status(pool)
     }
 

@@ -2,7 +2,9 @@
 
 use super::running::how;
 use super::{Process, Renewal};
+use crate::events::{self, EventLevel, NodeEvent, kind};
 use crate::notice::notice;
+use std::os::fd::OwnedFd;
 use weir_keeper::Notice;
 use weir_sys::keeper_channel::PASSING;
 
@@ -11,6 +13,7 @@ impl Process {
     pub(super) fn say(&mut self, what: Notice) {
         let text = self.text(what);
         notice(&text);
+        self.note_event(what, &text);
         if matches!(what, Notice::Failed(_)) {
             self.failed = Some(text);
             // Nobody comes for it any more: hosts are to know.
@@ -22,6 +25,28 @@ impl Process {
                 self.renewal = Renewal::wanted(self.now());
             }
             self.tell_progress();
+        }
+    }
+
+    /// What happens while no worker serves is an event as well; the next worker finds it.
+    fn note_event(&self, what: Notice, text: &str) {
+        let (word, level) = match what {
+            Notice::Restarting(_) => ("restarting", EventLevel::Error),
+            Notice::Pausing { .. } => ("pausing", EventLevel::Error),
+            Notice::Failed(_) => ("failed", EventLevel::Error),
+            // A worker serves, and hears of an upgrade; or the node ends.
+            Notice::Hung(_)
+            | Notice::Standby { .. }
+            | Notice::Probation
+            | Notice::Upgraded
+            | Notice::Kept(_)
+            | Notice::Back(_) => return,
+        };
+        let ring = self.held.get(events::NAME).and_then(|fds| fds.first()).map(OwnedFd::try_clone);
+        let event = NodeEvent::new(kind::WORKER, word, level, text.to_owned());
+        let added = ring.map(|fd| events::add_to_ring(fd?, event));
+        if let Some(Err(e)) = added {
+            tracing::warn!("no event is left of it: {e}");
         }
     }
 

@@ -4,13 +4,14 @@
 //! there is no other. A drive that has just been connected to needs none.
 
 use super::Remote;
+use crate::events::EventLog;
 use crate::transfer::Transfer;
 use std::collections::{BTreeMap, VecDeque};
 use weir_controller::SlotId;
 use weir_driver::health::{
-    Access, Awaited, Evidence, Extent, FailReason, Failure, Gate, Health, HealthAction, HealthReport, Limits,
-    NamespaceAnswer, NamespaceIdentity, PathState, Policy, Question, ResetLevel, SmartReading, State, Ticket, Verdict,
-    refusal,
+    Access, Awaited, EpisodeEvent, Episodes, Evidence, Extent, FailReason, Failure, Gate, Health, HealthAction,
+    HealthReport, Limits, NamespaceAnswer, NamespaceIdentity, Observation, PathState, Policy, Question, ResetLevel,
+    SmartReading, State, Ticket, Verdict, VerdictCount, refusal,
 };
 use weir_driver::{Io as Request, IoKind, TransportError};
 use weir_spec::nvme::Status;
@@ -55,6 +56,11 @@ pub(super) struct Diagnosis {
     pub(super) ended: Vec<(SlotId, Status)>,
     reports: VecDeque<HealthReport>,
     disturbances: u64,
+    episodes: Episodes,
+    told: Vec<EpisodeEvent>,
+    /// The last action's report, and whether a reset was among the actions.
+    reported: Option<HealthReport>,
+    is_reset: bool,
 }
 
 /// What users see of the drive's health.
@@ -74,6 +80,10 @@ pub struct HealthStatus {
     pub disturbances: u64,
     /// The latest ones, the last one last; it may go on.
     pub reports: Vec<HealthReport>,
+    /// How they have ended, by verdict.
+    pub verdicts: Vec<VerdictCount>,
+    /// For how long commands have waited or failed, the last time that they did and then went on.
+    pub last_pause: Option<Nanos>,
     /// The clock of the reports.
     pub now: Nanos,
 }
@@ -114,7 +124,28 @@ impl Diagnosis {
             ended: Vec::new(),
             reports: VecDeque::new(),
             disturbances: 0,
+            episodes: Episodes::new(0),
+            told: Vec::new(),
+            reported: None,
+            is_reset: false,
         }
+    }
+
+    /// Its disturbances are numbered on from those that the events know.
+    pub(super) fn number_after(&mut self, events: &EventLog, drive: &str) {
+        self.episodes.go_on_after(events.last_episode(drive));
+    }
+
+    /// What is to be told after evidence was taken.
+    fn take_told(&mut self, now: Nanos) -> Vec<EpisodeEvent> {
+        let (is_reset, reported) = (std::mem::take(&mut self.is_reset), self.reported.take());
+        let (gate, current) = (self.health.gate(), self.health.report());
+        let seen = Observation { gate, is_reset, current, reported: reported.as_ref() };
+        self.episodes.observe(now, seen, &mut self.told);
+        if let Some(report) = reported {
+            self.keep(report);
+        }
+        std::mem::take(&mut self.told)
     }
 
     /// Whether commands may be sent. While the path is closed, the link's own machine finds out when it is open.
@@ -149,6 +180,8 @@ impl Diagnosis {
             smart: self.health.smart(),
             disturbances: self.disturbances,
             reports,
+            verdicts: self.episodes.counts().collect(),
+            last_pause: self.episodes.last_pause(),
             now,
         }
     }
@@ -212,6 +245,8 @@ impl Remote {
             let Some(diagnosis) = &mut self.diagnosis else { return };
             diagnosis.actions = actions;
             next = diagnosis.evidence.pop_front();
+            let told = diagnosis.take_told(now);
+            told.iter().for_each(|event| self.tell_episode(event));
         }
         self.knows_bad_blocks =
             self.diagnosis.as_ref().is_some_and(|diagnosis| diagnosis.health.bad_blocks().next().is_some());
@@ -236,10 +271,13 @@ impl Remote {
             HealthAction::Retry { ticket, at } => self.send_again(now, ticket, at),
             HealthAction::Ask(question) => self.ask(now, question),
             HealthAction::ReadAgain(extent) => self.with_diagnosis(|diagnosis| diagnosis.verify.push_back(extent)),
-            HealthAction::Reset { level, .. } => self.reset(level),
+            HealthAction::Reset { level, .. } => {
+                self.with_diagnosis(|diagnosis| diagnosis.is_reset = true);
+                self.reset(level);
+            }
             // The link's own machine does that.
             HealthAction::Reconnect => {}
-            HealthAction::Report(report) => self.report(report),
+            HealthAction::Report(report) => self.with_diagnosis(|diagnosis| diagnosis.reported = Some(report)),
         }
     }
 
@@ -328,22 +366,6 @@ impl Remote {
         self.with_diagnosis(|diagnosis| diagnosis.gives_up = true);
         let text = format!("{}: {why}", self.origin.source.target);
         self.loss.get_or_insert(TransportError::Closed(text));
-    }
-
-    fn report(&mut self, report: HealthReport) {
-        let drive = &self.origin.source.drive;
-        let (verdict, goes_on) = (report.verdict, report.ended.is_none());
-        match (verdict, goes_on) {
-            (Verdict::Busy, false) => tracing::debug!(drive, "{}", verdict.meaning()),
-            // The link's machine has told that.
-            (Verdict::Link | Verdict::Path, _) => tracing::debug!(drive, "{}", verdict.meaning()),
-            (_, true) => tracing::error!(drive, "{}; commands fail; {}", verdict.meaning(), verdict.advice()),
-            (_, false) if verdict.needs_replacement() => {
-                tracing::error!(drive, "{}; commands fail from now on; {}", verdict.meaning(), verdict.advice());
-            }
-            (_, false) => tracing::warn!(drive, "{}; {}", verdict.meaning(), verdict.advice()),
-        }
-        self.with_diagnosis(|diagnosis| diagnosis.keep(report));
     }
 
     // What the link's machine says.

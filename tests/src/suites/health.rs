@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::test;
+use super::{long, test};
 use crate::harness::{Env, Outcome, Test, ensure};
 use crate::node::{NQN, Node, Setup, with_node};
 use crate::process::until;
@@ -18,6 +18,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_controller_that_fails_for_a_time_costs_nothing", controller),
         test(S, "what_a_host_asks_for_wrongly_is_no_evidence", wrong_commands),
         test(S, "a_drive_that_is_not_another_one_is_not_diagnosed", none),
+        long(S, "a_hundred_failures_cost_the_blocks_that_cannot_be_read", hundred),
     ]
 }
 
@@ -127,6 +128,73 @@ fn wrong_commands(env: &Env) -> Outcome {
         }
         let found = health(front)?;
         ensure(found["disturbances"] == 0 && found["verdict"].is_null(), || format!("{found:#}"))
+    })
+}
+
+/// A kind of failure at the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Controller,
+    Interrupted,
+    BadBlock,
+    WriteFault,
+    Link,
+}
+
+/// What is written to a block in a round.
+fn pattern(lba: u64, round: u64) -> [u8; 512] {
+    let first = (lba * 31 + round * 7) as u8;
+    std::array::from_fn(|at| first.wrapping_add(at as u8))
+}
+
+/// Twenty failures of each of five kinds, one after the other. A client sees errors of the blocks that cannot be read and of nothing else, every byte
+/// is what it was written as, and no drive is isolated.
+fn hundred(env: &Env) -> Outcome {
+    const KINDS: [Kind; 5] = [Kind::Controller, Kind::Interrupted, Kind::BadBlock, Kind::WriteFault, Kind::Link];
+    with_both(env, |target, front, client| {
+        until(WAIT, "the SMART log is not read", || Ok(health(front)?["media_errors"].is_u64().then_some(())))?;
+        for round in 0..100 {
+            let kind = KINDS[round as usize % KINDS.len()];
+            let lba = 8 + round * 13 % 64;
+            let fails = |status: u16| format!("round {round}, {kind:?}: status {status:#x} of block {lba}");
+            client.drive.write(client.page, &pattern(lba, round))?;
+            client.is_well(WRITE, lba)?;
+            let (count, at) = (format!("count={}", 1 + round % 7), format!("lba={lba}"));
+            let rule: &[&str] = match kind {
+                Kind::Controller => &["status", "code=0/06h", &count],
+                Kind::Interrupted => &["status", "code=0/21h", &count],
+                Kind::BadBlock => &["media-error", &at, "op=read"],
+                Kind::WriteFault => &["media-error", &at, "op=write", &count],
+                Kind::Link => &["link-loss", "lasts=100ms"],
+            };
+            target.cli_ok(&[&["fault", "add", "ssd0"], rule].concat())?;
+            let opcode = if kind == Kind::WriteFault { WRITE } else { READ };
+            let status = client.block(opcode, lba)?;
+            let expected = if kind == Kind::BadBlock { 0x281 } else { 0 };
+            ensure(status == expected, || fails(status))?;
+            target.cli_ok(&["fault", "rm", "ssd0", "all"])?;
+            if kind == Kind::BadBlock {
+                client.drive.write(client.page, &pattern(lba, round))?;
+                client.is_well(WRITE, lba)?;
+            }
+            client.drive.write(client.page, &[0; 512])?;
+            client.is_well(READ, lba)?;
+            let mut found = [0; 512];
+            client.drive.read(client.page, &mut found)?;
+            ensure(found == pattern(lba, round), || format!("round {round}, {kind:?}: other bytes in block {lba}"))?;
+        }
+        let found = health(front)?;
+        let of = |verdict: &str| {
+            let all = found["verdicts"].as_array().into_iter().flatten();
+            all.filter(|total| total["verdict"] == verdict)
+                .filter_map(|total| total["disturbances"].as_u64())
+                .sum::<u64>()
+        };
+        ensure(found["state"] == "serving" && found["bad_blocks"] == serde_json::json!([]), || format!("{found:#}"))?;
+        ensure(of("media") == 0 && of("other-drive") == 0, || format!("{:#}", found["verdicts"]))?;
+        ensure((of("link"), of("bad-blocks")) == (20, 20), || format!("{:#}", found["verdicts"]))?;
+        println!("    verdicts: {}", found["verdicts"]);
+        Ok(())
     })
 }
 

@@ -11,6 +11,7 @@ mod crash_aimed;
 mod crash_vfio;
 mod dirty_log;
 mod docs;
+mod events;
 mod every_message;
 mod fault_rules;
 mod faults;
@@ -97,6 +98,7 @@ pub fn all() -> Vec<Test> {
         faults::tests(),
         fault_rules::tests(),
         health::tests(),
+        events::tests(),
         crash::tests(),
         crash_aimed::tests(),
         crash_vfio::tests(),

@@ -31,6 +31,7 @@
 mod action;
 mod command_gate;
 mod commands;
+mod episode;
 mod evidence;
 mod policy;
 mod report;
@@ -44,6 +45,9 @@ mod tests;
 
 pub use action::{FailReason, Gate, HealthAction};
 pub use command_gate::refusal;
+pub use episode::{
+    EPISODE_BURST, EPISODE_WINDOW, EpisodeAction, EpisodeEvent, Episodes, MOST_EVENTS, Observation, VerdictCount,
+};
 pub use evidence::*;
 pub use policy::{Policy, Removal};
 pub use report::{HealthReport, REPORT_ENTRIES, Seen, Step, Taken, Verdict};

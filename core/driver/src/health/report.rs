@@ -36,6 +36,22 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// All of them, the gravest last.
+    pub const ALL: [Verdict; 12] = [
+        Verdict::Busy,
+        Verdict::Slow,
+        Verdict::ReadOnly,
+        Verdict::WearWarning,
+        Verdict::Controller,
+        Verdict::Link,
+        Verdict::Path,
+        Verdict::Namespace,
+        Verdict::Removed,
+        Verdict::BadBlocks,
+        Verdict::OtherDrive,
+        Verdict::Media,
+    ];
+
     /// Whether the drive must be replaced.
     pub const fn needs_replacement(self) -> bool {
         matches!(self, Verdict::Media)
