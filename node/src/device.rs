@@ -3,6 +3,7 @@
 mod backend;
 mod drives;
 mod error;
+mod fault_state;
 mod faults;
 mod handover;
 mod inside;
@@ -36,6 +37,7 @@ use crate::lateness::LATE;
 use crate::metadata_store::Beside;
 use crate::power_cut_undo::Undo;
 use backend::Backend;
+use fault_state::FaultStateFile;
 use inside::flash_of;
 use open::open_backend;
 use power_state::Down;
@@ -102,6 +104,9 @@ pub struct Device {
     down: Option<Down>,
     /// The generation of its associations that somebody has noted.
     noted: Option<u64>,
+    /// What its rules of failures have done, for the next process, and how much of that was written.
+    fault_state: Option<FaultStateFile>,
+    faults_seen: u64,
 }
 
 impl Device {
@@ -225,6 +230,8 @@ impl Device {
             undo: None,
             down: None,
             noted: None,
+            fault_state: None,
+            faults_seen: 0,
         }
     }
 
@@ -294,6 +301,9 @@ impl Device {
         for _ in 0..runs {
             self.machine.apply(now, event, host, &mut self.effects);
             event = Event::Run;
+            if self.machine.fault_changes() != self.faults_seen {
+                self.write_faults();
+            }
             if self.effects.is_empty() {
                 break;
             }

@@ -299,6 +299,7 @@ fn open_drives(config: &mut Config, shards: &mut [Shard], keep: &Keep, events: &
             }
         }
         opened.report_to(events);
+        opened.keep_faults(&device.name, keep);
         shard.drives.push(opened);
     }
     left_out.sort_unstable();

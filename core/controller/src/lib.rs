@@ -116,6 +116,7 @@ pub use controller::memory_buffer::{CMB_BAR, MemoryBuffer};
 pub use data_pointer::{DESCRIPTORS_MAX, DataPiece, Direction, Walk};
 pub use error::ManagementError;
 pub use event::{BlockRequest, ControllerHandle, Effect, Effects, Event, Io, Op, SlotId, SqHandle};
+pub use fault::operator::RuleState;
 pub use fault::transfer::{SpoiledTransfer, SpoiledTransfers};
 pub use host::{Data, DataPointer, Host, Owner, RingCompletion, Tag};
 pub use io::timing::{Operation, TimingModel};
@@ -139,6 +140,6 @@ pub use vendor::{
     VendorRequest,
 };
 pub use weir_codec::SavedError;
-pub use weir_fault::{DriveFacts, FaultRule, FlashPlace, FlashShape, PlannedFault, RuleError};
+pub use weir_fault::{DriveFacts, FaultRule, FlashPlace, FlashShape, PlannedFault, PlannedState, RuleError};
 pub use weir_flash::{Zone, ZoneConfig, ZoneState, ZonedConfig, Zones, Zrwa};
 pub use zns::ZoneLoss;

@@ -1007,3 +1007,50 @@ fn a_rule_that_is_refused_leaves_the_drive_as_it_was() {
     let tag = Data::Tag(Tag(0));
     assert_eq!(weir_controller::DataPointer::tag(Tag(0)).get(), tag);
 }
+
+/// The same rules in another process, which goes on from what the first one has done.
+fn resumed(before: &TestWorld, rules: &[&str]) -> Rig {
+    let mut rig = Rig::new();
+    rig.world.now = before.now;
+    for rule in rules {
+        let rule = FaultRule::parse(rule).unwrap_or_else(|e| panic!("{e}"));
+        rig.world.drive.add_fault(before.now, rule).unwrap_or_else(|e| panic!("{e}"));
+    }
+    let states = before.drive.fault_states();
+    assert_eq!(rig.world.drive.resume_faults(&states), rules.len());
+    rig.world.run();
+    assert_eq!(rig.world.drive.fault_states(), states, "nothing has happened in between");
+    rig
+}
+
+#[test]
+fn a_rule_that_is_used_up_does_not_apply_again_in_another_process() {
+    let rules = ["status code=0/06h count=1 op=read", "media-error after=2 count=1 op=write"];
+    let mut first = Rig::new();
+    rules.iter().for_each(|rule| _ = add(&mut first.world, rule));
+    let seen = first.world.drive.fault_changes();
+    assert_eq!(first.status(io(READ, 0, 0, 1), &[0; 512]), Status::INTERNAL_ERROR);
+    assert!(first.write(0, 1, 1).is_success());
+    assert!(first.world.drive.fault_changes() > seen);
+    let mut second = resumed(&first.world, &rules);
+    assert!(second.status(io(READ, 0, 0, 1), &[0; 512]).is_success(), "it was used up");
+    assert!(second.write(0, 1, 1).is_success(), "the second write of three");
+    assert_eq!(second.write(0, 1, 1), Status::WRITE_FAULT, "the third");
+    let mut third = resumed(&second.world, &rules);
+    assert!(third.write(0, 1, 1).is_success());
+}
+
+#[test]
+fn a_condition_that_has_begun_does_not_begin_again_in_another_process() {
+    let rules = ["controller-fatal lasts=1h", "smart media_errors=100 over=100s"];
+    let mut first = Rig::new();
+    rules.iter().for_each(|rule| _ = add(&mut first.world, rule));
+    first.world.pass(Nanos::from_secs(50));
+    let drifted = first.world.drive.fault_states()[1].drifted;
+    assert!(drifted >= 49, "{drifted}");
+    let mut second = resumed(&first.world, &rules);
+    let ring = TestRing::ready(&mut second.world, 1, Owner(77), ams::RR);
+    second.world.pass(Nanos::from_secs(1));
+    assert_eq!(csts(&ring, &second.world).cfs(), 0, "it failed once");
+    assert!(second.smart().media_errors.get() <= 3, "only what has come since: {}", second.smart().media_errors.get());
+}

@@ -25,6 +25,7 @@ mod effect;
 mod fields;
 mod plan;
 mod rule;
+mod saved;
 mod words;
 
 #[cfg(test)]
@@ -34,4 +35,5 @@ pub use check::{DriveFacts, FlashShape, NamespaceFacts};
 pub use effect::{FaultEffect, LatencySpread, SmartDrift};
 pub use plan::{FaultDelay, FaultOutcome, FaultPlan, FaultVerdict, FaultyCommand, PlannedFault};
 pub use rule::{FaultRule, FaultSchedule, FaultTarget, FlashPlace, LbaSpan, PlaceFilter};
+pub use saved::{PlannedState, fingerprint};
 pub use words::{FAULT_KEYS, RuleError};

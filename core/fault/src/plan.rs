@@ -3,6 +3,7 @@
 use crate::check::{DriveFacts, check_rule};
 use crate::effect::{Access, FaultEffect, access};
 use crate::rule::{FaultRule, FlashPlace};
+use crate::saved::fingerprint;
 use crate::words::RuleError;
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;
@@ -103,8 +104,10 @@ pub struct PlannedFault {
     pub applied: u64,
     tenant: Option<u16>,
     /// When it begins; a condition that waits for a command has no time yet.
-    begins: Option<Nanos>,
-    random: SplitMix64,
+    pub(crate) begins: Option<Nanos>,
+    pub(crate) random: SplitMix64,
+    /// Of the rule.
+    pub(crate) fingerprint: u64,
 }
 
 impl PlannedFault {
@@ -170,8 +173,10 @@ impl PlannedFault {
 /// The rules of a drive.
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan {
-    rules: Vec<PlannedFault>,
+    pub(crate) rules: Vec<PlannedFault>,
     made: u32,
+    /// Times that the state of some rule has changed.
+    changes: u64,
 }
 
 impl FaultPlan {
@@ -182,7 +187,7 @@ impl FaultPlan {
 
     /// No rules where there have been some: numbers go on behind this one.
     pub fn after(made: u32) -> Self {
-        Self { rules: Vec::new(), made }
+        Self { made, ..Self::default() }
     }
 
     /// One more rule, from `now` on; its number.
@@ -197,19 +202,27 @@ impl FaultPlan {
         let begins = (!rule.is_triggered()).then(|| now.saturating_add(rule.schedule.from));
         let random = SplitMix64::new(rule.schedule.seed);
         let (id, tenant) = (self.made, tenant.map(|at| at as u16));
-        self.rules.push(PlannedFault { id, rule, matched: 0, applied: 0, tenant, begins, random });
+        let fingerprint = fingerprint(&rule);
+        self.rules.push(PlannedFault { id, rule, matched: 0, applied: 0, tenant, begins, random, fingerprint });
+        self.changes += 1;
         Ok(id)
     }
 
     /// Takes a rule out; what it was.
     pub fn remove(&mut self, id: u32) -> Option<PlannedFault> {
         let at = self.rules.iter().position(|planned| planned.id == id)?;
+        self.changes += 1;
         Some(self.rules.remove(at))
     }
 
     /// All rules, in the order of their numbers.
     pub fn rules(&self) -> &[PlannedFault] {
         &self.rules
+    }
+
+    /// How often the state of some rule has changed: who keeps it looks whether this has.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Whether there are none.
@@ -236,17 +249,18 @@ impl FaultPlan {
     ) -> FaultVerdict {
         let mut verdict = FaultVerdict::default();
         for planned in &mut self.rules {
+            let before = planned.matched;
             if let Some(begins) = planned.trigger(now, command, &mut place) {
                 (planned.begins, verdict.triggered) = (Some(begins), true);
             }
-            if !planned.is_active(now) {
-                continue;
+            if planned.is_active(now) {
+                if planned.rule.effect.is_condition() {
+                    verdict.outcome = planned.refuses(command);
+                } else if let Some(lba) = planned.meets(command, &mut place).filter(|_| planned.applies()) {
+                    planned.befall(lba, command, &mut verdict);
+                }
             }
-            if planned.rule.effect.is_condition() {
-                verdict.outcome = planned.refuses(command);
-            } else if let Some(lba) = planned.meets(command, &mut place).filter(|_| planned.applies()) {
-                planned.befall(lba, command, &mut verdict);
-            }
+            self.changes += u64::from(planned.matched != before);
             if verdict.outcome.is_some() {
                 break;
             }

@@ -439,3 +439,52 @@ proptest! {
         }
     }
 }
+
+/// Rules that use everything there is to go on with: chance, counts, commands that go before, noise, windows, triggers.
+const STATEFUL: [&str; 6] = [
+    "media-error probability=40% count=5 seed=7",
+    "latency time=1ms..9ms after=3 op=read seed=9",
+    "status code=0/06h count=1",
+    "read-only after=6 lasts=40ns",
+    "corrupt bytes=2 probability=50% seed=3 op=read",
+    "media-error from=10ns lasts=30ns lba=8",
+];
+
+#[test]
+fn a_rule_goes_on_in_another_process_as_if_nothing_had_been() {
+    let (mut straight, mut times) = (plan(&STATEFUL), 0);
+    for at in 0..60 {
+        let mut resumed = plan(&STATEFUL);
+        for planned in straight.rules().to_vec() {
+            assert!(resumed.resume(planned.id, &planned.state()), "{}", planned.rule);
+        }
+        resumed.check();
+        let mut same = straight.clone();
+        for later in at..60 {
+            let command = io(if later % 3 == 0 { IoOpcode::WRITE } else { IoOpcode::READ }, 8, 4);
+            let (own, other) = (decide(&mut same, later, &command), decide(&mut resumed, later, &command));
+            assert_eq!(own, other, "at {later}, resumed at {at}");
+            times += u32::from(own.outcome.is_some());
+        }
+        let states = |plan: &FaultPlan| plan.rules().iter().map(PlannedFault::state).collect::<Vec<_>>();
+        assert_eq!(states(&same), states(&resumed));
+        let before = straight.changes();
+        decide(&mut straight, at, &READ);
+        assert!(straight.changes() > before, "what a command has changed is seen");
+    }
+    assert!(times > 100, "the rules have applied {times} times");
+}
+
+#[test]
+fn a_state_is_a_rule_s_own() {
+    let one = plan(&["status code=0/06h count=1"]);
+    let state = PlannedState { matched: 1, applied: 1, ..one.rules()[0].state() };
+    let mut other = plan(&["status code=0/06h count=2"]);
+    assert!(!other.resume(1, &state), "another rule");
+    let mut same = plan(&["status code=0/06h count=1"]);
+    assert!(!same.resume(2, &state), "no such rule");
+    assert!(!same.resume(1, &PlannedState { applied: 2, matched: 2, ..state }), "more often than it may");
+    assert!(!same.resume(1, &PlannedState { matched: 0, ..state }), "more often than commands came");
+    assert!(same.resume(1, &state));
+    assert_eq!(decide(&mut same, 5, &READ).outcome, None, "it was used up before");
+}

@@ -24,6 +24,16 @@ impl SplitMix64 {
         Self(seed)
     }
 
+    /// Where the sequence is: [`at`](Self::at) goes on there.
+    pub const fn state(&self) -> u64 {
+        self.0
+    }
+
+    /// A sequence that goes on from its [`state`](Self::state).
+    pub const fn at(state: u64) -> Self {
+        Self(state)
+    }
+
     /// The next 64 bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {

@@ -8,6 +8,7 @@ use super::export::{DoorConfig, ExportConfig};
 use super::fdp;
 use super::flash;
 use super::media::MediaConfig;
+use super::node::NodeConfig;
 use super::pool::{PoolConfig, VolumeConfig};
 use super::promise::{self, Promises};
 use super::store::{Donated, DonatedDrive, StoreConfig};
@@ -38,11 +39,7 @@ impl Config {
             // Programs that do not know the key take over from this one where it says nothing.
             writeln!(out, "faults = true")?;
         }
-        if !node.on_failure.is_empty() {
-            // The same.
-            writeln!(out, "on_failure = {}", strings(&node.on_failure))?;
-            writeln!(out, "on_failure_timeout = {}", string(node.on_failure_timeout))?;
-        }
+        write_on_failure(out, node)?;
         for device in &self.devices {
             write_device(out, device)?;
         }
@@ -142,6 +139,15 @@ impl Config {
         writeln!(out, "class_from = {}\nqueues = {}", string(export.class_from), export.queues)?;
         writeln!(out, "read_only = {}", export.read_only)
     }
+}
+
+/// Programs that do not know the keys take over from this one where it says nothing.
+fn write_on_failure(out: &mut String, node: &NodeConfig) -> std::fmt::Result {
+    if node.on_failure.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "on_failure = {}", strings(&node.on_failure))?;
+    writeln!(out, "on_failure_timeout = {}", string(node.on_failure_timeout))
 }
 
 fn write_device(out: &mut String, device: &DeviceConfig) -> std::fmt::Result {

@@ -1,6 +1,8 @@
 //! Failures by rule as foreign clients see them: Linux's own drivers over NVMe/TCP, PCIe (vfio-user) and virtio (vhost-user), nvme-cli, and a
 //! host by hand for what comes and goes while the node runs.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::guest_vfio::device;
@@ -9,6 +11,7 @@ use super::{long, test};
 use crate::guest::{Guest, connect_script, section};
 use crate::harness::{Env, Outcome, Test, ensure};
 use crate::node::{Node, Setup, host_nqn, text, with_node};
+use crate::process::until;
 use crate::raw::nvme_tcp::{Data, Host, capsule, io, kind, sqe};
 
 /// The tests of this suite.
@@ -18,6 +21,8 @@ pub fn tests() -> Vec<Test> {
         test(S, "rules_come_and_go_while_the_node_serves", come_and_go),
         test(S, "rules_are_refused_where_they_are_not_allowed_or_make_no_sense", refused),
         test(S, "rules_outlive_the_worker", outlive),
+        test(S, "what_is_over_does_not_apply_again_after_a_crash_or_an_upgrade", over),
+        test(S, "rules_that_do_not_fit_at_a_takeover_are_left_out_with_a_warning", left_out),
         test(S, "linux_over_nvme_tcp", over_tcp),
         test(S, "linux_over_virtio", over_virtio),
         long(S, "linux_over_pcie_with_timeouts_and_resets", over_pcie),
@@ -147,6 +152,67 @@ fn outlive(env: &Env) -> Outcome {
         let mut host = Client::of(node)?;
         let seen = [8, 16, 24].map(|lba| host.write(lba));
         ensure(seen == [Ok(0x280), Ok(0x81), Ok(0)], || format!("{seen:x?}"))
+    })
+}
+
+/// The worker is killed; the next one serves when this comes back.
+fn another_worker(node: &Node) -> Outcome {
+    let before = node.worker()?;
+    node.kill_worker()?;
+    until(Duration::from_secs(60), "another worker serves", || {
+        let is_another = node.workers()?.first().is_some_and(|worker| *worker != before);
+        Ok((is_another && node.cli(&["status"])?.status.success()).then_some(()))
+    })
+}
+
+/// Numbers of a rule: commands that it was about, and how often it applied.
+fn counts(node: &Node) -> Result<Vec<(u64, u64)>, String> {
+    let number = |fault: &Value, key: &str| fault[key].as_u64().unwrap_or(u64::MAX);
+    Ok(faults(node)?.iter().map(|fault| (number(fault, "matched"), number(fault, "applied"))).collect())
+}
+
+fn over(env: &Env) -> Outcome {
+    let mut setup = setup(&["status code=0/06h lba=8 op=write count=1"]);
+    setup.node += "\nkeeper = true";
+    with_node(env, &setup, |node| {
+        node.cli_ok(&["fault", "add", "ssd0", "status", "code=0/81h", "lba=16", "op=write", "after=4"])?;
+        let writes = |lbas: &[u32], expected: &[u16]| {
+            let mut host = Client::of(node)?;
+            let seen: Result<Vec<u16>, String> = lbas.iter().map(|lba| host.write(*lba)).collect();
+            let seen = seen?;
+            ensure(seen == expected, || format!("writes of {lbas:?}: {seen:x?}, not {expected:x?}"))
+        };
+        writes(&[8, 8, 16, 16], &[0x06, 0, 0, 0])?;
+        another_worker(node)?;
+        writes(&[8, 16], &[0, 0])?;
+        node.cli_ok(&["upgrade", "--probation", "0s"])?;
+        writes(&[8, 16, 16], &[0, 0, 0x81])?;
+        let seen = counts(node)?;
+        ensure(seen == [(1, 1), (5, 1)], || format!("{seen:?}"))?;
+        another_worker(node)?;
+        let again = counts(node)?;
+        ensure(again == seen, || format!("{again:?}, not {seen:?}"))
+    })
+}
+
+fn left_out(env: &Env) -> Outcome {
+    let mut setup = setup(&["media-error lba=8 op=write"]);
+    setup.node += "\nkeeper = true";
+    with_node(env, &setup, |node| {
+        node.cli_ok(&["tenant", "add", "tin", "--host", "nqn.2026-01.test.weir:tin"])?;
+        node.cli_ok(&["fault", "add", "ssd0", "disk-full", "tenant=tin"])?;
+        node.cli_ok(&["fault", "add", "ssd0", "disk-full", "lba=16"])?;
+        node.cli_ok(&["tenant", "rm", "tin"])?;
+        another_worker(node)?;
+        let rules: Vec<Value> = faults(node)?.iter().map(|f| f["rule"].clone()).collect();
+        ensure(rules == ["media-error lba=8 op=write", "disk-full lba=16"], || format!("{rules:?}"))?;
+        let log = node.log();
+        let warning = log.lines().find(|line| line.contains("WARN") && line.contains("it is left out"));
+        ensure(warning.is_some_and(|line| line.contains("tin") && line.contains("ssd0")), || log.clone())?;
+        // The next one is not told of it again.
+        another_worker(node)?;
+        let warnings = node.log().lines().filter(|line| line.contains("it is left out")).count();
+        ensure(warnings == 1, || format!("{warnings} warnings"))
     })
 }
 

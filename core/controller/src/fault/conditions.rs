@@ -95,13 +95,20 @@ impl Subsystem {
             core::mem::take(&mut faults.conditions).into_iter().partition(|c| has(&wanted, c.id));
         let begun: Vec<HeldCondition> = wanted.into_iter().filter(|c| !has(&stay, c.id)).collect();
         faults.conditions = stay;
+        faults.condition_changes += (ended.len() + begun.len()) as u64;
+        let before = core::mem::take(&mut faults.begun_before);
         ended.iter().for_each(|condition| self.end_condition(now, condition));
-        for condition in begun {
+        for mut condition in begun {
             let warned = self.critical_warning();
             let Some(faults) = &mut self.faults else { return };
+            let resumed = before.iter().find(|resumed| resumed.id == condition.id);
+            condition.drifted = resumed.map_or(0, |resumed| resumed.drifted);
             let at = faults.conditions.partition_point(|c| c.id < condition.id);
             faults.conditions.insert(at, condition.clone());
-            self.begin_condition(now, &condition, warned);
+            match resumed {
+                Some(_) => self.resume_condition(now, &condition),
+                None => self.begin_condition(now, &condition, warned),
+            }
         }
         self.refresh_stuck();
     }
@@ -115,6 +122,26 @@ impl Subsystem {
             FaultEffect::NamespaceResized { blocks } => self.show_blocks(condition.nsid, *blocks),
             FaultEffect::NamespaceIdentity => self.tell_namespace(condition.nsid),
             FaultEffect::NamespaceGone => self.tell_namespace(condition.nsid),
+            FaultEffect::SlowDie { thousandths } => self.set_dies(condition, *thousandths),
+            FaultEffect::Smart(_) => self.power.next_look = self.power.next_look.min(now),
+            _ => {}
+        }
+    }
+
+    /// A condition that had begun in a process before this one: what lies in this process's memory alone is made again, and no host is told twice.
+    fn resume_condition(&mut self, now: Nanos, condition: &HeldCondition) {
+        match &condition.effect {
+            FaultEffect::NamespaceResized { blocks } => {
+                let Some((nsid, _)) = self.faulty_namespace(condition.nsid) else { return };
+                let Some(own) = self.own_blocks(nsid) else { return };
+                self.namespaces.get_mut(nsid).into_iter().for_each(|ns| ns.blocks = own.min(*blocks));
+                self.refresh_guard(nsid);
+            }
+            FaultEffect::NamespaceIdentity | FaultEffect::NamespaceGone => {
+                if let Some((nsid, _)) = self.faulty_namespace(condition.nsid) {
+                    self.refresh_guard(nsid);
+                }
+            }
             FaultEffect::SlowDie { thousandths } => self.set_dies(condition, *thousandths),
             FaultEffect::Smart(_) => self.power.next_look = self.power.next_look.min(now),
             _ => {}
@@ -342,9 +369,15 @@ impl Subsystem {
         let Some((drift, passed)) = self.smart_drift(now) else { return };
         let errors = drifted(0, drift.media_errors.unwrap_or(0), passed, drift.over);
         let conditions = self.faults.iter_mut().flat_map(|faults| &mut faults.conditions);
+        let mut came = 0;
         for condition in conditions.filter(|c| matches!(c.effect, FaultEffect::Smart(_))) {
-            self.health.media_errors += errors.saturating_sub(condition.drifted);
+            let more = errors.saturating_sub(condition.drifted);
+            self.health.media_errors += more;
             condition.drifted = errors;
+            came += more;
+        }
+        if let Some(faults) = self.faults.as_mut().filter(|_| came > 0) {
+            faults.condition_changes += 1;
         }
         self.watch_spare();
         self.power.next_look = self.power.next_look.min(now);

@@ -12,7 +12,7 @@
 
 mod commands;
 mod conditions;
-mod operator;
+pub(crate) mod operator;
 mod spoiling;
 pub(crate) mod state;
 pub(crate) mod transfer;

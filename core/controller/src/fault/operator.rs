@@ -1,12 +1,23 @@
 //! Rules come and go while the drive runs.
 
-use crate::fault::state::Faults;
+use crate::fault::state::{BegunBefore, Faults};
 use crate::namespace::why;
 use crate::subsystem::Subsystem;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use weir_fault::{DriveFacts, FaultPlan, FaultRule, NamespaceFacts, PlannedFault, RuleError};
+use weir_fault::{DriveFacts, FaultPlan, FaultRule, NamespaceFacts, PlannedFault, PlannedState, RuleError};
 use weir_units::Nanos;
+
+/// What a rule of a drive has done, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleState {
+    /// The rule's own.
+    pub planned: PlannedState,
+    /// It is a condition that holds: hosts have been told, and what happens once at its beginning has happened.
+    pub has_begun: bool,
+    /// Media errors that have come by it so far.
+    pub drifted: u64,
+}
 
 impl Subsystem {
     /// What rules of this drive are held against.
@@ -55,6 +66,44 @@ impl Subsystem {
     /// The rules, in the order of their numbers.
     pub fn faults(&self) -> &[PlannedFault] {
         self.faults.as_ref().map_or(&[], |faults| faults.plan.rules())
+    }
+
+    /// What its rules have done, in the order of their numbers, for the process that goes on with the drive.
+    pub fn fault_states(&self) -> Vec<RuleState> {
+        let Some(faults) = &self.faults else { return Vec::new() };
+        let state = |planned: &PlannedFault| {
+            let held = faults.conditions.iter().find(|condition| condition.id == planned.id);
+            RuleState {
+                planned: planned.state(),
+                has_begun: held.is_some(),
+                drifted: held.map_or(0, |held| held.drifted),
+            }
+        };
+        faults.plan.rules().iter().map(state).collect()
+    }
+
+    /// Raised with every change of what [`fault_states`](Self::fault_states) gives; 0 of a drive that has no rules.
+    #[inline]
+    pub fn fault_changes(&self) -> u64 {
+        self.faults.as_ref().map_or(0, |faults| faults.plan.changes() + faults.condition_changes)
+    }
+
+    /// The rules that were just added go on from there: each with the first state that is its own and is not another one's. How many have found one.
+    pub fn resume_faults(&mut self, states: &[RuleState]) -> usize {
+        let Some(faults) = &mut self.faults else { return 0 };
+        let mut left: Vec<&RuleState> = states.iter().collect();
+        let ids: Vec<u32> = faults.plan.rules().iter().map(|planned| planned.id).collect();
+        let mut found = 0;
+        for id in ids {
+            let Some(at) = left.iter().position(|state| faults.plan.resume(id, &state.planned)) else { continue };
+            let state = left.remove(at);
+            if state.has_begun {
+                faults.begun_before.push(BegunBefore { id, drifted: state.drifted });
+            }
+            found += 1;
+        }
+        self.faults_changed();
+        found
     }
 
     fn faults_changed(&mut self) {

@@ -77,6 +77,15 @@ pub(crate) struct HeldCondition {
     pub drifted: u64,
 }
 
+/// A condition that had begun in a process before this one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BegunBefore {
+    /// Its rule.
+    pub id: u32,
+    /// Media errors that had come by it.
+    pub drifted: u64,
+}
+
 /// A controller whose CSTS.RDY does not follow CC.EN.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldReset {
@@ -95,6 +104,10 @@ pub(crate) struct Faults {
     pub spoiled: Vec<SpoiledSlot>,
     pub conditions: Vec<HeldCondition>,
     pub resets: Vec<HeldReset>,
+    /// Conditions that need no beginning, until they are looked at.
+    pub begun_before: Vec<BegunBefore>,
+    /// Times that a condition began, ended, or brought media errors.
+    pub condition_changes: u64,
     /// When a condition begins or ends, or somebody who is held goes on.
     pub next: Nanos,
     /// Rules have changed, or a command has triggered a condition.
