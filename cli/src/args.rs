@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use weir_api::Ana;
 use weir_config::Mechanism;
+use weir_spec::pci::PciAddress;
 use weir_units::{Bytes, Nanos, parse};
 
 /// NVMe drives that tenants share with guarantees.
@@ -176,7 +177,38 @@ pub struct Upgrade {
 #[derive(Debug, Subcommand)]
 pub enum DeviceCommand {
     /// List the drives
-    Ls,
+    #[command(after_help = "\
+Examples:
+  weir device ls           the drives of the running node
+  weir device ls --pci     the NVMe drives of this machine, which driver has each, and what uses them; needs no node")]
+    Ls {
+        /// The NVMe drives on this machine's PCI bus instead
+        #[arg(long)]
+        pci: bool,
+    },
+    /// Take an NVMe drive of this machine from Linux, for a program of its own
+    #[command(after_help = "\
+Linux's driver lets go of the drive: its disks (/dev/nvme…) go away, and vfio-pci has it until `weir device unbind` or the next start of
+the machine. A drive with a mounted file system, swap, or a device on top is refused. The machine needs an IOMMU that is switched on.
+
+Examples:
+  weir device ls --pci
+  weir device bind 0000:01:00.0
+  weir bench pci:0000:01:00.0")]
+    Bind {
+        /// Where it is: 0000:01:00.0
+        #[arg(value_name = "ADDRESS", value_parser = crate::pci_drives::address)]
+        address: PciAddress,
+    },
+    /// Give an NVMe drive of this machine back to Linux
+    #[command(after_help = "\
+Examples:
+  weir device unbind 0000:01:00.0")]
+    Unbind {
+        /// Where it is: 0000:01:00.0
+        #[arg(value_name = "ADDRESS", value_parser = crate::pci_drives::address)]
+        address: PciAddress,
+    },
     /// List the profiles: flash drives and models that `profile = "NAME"` and `weir bench local:NAME` know
     #[command(after_help = "\
 Examples:

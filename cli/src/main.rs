@@ -33,6 +33,7 @@ mod man;
 mod node_commands;
 mod nodes;
 mod output;
+mod pci_drives;
 mod plan;
 mod plot;
 mod profiles;
@@ -102,6 +103,15 @@ fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
         CliCommand::Device(args::DeviceArgs {
             command: args::DeviceCommand::FirmwareImage { revision, payload, out },
         }) => firmware::run(&revision, payload.as_deref(), &out, json),
+        CliCommand::Device(args::DeviceArgs { command: args::DeviceCommand::Ls { pci: true } }) => {
+            pci_drives::list(json)
+        }
+        CliCommand::Device(args::DeviceArgs { command: args::DeviceCommand::Bind { address } }) => {
+            pci_drives::bind(address, json)
+        }
+        CliCommand::Device(args::DeviceArgs { command: args::DeviceCommand::Unbind { address } }) => {
+            pci_drives::unbind(address, json)
+        }
         CliCommand::Device(args) => node_commands::device(&client()?, &args, json),
         CliCommand::Fault(args) => fault::run(&client()?, &args, json),
         CliCommand::Tenant(args) => node_commands::tenant(&client()?, &args, json),

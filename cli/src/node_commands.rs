@@ -56,7 +56,7 @@ fn uptime(seconds: f64) -> String {
 
 pub fn device(client: &ApiClient, args: &args::DeviceArgs, json: bool) -> Result<(), CommandFailure> {
     match &args.command {
-        DeviceCommand::Ls => {
+        DeviceCommand::Ls { pci: false } => {
             let devices: Vec<DeviceStatus> = client.get("/v1/devices")?;
             if json { output::json(&devices) } else { output::text(&devices_text(&devices)) }
         }
@@ -74,7 +74,10 @@ pub fn device(client: &ApiClient, args: &args::DeviceArgs, json: bool) -> Result
             let cut: PowerCutStatus = client.post(&format!("/v1/devices/{}/power-cut", in_url(name)))?;
             if json { output::json(&cut) } else { output::text(&power_cut(&cut)) }
         }
-        // Needs no node: `profiles` answers it.
+        // These need no node: `main` has them answered.
+        DeviceCommand::Ls { pci: true } => crate::pci_drives::list(json),
+        DeviceCommand::Bind { address } => crate::pci_drives::bind(*address, json),
+        DeviceCommand::Unbind { address } => crate::pci_drives::unbind(*address, json),
         DeviceCommand::Profiles { name, quirks } => crate::profiles::run(name.as_deref(), *quirks, json),
         DeviceCommand::FirmwareImage { revision, payload, out } => {
             crate::firmware::run(revision, payload.as_deref(), out, json)

@@ -3,6 +3,8 @@
 //! Transport 1.0 asks of them (2.1).
 
 use crate::nvme::wire::bits;
+use core::fmt;
+use core::str::FromStr;
 
 /// Bytes of the configuration space of a PCI Express function.
 pub const CONFIG_SPACE: usize = 4096;
@@ -208,5 +210,91 @@ mod tests {
         assert_eq!(express::link(3, 4), 0x43);
         assert_eq!(extended::header(extended::SERIAL_NUMBER, 1, 0), 0x0001_0003);
         assert_eq!(CLASS_NVME.to_le_bytes(), [0x02, 0x08, 0x01, 0x00]);
+    }
+}
+/// Where a PCI function is: domain, bus, device and function, written `0000:01:00.0` as Linux does, or `01:00.0` in domain 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PciAddress {
+    /// Domain (segment group).
+    pub domain: u32,
+    /// Bus.
+    pub bus: u8,
+    /// Device, 0 to 31.
+    pub device: u8,
+    /// Function, 0 to 7.
+    pub function: u8,
+}
+
+/// Text that is no [`PciAddress`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoPciAddress;
+
+impl fmt::Display for NoPciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no PCI address; one is like 0000:01:00.0")
+    }
+}
+
+impl core::error::Error for NoPciAddress {}
+
+impl fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}:{:02x}:{:02x}.{}", self.domain, self.bus, self.device, self.function)
+    }
+}
+
+impl FromStr for PciAddress {
+    type Err = NoPciAddress;
+
+    fn from_str(text: &str) -> Result<Self, NoPciAddress> {
+        let (domain, rest) = match text.matches(':').count() {
+            1 => ("0", text),
+            2 => text.split_once(':').ok_or(NoPciAddress)?,
+            _ => return Err(NoPciAddress),
+        };
+        let (bus, rest) = rest.split_once(':').ok_or(NoPciAddress)?;
+        let (device, function) = rest.split_once('.').ok_or(NoPciAddress)?;
+        let hex = |digits: &str, most_digits: usize, most: u32| {
+            let fits = (1..=most_digits).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
+            u32::from_str_radix(digits, 16).ok().filter(|n| fits && *n <= most).ok_or(NoPciAddress)
+        };
+        Ok(PciAddress {
+            domain: hex(domain, 8, u32::MAX)?,
+            bus: hex(bus, 2, 0xff)? as u8,
+            device: hex(device, 2, 31)? as u8,
+            function: hex(function, 1, 7)? as u8,
+        })
+    }
+}
+
+#[cfg(test)]
+mod address_tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn addresses_are_read_as_linux_writes_them() {
+        let address = PciAddress { domain: 0, bus: 0x3b, device: 0x1f, function: 7 };
+        assert_eq!("0000:3b:1f.7".parse(), Ok(address));
+        assert_eq!("3b:1f.7".parse(), Ok(address));
+        assert_eq!(address.to_string(), "0000:3b:1f.7");
+        let of_vmd = PciAddress { domain: 0x10000, bus: 1, device: 0, function: 0 };
+        assert_eq!("10000:01:00.0".parse(), Ok(of_vmd));
+        assert_eq!(of_vmd.to_string(), "10000:01:00.0");
+        for bad in [
+            "",
+            "01",
+            "01:00",
+            "0000:01:00",
+            "01:20.0",
+            "01:00.8",
+            "01:+1.0",
+            "x:01:00.0",
+            "0:0:0:0.0",
+            "01:00.",
+            "001:00.0",
+        ] {
+            assert_eq!(bad.parse::<PciAddress>(), Err(NoPciAddress), "{bad}");
+        }
     }
 }

@@ -13,6 +13,7 @@
 //!   robust_futex     whether the threads of another process still live
 //!   lock     files and addresses that one process has, also right after that one was killed
 //!   signals  to be waited for beside descriptors
+//!   pci      NVMe drives of this machine, and which driver has each
 //!   prefetch hints for a model's large arrays: prefetch, huge pages
 //!   crc      CRC32C for NVMe/TCP digests
 //!   coverage what the compiler counts in a build for fuzzing
@@ -31,6 +32,7 @@ pub mod keeper_channel;
 pub mod lock;
 pub mod media;
 pub mod memory;
+pub mod pci;
 pub mod prefetch;
 pub mod reactor;
 pub mod robust_futex;
