@@ -32,7 +32,7 @@ static struct fio_option options[] = {
         .lname = "Weir target",
         .type = FIO_OPT_STR_STORE,
         .off1 = offsetof(struct weir_options, url),
-        .help = "local:KIND, nvme-tcp://HOST:PORT/NQN?ns=N, vfio-user:PATH or vhost-user:PATH",
+        .help = "local:KIND, nvme-tcp://HOST:PORT/NQN?ns=N, vfio-user:PATH, vhost-user:PATH or pci:ADDRESS",
         .category = FIO_OPT_C_ENGINE,
         .group = FIO_OPT_G_INVALID,
     },

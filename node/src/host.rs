@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Controller::open(Target, Options) ─► queue_pair(QueueClass) ─► HostQueue ──┬─ NVMe/TCP     class: CATTR of Connect
-//!                                              │                              ├─ vfio-user    class: QPRIO
+//!                                              │                              ├─ vfio-user, pci   class: QPRIO
 //!                                              │                              ├─ vhost-user   class: the server asks the kernel
 //!                  FrontArbiter (one Front for many) ──┘                              └─ local        class: QPRIO
 //! ```
@@ -22,12 +22,14 @@
 //! the drive (`media = "nvme:TARGET"`).
 
 mod local;
+mod way;
 
 use crate::local::{Local, LocalTenant};
 use crate::target::HOST_NQN;
 use local::LocalQueue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use way::QueueWay;
 use weir_config::DeviceConfig;
 use weir_config::Target;
 use weir_driver::host_arbiter::{ArbitratedClient, ArbitratedTenant, HostArbiter, HostArbiterConfig};
@@ -35,7 +37,7 @@ use weir_driver::{Done, Io, QueuePair, TransportError, nvme_tcp, vhost_user};
 use weir_spec::nvme::register::ams;
 use weir_sys::reactor::now;
 use weir_sys::sched::ClassWatch;
-use weir_sys::transport::{nvme_tcp as tcp, vfio_user as vfio, vhost_user as vhost};
+use weir_sys::transport::{nvme_tcp as tcp, pci, vfio_user as vfio, vhost_user as vhost};
 use weir_units::{Class, Nanos};
 
 /// Polls between looks at the clock, for the thread's priority.
@@ -180,6 +182,8 @@ enum Way {
     Tcp(tcp::RemoteController),
     /// The queue pairs that are left, the namespace, and the class that they were created in.
     VfioUser(std::vec::IntoIter<vfio::VfioUserQueue>, u32, Class),
+    /// As for vfio-user.
+    Pci(std::vec::IntoIter<pci::PciQueue>, u32, Class),
     VhostUser(std::vec::IntoIter<vhost::VhostUserQueue>),
     Local(LocalDrive, u16),
 }
@@ -230,6 +234,16 @@ impl Controller {
                 };
                 Way::VfioUser(vfio::connect(path, &wanted)?.into_iter(), *nsid, options.unniced)
             }
+            Target::Pci { address, nsid } => {
+                let wanted = pci::PciOptions {
+                    nsid: *nsid,
+                    queues: options.queues.max(1),
+                    depth: options.depth,
+                    max_io: options.max_io,
+                    priority: options.unniced,
+                };
+                Way::Pci(pci::open(*address, &wanted)?.into_iter(), *nsid, options.unniced)
+            }
             Target::VhostUser { path } => {
                 let queues = options.queues.max(1);
                 let wanted = vhost_user::FrontEndOptions {
@@ -258,6 +272,7 @@ impl Controller {
                 Namespace { nsid: ready.nsid, block_size: ready.block_size, capacity: ready.capacity }
             }
             Way::VfioUser(queues, nsid, _) => of_first(*nsid, queues.as_slice()),
+            Way::Pci(queues, nsid, _) => of_first(*nsid, queues.as_slice()),
             Way::VhostUser(queues) => of_first(1, queues.as_slice()),
             Way::Local(drive, _) => {
                 let local = drive.lock();
@@ -270,7 +285,7 @@ impl Controller {
     pub fn class_of(&self, wish: Class) -> Option<Class> {
         match &self.way {
             Way::Tcp(controller) => Some(controller.ready().class?.to(wish)),
-            Way::VfioUser(..) | Way::VhostUser(_) | Way::Local(..) => None,
+            Way::VfioUser(..) | Way::Pci(..) | Way::VhostUser(_) | Way::Local(..) => None,
         }
     }
 
@@ -311,6 +326,14 @@ impl Controller {
                 }
                 QueueWay::VfioUser(Box::new(queue))
             }
+            Way::Pci(queues, _, made) => {
+                let mut queue = queues.next().ok_or_else(none)?;
+                let class = wish.unwrap_or(o.unniced);
+                if class != *made {
+                    queue.set_class(class)?;
+                }
+                QueueWay::Pci(Box::new(queue))
+            }
             Way::VhostUser(queues) => QueueWay::VhostUser(Box::new(queues.next().ok_or_else(none)?)),
             Way::Local(drive, tenant) => {
                 let priority = wish.unwrap_or(o.unniced);
@@ -339,45 +362,6 @@ impl Controller {
 fn of_first<Q: QueuePair>(nsid: u32, queues: &[Q]) -> Namespace {
     let (block_size, capacity) = queues.first().map_or((0, 0), |q| (q.block_size(), q.capacity()));
     Namespace { nsid, block_size, capacity }
-}
-
-enum QueueWay {
-    Tcp(Box<tcp::NvmeTcpQueue>),
-    VfioUser(Box<vfio::VfioUserQueue>),
-    VhostUser(Box<vhost::VhostUserQueue>),
-    Local(LocalQueue),
-}
-
-impl QueueWay {
-    #[inline]
-    fn pair(&self) -> &dyn QueuePair {
-        match self {
-            QueueWay::Tcp(q) => &**q,
-            QueueWay::VfioUser(q) => &**q,
-            QueueWay::VhostUser(q) => &**q,
-            QueueWay::Local(q) => q,
-        }
-    }
-
-    #[inline]
-    fn submit(&mut self, io: Io) -> Result<(), TransportError> {
-        match self {
-            QueueWay::Tcp(q) => q.submit(io),
-            QueueWay::VfioUser(q) => q.submit(io),
-            QueueWay::VhostUser(q) => q.submit(io),
-            QueueWay::Local(q) => q.submit(io),
-        }
-    }
-
-    #[inline]
-    fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), TransportError> {
-        match self {
-            QueueWay::Tcp(q) => q.poll(done),
-            QueueWay::VfioUser(q) => q.poll(done),
-            QueueWay::VhostUser(q) => q.poll(done),
-            QueueWay::Local(q) => q.poll(done),
-        }
-    }
 }
 
 /// A queue pair behind a front arbiter.
@@ -467,11 +451,10 @@ impl HostQueue {
                 true
             }
             QueueWay::Local(q) => q.drive.lock().set_priority(q.client, self.class.unwrap_or(self.unniced), now())?,
-            QueueWay::VfioUser(q) => {
-                q.set_class(self.class.unwrap_or(self.unniced))?;
+            other => {
+                other.make_anew(self.class.unwrap_or(self.unniced))?;
                 true
             }
-            QueueWay::VhostUser(_) => true,
         };
         if made {
             self.changing = false;
@@ -534,12 +517,7 @@ impl QueuePair for HostQueue {
 
     #[inline]
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
-        match &mut self.way {
-            QueueWay::Tcp(q) => q.buffer(slot),
-            QueueWay::VfioUser(q) => q.buffer(slot),
-            QueueWay::VhostUser(q) => q.buffer(slot),
-            QueueWay::Local(q) => q.buffer(slot),
-        }
+        self.way.buffer(slot)
     }
 
     #[inline]

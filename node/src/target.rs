@@ -98,9 +98,17 @@ pub fn open(target: &str, how: OpenOptions, reached: &mut dyn FnMut(Stage)) -> R
             let pair = only(target, transport::vfio_user::connect(&path, &options)?)?;
             reached(Stage::Connected);
             reached(Stage::Enabled);
-            let ControllerIdentity { nguid, eui64, uuid, .. } = *pair.identity();
-            let (capacity, block_size) = (pair.capacity(), pair.block_size());
-            let identity = identified(DriveIdentity { nguid, eui64, uuid, capacity, block_size });
+            let identity = of_controller(pair.identity(), &pair);
+            Ok(Opened { identity, ..local(pair) })
+        }
+        Target::Pci { address, nsid } => {
+            let depth = how.depth.clamp(1, DEPTH);
+            let options = transport::pci::PciOptions { nsid, depth, max_io: MAX_IO, ..Default::default() };
+            // Opening resets its controller: nothing of a process before this one is carried out any more.
+            let pair = only(target, transport::pci::open(address, &options)?)?;
+            reached(Stage::Connected);
+            reached(Stage::Enabled);
+            let identity = of_controller(pair.identity(), &pair);
             Ok(Opened { identity, ..local(pair) })
         }
         Target::VhostUser { path } => {
@@ -108,6 +116,13 @@ pub fn open(target: &str, how: OpenOptions, reached: &mut dyn FnMut(Stage)) -> R
             only(target, transport::vhost_user::connect(&path, options, how.depth.clamp(1, DEPTH), MAX_IO)?).map(local)
         }
     }
+}
+
+/// Who a memory-model controller says that its namespace is.
+fn of_controller(identity: &ControllerIdentity, pair: &impl QueuePair) -> Option<DriveIdentity> {
+    let ControllerIdentity { nguid, eui64, uuid, .. } = *identity;
+    let (capacity, block_size) = (pair.capacity(), pair.block_size());
+    identified(DriveIdentity { nguid, eui64, uuid, capacity, block_size })
 }
 
 /// None without an identifier: an empty namespace of the same size would look the same.

@@ -18,6 +18,7 @@
 //!   crc      CRC32C for NVMe/TCP digests
 //!   coverage what the compiler counts in a build for fuzzing
 //!   transport  queue pairs over sockets and shared rings, for `weir bench` and for drives made of drives
+//!   vfio     a PCI device that is this program's alone: registers, DMA memory, interrupts
 //! ```
 //!
 //! Decides nothing about NVMe: machines in `core` say what is to be done, `weir-node` calls this crate to do it.
@@ -40,3 +41,4 @@ pub mod sched;
 pub mod signals;
 pub mod systemd;
 pub mod transport;
+pub mod vfio;

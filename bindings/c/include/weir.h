@@ -22,6 +22,7 @@
  *   nvme-tcp://HOST:PORT/NQN[?ns=N]   a namespace of an NVMe/TCP subsystem
  *   vfio-user:PATH[?ns=N]             a namespace of an NVMe drive on a vfio-user socket
  *   vhost-user:PATH                   a virtio-blk device on a vhost-user socket
+ *   pci:ADDRESS[?ns=N]                a namespace of an NVMe drive of this machine, which vfio-pci has (weir device bind)
  *
  * CLASS
  *   A queue belongs to an I/O class, by which the drive arbitrates. By default it is that of the thread that creates the
@@ -106,7 +107,7 @@ typedef struct weir_error {
 typedef struct weir_opts {
     size_t size;
     const char *hostnqn;    /* who this host is (NVMe/TCP): decides its tenant [nqn.2026-11.io.weir:host:libweir] */
-    uint32_t queues;        /* vfio-user, vhost-user: queues that the target is opened with [1]; elsewhere queues come as they are created */
+    uint32_t queues;        /* vfio-user, vhost-user, pci: queues that the target is opened with [1]; elsewhere queues come as they are created */
     uint32_t depth;         /* requests that may be in flight on a queue [128] */
     uint32_t max_io;        /* bytes of the longest request and of a buffer [131072] */
     uint32_t keep_alive_ms; /* NVMe/TCP: poll some queue of the target at least so often, or the target lets go [60000] */
@@ -129,7 +130,7 @@ typedef struct weir_info {
     uint32_t nsid;       /* namespace, 1 where the transport has no such thing */
     uint32_t queues;     /* queues that may exist at the same time; 0: as many as the target grants */
     uint32_t reserved;
-    char transport[16]; /* "local", "nvme-tcp", "vfio-user" or "vhost-user" */
+    char transport[16]; /* "local", "nvme-tcp", "vfio-user", "vhost-user" or "pci" */
 } weir_info_t;
 
 /* What a queue is, and how it stands. */

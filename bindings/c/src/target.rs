@@ -135,7 +135,7 @@ impl Target {
                 let options = settings.options(QUEUES_A_CONTROLLER, u32::from(u16::MAX) - 1);
                 (options.clone(), Controller::open(&url, options)?)
             }
-            Url::VfioUser { .. } => {
+            Url::VfioUser { .. } | Url::Pci { .. } => {
                 let queues = settings.queues.clamp(1, u32::from(u16::MAX)) as u16;
                 // The drive says how many its queues hold.
                 let options = settings.options(queues, u32::from(u16::MAX) - 1);
@@ -164,13 +164,14 @@ impl Target {
             Url::NvmeTcp { .. } => "nvme-tcp",
             Url::VfioUser { .. } => "vfio-user",
             Url::VhostUser { .. } => "vhost-user",
+            Url::Pci { .. } => "pci",
         }
     }
 
     /// Queues at the same time; 0 where it is the target's affair.
     pub fn queues(&self) -> u32 {
         match self.url {
-            Url::VfioUser { .. } | Url::VhostUser { .. } => self.options.queues.into(),
+            Url::VfioUser { .. } | Url::VhostUser { .. } | Url::Pci { .. } => self.options.queues.into(),
             _ => 0,
         }
     }

@@ -40,8 +40,8 @@ as many as --slots at once, whatever the drive does with what it gets.
 A rate makes a job open-loop: latencies then count from when a request was due. At a depth above 1 a latency ends
 with the batch in which its request was found done.")]
 pub struct BenchArgs {
-    /// local:null|ram|file:PATH[?key=value&...], nvme-tcp://HOST:PORT/NQN[?ns=1], vfio-user:/path[?ns=1&arbitration=wrr] or
-    /// vhost-user:/path
+    /// local:null|ram|file:PATH[?key=value&...], nvme-tcp://HOST:PORT/NQN[?ns=1], vfio-user:/path[?ns=1&arbitration=wrr],
+    /// vhost-user:/path or pci:0000:01:00.0[?ns=1]
     pub target: String,
     /// Requests: read, write, randread, randwrite, randrw[:READ_PERCENT], trim
     #[arg(long, default_value = "randread", value_parser = job_value::<Pattern>)]

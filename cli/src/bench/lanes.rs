@@ -436,8 +436,8 @@ fn spread(
     let mut shared: Vec<(&Target, Vec<HostQueue>)> = Vec::new();
     for (i, target) in run.targets.iter().enumerate() {
         match target {
-            // Such a socket takes one client: jobs with the same target share it.
-            Target::VfioUser { .. } | Target::VhostUser { .. } => {
+            // Such a socket or drive takes one client: jobs with the same target share it.
+            Target::VfioUser { .. } | Target::VhostUser { .. } | Target::Pci { .. } => {
                 if !shared.iter().any(|(t, _)| *t == target) {
                     shared.push((target, open_socket(run, target, gate.as_ref())?));
                 }
@@ -472,7 +472,7 @@ fn thread_count(run: &BenchRun, pairs: usize) -> usize {
     cores.clamp(1, pairs.max(1))
 }
 
-/// The queue pairs of all jobs at a vfio-user or vhost-user socket, in their order.
+/// The queue pairs of all jobs at a vfio-user or vhost-user socket or a PCI drive, in their order.
 fn open_socket(run: &BenchRun, target: &Target, gate: Option<&FrontArbiter>) -> Result<Vec<HostQueue>, TransportError> {
     let jobs: Vec<&Job> = run.jobs.iter().zip(&run.targets).filter(|(_, t)| *t == target).map(|(j, _)| j).collect();
     let copies: u32 = jobs.iter().map(|j| j.copies).sum();

@@ -32,6 +32,7 @@ Examples:
   weir calibrate 'local:p3700?capacity=8GiB' -o p3700.toml
   weir calibrate 'nvme-tcp://127.0.0.1:4420/nqn.2026-11.io.weir:n1:ssd0?ns=1' --mixes 100 -o ssd0.toml
   weir calibrate vfio-user:/run/weir/ssd0.sock --mixes 100 -o ssd0.toml
+  weir calibrate pci:0000:01:00.0 --mixes 100 -o nvme0.toml            a real drive, after weir device bind
   weir calibrate vhost-user:/run/weir/gold.sock --destructive --sizes 4KiB,128KiB
   weir calibrate 'sim:p3700?capacity=8GiB'              in virtual time: the same figures every time
 

@@ -267,7 +267,11 @@ fn link_timeouts(section: &Section<'_>, media: &MediaConfig) -> (Nanos, Nanos) {
         }
     };
     let is_tcp = is_at(&["nvme-tcp:"]);
-    only("fast_io_fail_tmo", is_at(&["nvme-tcp:", "vfio-user:"]), "\"nvme:nvme-tcp://…\" or \"nvme:vfio-user:…\"");
+    only(
+        "fast_io_fail_tmo",
+        is_at(&["nvme-tcp:", "vfio-user:", "pci:"]),
+        "\"nvme:nvme-tcp://…\", \"nvme:vfio-user:…\" or \"pci:…\"",
+    );
     only("keep_alive_tmo", is_tcp, "\"nvme:nvme-tcp://…\"");
     // What a program before this one hands over names it so.
     let default = section.or("reconnect", FAST_IO_FAIL, time(MAX_FAST_IO_FAIL));

@@ -71,10 +71,14 @@ pub(super) fn read(section: &Section<'_>, base: &Path) -> MediaConfig {
 
 /// A drive of another process. Sockets are found from the file's folder on, like other paths.
 fn remote(target: &str, base: &Path) -> Result<MediaConfig, String> {
-    let needs =
-        || "nvme: needs a target like nvme:nvme-tcp://HOST:PORT/NQN?ns=1 or nvme:vfio-user:PATH?ns=1".to_string();
+    let needs = || {
+        "nvme: needs a target like nvme:nvme-tcp://HOST:PORT/NQN?ns=1, nvme:vfio-user:PATH?ns=1 or \
+         nvme:pci:0000:01:00.0?ns=1"
+            .to_string()
+    };
     match target.split_once(':') {
         Some(("nvme-tcp", _)) if target.starts_with("nvme-tcp://") => Ok(MediaConfig::Nvme(target.to_string())),
+        Some(("pci", _)) if target.parse::<Target>().is_ok() => Ok(MediaConfig::Nvme(target.to_string())),
         Some((door @ ("vfio-user" | "vhost-user"), place)) if !place.contains('\0') => {
             let (path, query) = place.split_once('?').map_or((place, None), |(path, query)| (path, Some(query)));
             let query = query.map_or_else(String::new, |q| format!("?{q}"));
@@ -86,7 +90,7 @@ fn remote(target: &str, base: &Path) -> Result<MediaConfig, String> {
     }
 }
 
-/// `ram`, `null`, `file:PATH`, `block:PATH`, `nvme:TARGET`.
+/// `ram`, `null`, `file:PATH`, `block:PATH`, `nvme:TARGET`; `pci:ADDRESS` is `nvme:pci:ADDRESS`.
 pub(super) fn parse(text: &str, base: &Path) -> Result<MediaConfig, String> {
     let (kind, place) = text.split_once(':').map_or((text, None), |(kind, place)| (kind, Some(place)));
     let path = |place: &str| match place {
@@ -99,7 +103,11 @@ pub(super) fn parse(text: &str, base: &Path) -> Result<MediaConfig, String> {
         ("null", None) => Ok(MediaConfig::Null),
         ("file", place) => path(place.unwrap_or_default()).map(MediaConfig::File),
         ("block", place) => path(place.unwrap_or_default()).map(MediaConfig::Block),
+        ("pci", Some(_)) => remote(text, base),
         ("nvme", target) => remote(target.unwrap_or_default(), base),
-        _ => Err(format!("{} is no medium; there is ram, null, file:PATH, block:PATH and nvme:TARGET", quoted(text))),
+        _ => Err(format!(
+            "{} is no medium; there is ram, null, file:PATH, block:PATH, pci:ADDRESS and nvme:TARGET",
+            quoted(text)
+        )),
     }
 }

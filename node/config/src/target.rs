@@ -1,11 +1,13 @@
 //! Targets: drives named by URL, as `weir bench` and `media = "nvme:TARGET"` take them.
 //!
-//! `local:ram?latency=80us&slots=16` · `nvme-tcp://127.0.0.1:4420/NQN?ns=1` · `vfio-user:/path?ns=1` · `vhost-user:/path`
+//! `local:ram?latency=80us&slots=16` · `nvme-tcp://127.0.0.1:4420/NQN?ns=1` · `vfio-user:/path?ns=1` · `vhost-user:/path` ·
+//! `pci:0000:01:00.0?ns=1`
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use weir_spec::nvme::register::ams;
+use weir_spec::pci::PciAddress;
 
 /// Where a drive is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +45,13 @@ pub enum Target {
         /// The socket.
         path: PathBuf,
     },
+    /// A namespace of an NVMe drive of this machine, which vfio-pci has.
+    Pci {
+        /// Where it is.
+        address: PciAddress,
+        /// NSID.
+        nsid: u32,
+    },
 }
 
 /// Not a target; the text is what the user reads.
@@ -58,7 +67,7 @@ impl fmt::Display for TargetError {
 impl std::error::Error for TargetError {}
 
 const FORMS: &str = "local:null, local:ram?latency=80us&slots=16, nvme-tcp://127.0.0.1:4420/NQN?ns=1, \
-                     vfio-user:/path?ns=1 or vhost-user:/path";
+                     vfio-user:/path?ns=1, vhost-user:/path or pci:0000:01:00.0?ns=1";
 
 impl FromStr for Target {
     type Err = TargetError;
@@ -81,9 +90,11 @@ impl FromStr for Target {
         if let Some(rest) = s.strip_prefix("vfio-user:") {
             return vfio_user(rest).map_err(wrong);
         }
+        if let Some(rest) = s.strip_prefix("pci:") {
+            return pci(rest).map_err(wrong);
+        }
         let Some(rest) = s.strip_prefix("nvme-tcp://") else {
-            let later = s.starts_with("pci:");
-            return Err(wrong(if later { "this transport is not built yet" } else { "unknown transport" }));
+            return Err(wrong("unknown transport"));
         };
         let (address, rest) = rest.split_once('/').ok_or_else(|| wrong("no /NQN after the address"))?;
         let (nqn, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -107,6 +118,20 @@ impl FromStr for Target {
 
 fn namespace(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|n| *n != 0).ok_or("ns is no number from 1")
+}
+
+/// What follows `pci:`.
+fn pci(rest: &str) -> Result<Target, &'static str> {
+    let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let address = address.parse().map_err(|_| "no PCI address after pci:")?;
+    let mut nsid = 1;
+    for pair in query.split('&').filter(|p| !p.is_empty()) {
+        match pair.split_once('=') {
+            Some(("ns", n)) => nsid = namespace(n)?,
+            _ => return Err("the only key is ns"),
+        }
+    }
+    Ok(Target::Pci { address, nsid })
 }
 
 /// What follows `vfio-user:`.
@@ -152,6 +177,10 @@ mod tests {
         }
         let t: Target = "vhost-user:/run/x.sock".parse().unwrap();
         assert_eq!(t, Target::VhostUser { path: "/run/x.sock".into() });
+        let address = PciAddress { domain: 0, bus: 1, device: 0, function: 0 };
+        for (text, nsid) in [("pci:0000:01:00.0", 1), ("pci:01:00.0?ns=4", 4)] {
+            assert_eq!(text.parse::<Target>().unwrap(), Target::Pci { address, nsid }, "{text}");
+        }
     }
 
     #[test]
@@ -171,7 +200,9 @@ mod tests {
             ("nvme-tcp://127.0.0.1:4420/", "NQN is empty"),
             ("nvme-tcp://127.0.0.1:4420/nqn?ns=0", "ns is no number"),
             ("nvme-tcp://127.0.0.1:4420/nqn?x=1", "only key"),
-            ("pci:0000:01:00.0", "not built yet"),
+            ("pci:nvme0", "no PCI address"),
+            ("pci:0000:01:00.0?ns=0", "ns is no number"),
+            ("pci:0000:01:00.0?queues=1", "only key"),
         ] {
             let e = bad.parse::<Target>().unwrap_err().to_string();
             assert!(e.contains(why) && e.contains("local:null"), "{bad}: {e}");

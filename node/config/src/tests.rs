@@ -637,7 +637,7 @@ fn wrong_units_and_ranges() {
         ),
         (
             "[[device]]\nfast_io_fail_tmo = \"5s\"",
-            "weir.toml:2: device.ssd0.fast_io_fail_tmo: only a drive with media = \"nvme:nvme-tcp://…\" or \"nvme:vfio-user:…\" is connected to, and this is ram",
+            "weir.toml:2: device.ssd0.fast_io_fail_tmo: only a drive with media = \"nvme:nvme-tcp://…\", \"nvme:vfio-user:…\" or \"pci:…\" is connected to, and this is ram",
         ),
         (
             "[[device]]\nmedia = \"nvme:vfio-user:/a.sock\"\nkeep_alive_tmo = \"5s\"",
@@ -769,14 +769,19 @@ fn addresses_and_media() {
         ),
         (
             "[[device]]\nmedia = \"tape\"",
-            "weir.toml:2: device.ssd0.media: \"tape\" is no medium; there is ram, null, file:PATH, block:PATH and nvme:TARGET",
+            "weir.toml:2: device.ssd0.media: \"tape\" is no medium; there is ram, null, file:PATH, block:PATH, pci:ADDRESS and nvme:TARGET",
         ),
         ("[[device]]\nmedia = \"file:\"", "weir.toml:2: device.ssd0.media: file: needs a path; write file:PATH"),
         ("[[device]]\nmedia = \"block\"", "weir.toml:2: device.ssd0.media: block: needs a path; write block:PATH"),
         (
             "[[device]]\nmedia = \"nvme:x\"",
-            "weir.toml:2: device.ssd0.media: nvme: needs a target like nvme:nvme-tcp://HOST:PORT/NQN?ns=1 or \
-             nvme:vfio-user:PATH?ns=1",
+            "weir.toml:2: device.ssd0.media: nvme: needs a target like nvme:nvme-tcp://HOST:PORT/NQN?ns=1, \
+             nvme:vfio-user:PATH?ns=1 or nvme:pci:0000:01:00.0?ns=1",
+        ),
+        (
+            "[[device]]\nmedia = \"pci:nvme0\"",
+            "weir.toml:2: device.ssd0.media: nvme: needs a target like nvme:nvme-tcp://HOST:PORT/NQN?ns=1, \
+             nvme:vfio-user:PATH?ns=1 or nvme:pci:0000:01:00.0?ns=1",
         ),
         (
             "[[device]]\nkind = \"file\"",
@@ -793,6 +798,11 @@ fn addresses_and_media() {
     assert_eq!(media("media = \"block:/dev/sdx\""), MediaConfig::Block("/dev/sdx".into()));
     let remote = "nvme-tcp://10.0.0.2:4420/nqn.x?ns=1";
     assert_eq!(media(&format!("media = \"nvme:{remote}\"")), MediaConfig::Nvme(remote.into()));
+    for text in
+        ["media = \"pci:0000:01:00.0?ns=2\"", "media = \"nvme:pci:0000:01:00.0?ns=2\"\nfast_io_fail_tmo = \"5s\""]
+    {
+        assert_eq!(media(text), MediaConfig::Nvme("pci:0000:01:00.0?ns=2".into()), "{text}");
+    }
     // As programs before `fast_io_fail_tmo` hand it over: the keep alive fits it, as far as it can.
     for (reconnect, millis, alive) in [("200ms", 200, 1), ("5s", 5000, 5), ("40s", 40_000, 15), ("0", 0, 15)] {
         let old = format!("[[device]]\nmedia = \"nvme:{remote}\"\nreconnect = \"{reconnect}\"");
@@ -984,7 +994,11 @@ fn bench_targets_take_the_keys_of_a_device() {
             "",
             "\"p37oo\" is nothing to measure; there is ram, null, file:PATH, block:PATH, flash, or a profile: p3700, p3700-800g, p3600, pm963, 960pro, optane-p4800x, oc-westlake, femu-basic, femu-oc, femu-bbssd, nvmevirt-970pro, nvmevirt-zn540, mqsim-default, or a file like ./my.toml",
         ),
-        ("ream:x", "", "\"ream:x\" is no medium; there is ram, null, file:PATH, block:PATH and nvme:TARGET"),
+        (
+            "ream:x",
+            "",
+            "\"ream:x\" is no medium; there is ram, null, file:PATH, block:PATH, pci:ADDRESS and nvme:TARGET",
+        ),
         ("", "", "\"\" is no local device"),
         ("nvme:nvme-tcp://x", "", "\"nvme:nvme-tcp://x\" is not local; give it to bench as the target"),
     ] {

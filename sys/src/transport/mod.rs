@@ -2,7 +2,9 @@
 
 pub mod fds;
 pub mod nvme_tcp;
+pub mod pci;
 pub mod position;
+mod queue_memory;
 pub mod signal;
 pub mod vfio_user;
 pub mod vhost_user;

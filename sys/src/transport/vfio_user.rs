@@ -11,6 +11,7 @@
 mod connection;
 
 use super::fds;
+use super::queue_memory::{LOOK, PACE, PAGE, QUICK, add, named, put, take};
 use crate::memory::{GuestMemory, HUGE, SharedWords, memory_file};
 use crate::reactor::now;
 use connection::ControlSocket;
@@ -26,11 +27,9 @@ use weir_driver::nvme::{
 use weir_driver::vfio_user::{Area, Negotiated};
 use weir_driver::{Done, Io, QueuePair, TransportError};
 use weir_session::memory::Memory;
-use weir_session::vhost_user::{GuestRegion, Map};
 use weir_spec::nvme::Cqe;
 use weir_spec::nvme::register::{self, Cap, Cc, Csts, DOORBELLS, Doorbell, ams, doorbell_offset};
 use weir_units::{Class, Nanos};
-use zerocopy::IntoBytes;
 
 /// DMA address of the shared memory: any will do.
 const BASE: u64 = 1 << 32;
@@ -39,13 +38,6 @@ const TURN: Nanos = Nanos::from_millis(500);
 const AGAIN: Duration = Duration::from_millis(5);
 /// How long a controller may take to shut down before the socket is closed all the same.
 const FAREWELL: Nanos = Nanos::from_secs(1);
-/// Polls of a controller that is waited for before they are paced, and the pause between them from then on.
-const QUICK: u32 = 64;
-const PACE: Duration = Duration::from_millis(1);
-/// Empty polls between looks at the socket.
-const LOOK: u32 = 1 << 14;
-/// Bytes of a page of the controller's.
-const PAGE: u32 = 4096;
 
 /// What is wanted of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,25 +99,6 @@ impl Mapped {
         // Release: what was written to the rings and buffers is visible to who sees the value.
         self.words.store((doorbell_offset(doorbell) - self.bar) as usize, value, Ordering::Release);
     }
-}
-
-/// A completion queue entry in memory that the controller writes.
-#[inline]
-fn take(memory: &GuestMemory, address: u64, phase: bool) -> Option<Cqe> {
-    let window = memory.window(address, size_of::<Cqe>()).ok()?;
-    // Acquire: the rest of the entry, and the data, are not older than the half with the phase tag.
-    let high = memory.load64(&window, 8, Ordering::Acquire).ok()?;
-    if (high >> 48 & 1 == 1) != phase {
-        return None;
-    }
-    let low = memory.load64(&window, 0, Ordering::Relaxed).ok()?;
-    Some(zerocopy::transmute!([low.to_le(), high.to_le()]))
-}
-
-#[inline]
-fn put(memory: &GuestMemory, address: u64, entry: &[u64; 8]) {
-    // The address is the plan's own, and the plan's memory is mapped.
-    let _ = memory.write(address, entry.map(u64::to_le).as_bytes());
 }
 
 /// The way of the bring-up and of the admin queue.
@@ -225,19 +198,6 @@ impl Drop for Shared {
     }
 }
 
-/// Says whose error it is.
-fn named(path: &str, e: TransportError) -> TransportError {
-    let text = |m: String| format!("{path}: {m}");
-    match e {
-        TransportError::Unreachable(m) => TransportError::Unreachable(text(m)),
-        TransportError::Refused(m) => TransportError::Refused(text(m)),
-        TransportError::Closed(m) => TransportError::Closed(text(m)),
-        TransportError::Protocol(m) => TransportError::Protocol(text(m)),
-        TransportError::Timeout(m) => TransportError::Timeout(text(m)),
-        TransportError::Usage(m) => TransportError::Usage(text(m)),
-    }
-}
-
 /// One queue pair of a drive.
 #[derive(Debug)]
 pub struct VfioUserQueue {
@@ -270,7 +230,7 @@ pub fn connect(path: &Path, options: &VfioUserOptions) -> Result<Vec<VfioUserQue
     let system = |e: io::Error| TransportError::Usage(format!("cannot get {len} bytes of shared memory: {e}"));
     let file = memory_file("weir-driver", len).map_err(system)?;
     let mut memory = GuestMemory::new();
-    add(&mut memory, &file, 0, len as u64).map_err(system)?;
+    add(&mut memory, &file, BASE, BASE..BASE + len as u64).map_err(system)?;
     let (connection, found, bar) = meet(path, &file, len as u64, options)?;
     let doorbells = match (&found.doorbells, &bar) {
         (Some(area), Some(file)) => Some(Mapped::new(file, area)),
@@ -295,9 +255,8 @@ pub fn connect(path: &Path, options: &VfioUserOptions) -> Result<Vec<VfioUserQue
         .queues
         .into_iter()
         .map(|queue| {
-            let own = queue.memory();
             let mut memory = GuestMemory::new();
-            add(&mut memory, &file, own.start - BASE, own.end - own.start).map_err(system)?;
+            add(&mut memory, &file, BASE, queue.memory()).map_err(system)?;
             memory.populate();
             Ok(VfioUserQueue {
                 memory,
@@ -335,12 +294,6 @@ fn meet(
             Ok(met) => return Ok(met),
         }
     }
-}
-
-/// Maps a part of the memory file.
-fn add(memory: &mut GuestMemory, file: &OwnedFd, offset: u64, len: u64) -> io::Result<()> {
-    let region = GuestRegion { guest: BASE + offset, len, user: BASE + offset, offset };
-    memory.add(region, file.try_clone()?).map_err(io::Error::other)
 }
 
 impl VfioUserQueue {
@@ -490,6 +443,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::path::PathBuf;
     use weir_spec::vfio_user::{Command, Header, errno};
+    use zerocopy::IntoBytes;
 
     /// A socket that nobody else has.
     fn socket(name: &str) -> (PathBuf, UnixListener) {

@@ -11,7 +11,7 @@ use crate::page::{Needs, namespaces, root, try_page};
 type Page = (&'static str, fn(&Env) -> Outcome);
 
 /// Pages with blocks that run, in the order in which they are tried.
-const PAGES: [Page; 41] = [
+const PAGES: [Page; 42] = [
     ("README.md", |env| page(env, "README.md")),
     ("docs/guides/calibrate.md", |env| page(env, "docs/guides/calibrate.md")),
     ("docs/guides/coming-from.md", |env| page(env, "docs/guides/coming-from.md")),
@@ -26,6 +26,7 @@ const PAGES: [Page; 41] = [
     ("docs/guides/plan.md", |env| page(env, "docs/guides/plan.md")),
     ("docs/guides/pools.md", |env| page(env, "docs/guides/pools.md")),
     ("docs/guides/python.md", |env| page(env, "docs/guides/python.md")),
+    ("docs/guides/real-drives.md", |env| page(env, "docs/guides/real-drives.md")),
     ("docs/guides/reproduce.md", |env| page(env, "docs/guides/reproduce.md")),
     ("docs/guides/shares.md", |env| page(env, "docs/guides/shares.md")),
     ("docs/guides/simulate.md", |env| page(env, "docs/guides/simulate.md")),
