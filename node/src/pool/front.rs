@@ -10,8 +10,8 @@ mod job;
 mod layout;
 
 pub use copies::{Copies, Note};
-pub use layout::{SecondCopy, Stretch};
 pub use job::{CopyJob, Difference, JobKind, JobOutcome};
+pub use layout::{SecondCopy, Stretch};
 
 use super::drive_queue::{DriveQueue, Sent};
 use super::parts::{Bytes, Part, Parts, Whose};
