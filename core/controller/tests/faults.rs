@@ -1042,7 +1042,7 @@ fn a_rule_that_is_used_up_does_not_apply_again_in_another_process() {
 
 #[test]
 fn a_condition_that_has_begun_does_not_begin_again_in_another_process() {
-    let rules = ["controller-fatal lasts=1h", "smart media_errors=100 over=100s"];
+    let rules = ["controller-fatal lasts=60min", "smart media_errors=100 over=100s"];
     let mut first = Rig::new();
     rules.iter().for_each(|rule| _ = add(&mut first.world, rule));
     first.world.pass(Nanos::from_secs(50));

@@ -113,8 +113,8 @@ mod tests {
             EpisodeEvent { pause: Some(Nanos::from_secs(1)), ..event(EpisodeAction::Healthy, Verdict::Controller) };
         assert_eq!(
             text(&healthy),
-            "disturbance 3 (controller): the drive's controller failed; its media are as they were; it serves again after 1.5 s, \
-             commands did not go on for 1 s; nothing; look at its temperature and firmware if it happens again; seen: link lost; then link back"
+            "disturbance 3 (controller): the drive's controller failed; its media are as they were; it serves again after 1500ms, \
+             commands did not go on for 1s; nothing; look at its temperature and firmware if it happens again; seen: link lost; then link back"
         );
         let isolated = EpisodeEvent { untold: 2, ..event(EpisodeAction::Isolate, Verdict::Media) };
         let said = text(&isolated);
