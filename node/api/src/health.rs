@@ -34,6 +34,7 @@ pub struct DriveHealth {
     /// Disturbances since it was opened that are over.
     pub disturbances: u64,
     /// How they have ended.
+    #[serde(default)]
     pub verdicts: Vec<VerdictTotal>,
     /// For how long commands have waited or failed, the last time that they did and then went on; absent before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
