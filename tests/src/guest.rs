@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::harness::{Context, Env};
 use crate::node::NQN;
-use crate::process::{Process, until};
+use crate::process::{Process, run, until};
 
 /// How to boot.
 pub struct Guest<'a> {
@@ -122,6 +122,9 @@ impl Guest<'_> {
             let name = program.rsplit('/').next().unwrap_or_default();
             command.arg("-f").arg(env.guest_dir.join("usr/sbin").join(name));
         }
+        if script.contains("/t/weir ") {
+            command.args(["-m", "1024"]).arg("-f").arg(stripped(env, dir)?);
+        }
         for module in MODULES.iter().filter(|module| script.contains(&format!("/t/{module}.ko"))) {
             command.arg("-f").arg(self.module(env, dir, module)?);
         }
@@ -130,8 +133,17 @@ impl Guest<'_> {
     }
 }
 
+/// The program under test without what a debugger reads, which a guest would have in memory; a script that names `/t/weir` gets it.
+fn stripped(env: &Env, dir: &Path) -> Result<std::path::PathBuf, String> {
+    let to = dir.join("weir");
+    let args = ["-o".as_ref(), to.as_os_str(), env.weir.as_os_str()];
+    run(dir, Path::new("strip"), args, Duration::from_secs(60))?.success("strip")?;
+    Ok(to)
+}
+
 /// Modules of the guest's kernel that a script gets as `/t/NAME.ko` when it names them, for insmod in this order.
-const MODULES: [&str; 4] = ["configfs", "nvmet", "nvmet-tcp", "brd"];
+const MODULES: [&str; 9] =
+    ["configfs", "nvmet", "nvmet-tcp", "brd", "irqbypass", "vfio", "vfio_iommu_type1", "vfio-pci-core", "vfio-pci"];
 
 /// Programs of the guest folder that a script gets when it names them; they need no library that the others do not.
 const PROGRAMS: [&str; 1] = ["/t/blkzone"];

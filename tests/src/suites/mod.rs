@@ -25,6 +25,7 @@ mod guest_fdp;
 mod guest_io;
 mod guest_ns;
 mod guest_open_channel;
+mod guest_pci;
 mod guest_tcp;
 mod guest_vfio;
 mod guest_vhost;
@@ -127,6 +128,7 @@ pub fn all() -> Vec<Test> {
         guest_io::tests(),
         power::tests(),
         guest_open_channel::tests(),
+        guest_pci::tests(),
         guest_vhost::tests(),
         journal::tests(),
         guest_vfio::tests(),
