@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 #[command(after_help = "\
 Examples:
   weir events                      the latest, at most 256
-  weir events --since 1h           those of the last hour
+  weir events --since 60min        those of the last hour
   weir events --follow             and what happens from now on, until Ctrl-C
   weir events --follow --json      a line of JSON each, for a program
 

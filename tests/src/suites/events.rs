@@ -103,7 +103,7 @@ fn disturbance(env: &Env) -> Outcome {
         until(WAIT, "the rule is not told", || {
             Ok(events(target)?.iter().any(|e| e["kind"] == "fault-rule" && e["what"] == "applied").then_some(()))
         })?;
-        let text = front.cli_ok(&["events", "--since", "1h"])?;
+        let text = front.cli_ok(&["events", "--since", "60min"])?;
         ensure(text.contains(" drive ssd0 healthy: disturbance"), || text.clone())?;
         let (_, metrics) = http::request(&front.api(), "GET", "/metrics", None)?;
         for line in [
