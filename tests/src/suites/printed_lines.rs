@@ -218,9 +218,11 @@ fn small_machines(env: &Env) -> Outcome {
             })
         };
         look(format!("{printed} {with_machine} --run {}", script.display()), "disk vda of 524288 blocks")?;
-        let of_volume = node.socket("vp.sock").display().to_string();
+        // Other nodes of this user may run as well.
+        let api = format!("--api unix:{}", node.api().display());
+        let of_volume = format!("{} {api}", node.socket("vp.sock").display());
         look(line(&format!("{of_volume} --run {}", script.display())), "disk nvme0n1 of 131072 blocks")?;
-        let asked = shell(env, &line("v0"))?;
+        let asked = shell(env, &line(&format!("v0 {api}")))?;
         ensure(asked.status.code() == Some(1) && asked.stderr.contains("which one? There is"), || {
             asked.stderr.clone()
         })?;

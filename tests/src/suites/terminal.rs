@@ -73,7 +73,7 @@ fn csv_series(env: &Env) -> Outcome {
     let lines: Vec<Vec<&str>> = printed.lines().map(|line| line.split(',').collect()).collect();
     let column = lines[0].iter().position(|name| *name == "t_s").ok_or_else(|| format!("no t_s: {printed}"))?;
     let times: Vec<&str> = lines[1..].iter().map(|line| line[column]).collect();
-    ensure(times == ["", "0.05", "0.1", "0.15000000000000002", "0.2"], || format!("{times:?}: {printed}"))?;
+    ensure(times == ["", "0.05", "0.1", "0.15", "0.2"], || format!("{times:?}: {printed}"))?;
     let iops = lines[0].iter().position(|name| *name == "iops").ok_or("no iops")?;
     let filled = lines[1..].iter().all(|line| line[iops].parse::<f64>().is_ok_and(|n| n > 0.0));
     ensure(filled, || printed.clone())
