@@ -79,6 +79,7 @@ fn figures(job: &JobResult) -> Value {
             "max": latency.max,
         },
         "errors": summary.errors,
+        "wrong_data": summary.wrong_data,
     })
 }
 

@@ -120,6 +120,8 @@ class JobResult:
         self.latency = Latency(**numbers["latency_ns"])
         #: Requests that failed.
         self.errors: int = numbers["errors"]
+        #: Of these, those that read other data than had been written, where data is verified: never in a simulation.
+        self.wrong_data: int = numbers["wrong_data"]
 
     @property
     def series(self) -> Table:
