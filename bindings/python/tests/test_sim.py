@@ -176,6 +176,9 @@ def test_progress_is_told_and_may_end_the_run():
 def test_a_signal_ends_the_run():
     import signal
 
+    # Whoever started the tests in the background has it ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
     def later():
         time.sleep(0.3)
         signal.raise_signal(signal.SIGINT)
@@ -185,6 +188,7 @@ def test_a_signal_ends_the_run():
     with pytest.raises(KeyboardInterrupt):
         weir.sim(**LONG)
     thread.join()
+    signal.signal(signal.SIGINT, before)
 
 
 def test_other_threads_run_meanwhile():
