@@ -27,6 +27,7 @@ mod driver;
 mod engine;
 mod error;
 mod file;
+mod inodes;
 mod link;
 mod memory;
 mod names;
@@ -40,6 +41,7 @@ mod tests;
 
 pub use error::{ClientError, ClientErrorKind};
 pub use file::{Completed, File, Pending};
+pub use inodes::{ListPage, OpenedInode};
 pub use names::{Listing, Stat};
 pub use options::{ClientOptions, CreateOptions, OpenOptions};
 pub use stream::{FileReader, FileWriter};

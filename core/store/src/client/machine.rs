@@ -193,6 +193,11 @@ impl ClientMachine {
         !self.works.is_empty() || !self.own.is_empty() || self.requests.pending() > 0 || self.drives.has_commands()
     }
 
+    /// Whether the session is over: everything fails from then on.
+    pub fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+
     /// Whether a client that ends now may end its session: no drive has anything of it, or may have.
     pub fn may_say_bye(&self) -> bool {
         self.over.is_none() && !self.drives.has_commands() && !self.drives.is_in_doubt()

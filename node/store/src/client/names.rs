@@ -240,7 +240,7 @@ impl Client {
         self.change(path, NameChange::SetExtended(stat.at, name.into(), value))
     }
 
-    fn new_inode(&self, options: &CreateOptions) -> Result<NewInode, ClientError> {
+    pub(super) fn new_inode(&self, options: &CreateOptions) -> Result<NewInode, ClientError> {
         let engine = self.shared.lock();
         let known = &engine.machine().welcome().classes;
         let class = |name: &String| {

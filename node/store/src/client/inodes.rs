@@ -1,0 +1,165 @@
+//! Inodes by their numbers, for who keeps numbers instead of paths: a mounted file system.
+
+use super::error::ClientError;
+use super::file::File;
+use super::options::CreateOptions;
+use super::{Client, Stat, unexpected};
+use weir_store::protocol::{Answer, Request};
+use weir_store::{
+    Changed, ClassName, EntryName, EntryPath, Inode, InodeId, InodeKind, InodePath, LIST_MAX, ListEntry, NameChange,
+    NewInode, SetAttributes,
+};
+
+/// A part of a container's names, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListPage {
+    /// The names.
+    pub entries: Vec<ListEntry>,
+    /// Whether there are none behind them.
+    pub is_last: bool,
+}
+
+/// A file that was opened by its inode or made in a container, and what it was then.
+#[derive(Debug)]
+pub struct OpenedInode {
+    /// The file.
+    pub file: File,
+    /// Its inode, as it was opened.
+    pub inode: Inode,
+}
+
+impl Client {
+    /// Whether the client's session is over: everything fails from then on, and a new client is needed.
+    pub fn is_over(&self) -> bool {
+        self.shared.lock().machine().is_over()
+    }
+
+    /// The store's classes, best first. [`ClassId`](weir_store::ClassId) is the place of one.
+    pub fn classes(&self) -> Vec<ClassName> {
+        self.shared.lock().machine().welcome().classes.clone()
+    }
+
+    /// What a name in a container leads to; a symbolic link is not followed.
+    ///
+    /// # Errors
+    /// Nothing has that name, or the metadata service does not answer.
+    pub fn lookup(&self, container: InodeId, name: EntryName) -> Result<Stat, ClientError> {
+        match self.ask(Request::Resolve { from: container, names: vec![name], follow: false })? {
+            Answer::Found { at, inode } => Ok(Stat { at, inode: *inode }),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// An inode. A file without a name is found while somebody has it open.
+    ///
+    /// # Errors
+    /// There is no such inode, or the metadata service does not answer.
+    pub fn stat_inode(&self, at: InodePath) -> Result<Stat, ClientError> {
+        match self.ask(Request::Stat { at })? {
+            Answer::Found { at, inode } => Ok(Stat { at, inode: *inode }),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Names of a container behind `after`, or from the first on: one page of them.
+    ///
+    /// # Errors
+    /// It is no container, or the metadata service does not answer.
+    pub fn list_page(&self, container: InodeId, after: Option<EntryName>) -> Result<ListPage, ClientError> {
+        match self.ask(Request::List { container, after, most: LIST_MAX as u32 })? {
+            Answer::Page { entries, is_last, .. } => Ok(ListPage { is_last: is_last || entries.is_empty(), entries }),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Opens a file by its inode. `path` is what errors name it by.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_inode(&self, at: InodePath, write: bool, path: &[u8]) -> Result<OpenedInode, ClientError> {
+        let opened = self.ask_to_open(Request::Open { at, write }).map_err(|error| error.at(path))?;
+        let file = File::new(self.clone(), opened.file, path, opened.at);
+        Ok(OpenedInode { file, inode: *opened.inode })
+    }
+
+    /// Makes a file in a container, or with `options.exclusive` unset opens the one that is there, to be written. Nothing is cut.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_in(
+        &self,
+        entry: EntryPath,
+        options: &CreateOptions,
+        path: &[u8],
+    ) -> Result<OpenedInode, ClientError> {
+        let new = self.new_inode(options)?;
+        let (content, exclusive) = (Vec::new(), options.exclusive);
+        let request = Request::OpenNew { slot: 0, sequence: 0, entry, new, content, exclusive };
+        let opened = self.ask_to_open(request).map_err(|error| error.at(path))?;
+        let file = File::new(self.clone(), opened.file, path, opened.at);
+        Ok(OpenedInode { file, inode: *opened.inode })
+    }
+
+    /// Makes an inode of any kind but a symbolic link in a container, and opens nothing.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub fn make_in(&self, entry: EntryPath, options: &CreateOptions) -> Result<Changed, ClientError> {
+        let new = self.new_inode(options)?;
+        self.change_inode(NameChange::Create(entry, new))
+    }
+
+    /// Makes a symbolic link in a container.
+    ///
+    /// # Errors
+    /// As [`symlink`](Self::symlink).
+    pub fn symlink_in(&self, entry: EntryPath, target: &[u8], options: &CreateOptions) -> Result<Changed, ClientError> {
+        let options = CreateOptions { kind: InodeKind::Symlink, mode: 0o777, ..options.clone() };
+        let new = NewInode { target: target.into(), ..self.new_inode(&options)? };
+        self.change_inode(NameChange::Create(entry, new))
+    }
+
+    /// Deletes a name. A container has to be empty.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn remove_in(&self, entry: EntryPath) -> Result<Changed, ClientError> {
+        self.change_inode(NameChange::Delete { entry, recursive: false })
+    }
+
+    /// Gives what has a name another one.
+    ///
+    /// # Errors
+    /// As [`rename`](Self::rename).
+    pub fn rename_in(&self, from: EntryPath, to: EntryPath, replace: bool) -> Result<Changed, ClientError> {
+        self.change_inode(NameChange::Rename { from, to, replace })
+    }
+
+    /// Changes attributes of an inode.
+    ///
+    /// # Errors
+    /// As [`set_attributes`](Self::set_attributes).
+    pub fn set_inode_attributes(&self, at: InodePath, set: SetAttributes) -> Result<Changed, ClientError> {
+        self.change_inode(NameChange::SetAttributes(at, set))
+    }
+
+    /// Sets an extended attribute of an inode, or with `None` deletes it.
+    ///
+    /// # Errors
+    /// As [`set_extended`](Self::set_extended).
+    pub fn set_inode_extended(
+        &self,
+        at: InodePath,
+        name: &str,
+        value: Option<Vec<u8>>,
+    ) -> Result<Changed, ClientError> {
+        self.change_inode(NameChange::SetExtended(at, name.into(), value))
+    }
+
+    fn change_inode(&self, change: NameChange) -> Result<Changed, ClientError> {
+        match self.ask(Request::Change { slot: 0, sequence: 0, change })? {
+            Answer::Changed { changed } => Ok(changed),
+            _ => Err(unexpected()),
+        }
+    }
+}
