@@ -4,7 +4,7 @@
 //! ```text
 //!   blocks ──▶ session (bash) ─┬─ sh, transcripts, toml: sourced one command at a time, so that `cd` and `export` last
 //!                              ├─ in a guest: tests/guests/guest.sh in the same namespaces
-//!                              └─ weir up: a second terminal: returns when the node serves
+//!                              └─ weir up, weir fs mount: a second terminal: returns when the node serves, or the store is mounted
 //! ```
 //! The page passes when every command ends with the status that it should: 0, or the one in its comment (`# exit status 1`).
 
@@ -70,17 +70,18 @@ guest() {
 }
 "#;
 
-/// `weir` of the session: a node is started as in a second terminal, what is built from sources is built by the repository's own
+/// `weir` of the session: a node is started, and a store mounted, as in a second terminal, what is built from sources is built by the repository's own
 /// `weir`, everything else is the program under test.
 const WEIR: &str = r#"
-case ${1:-} in
-  lib | spdk-preload | fio-engine) exec "$ROOT/weir" "$@" ;;
-  up) ;;
+case "${1:-} ${2:-}" in
+  "lib "* | "spdk-preload "* | "fio-engine "*) exec "$ROOT/weir" "$@" ;;
+  "up "*) ready="is serving" ;;
+  "fs mount") ready="is mounted on" ;;
   *) exec -a "$0" "$WEIR" "$@" ;;
 esac
 out=$(mktemp "$NODES/XXXXXX")
 (exec -a "$0" "$WEIR" "$@") >"$out" 2>&1 </dev/null &
-until grep -q "is serving" "$out"; do
+until grep -q "$ready" "$out"; do
   kill -0 $! 2>/dev/null || { wait $!; status=$?; cat "$out"; exit $status; }
   sleep 0.02
 done

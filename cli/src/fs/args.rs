@@ -2,6 +2,7 @@
 
 use clap::{ArgAction, Args, Subcommand};
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// Files of the store.
 #[derive(Debug, Args)]
@@ -132,6 +133,20 @@ Examples:
     },
     /// Measure how fast the store is, in the modes of Crail's iobench
     Bench(super::bench::args::FsBenchArgs),
+    /// Mount the store on a directory of this machine, until it is unmounted
+    Mount(super::mount::MountArgs),
+    /// Unmount a store, also one whose mount has died
+    #[command(after_help = "\
+Examples:
+  weir fs umount /mnt/weir
+  weir fs umount --lazy /mnt/weir    although programs use it: it goes when they have ended")]
+    Umount {
+        /// Take it out of sight at once, and away when nobody uses it any more
+        #[arg(short, long)]
+        lazy: bool,
+        /// Where it is mounted
+        directory: PathBuf,
+    },
     /// Make empty files, or set the time of those that are there to the present
     #[command(after_help = "Example:\n  weir fs touch /runs/7/done")]
     Touch {

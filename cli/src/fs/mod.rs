@@ -3,7 +3,7 @@
 //! ```text
 //! args ─▶ Operands (paths, each in its store; patterns) ─▶ listing, names, transfer ─▶ Files ─▶ weir_store_node::client
 //! ```
-//! `bench` measures, by the client itself.
+//! `bench` measures, by the client itself; `mount` is `weir-fuse`.
 //!
 //! What cannot be done of several things is said, and the others are done. A copy gets its name when it is whole.
 
@@ -13,6 +13,7 @@ mod files;
 mod fsck;
 mod glob;
 mod listing;
+mod mount;
 mod names;
 mod operands;
 mod path;
@@ -54,10 +55,14 @@ pub fn run(
     json: bool,
     running: impl Fn() -> Result<String, CommandFailure>,
 ) -> Result<(), CommandFailure> {
-    let connect = |named: Option<&str>| connect(named.or(args.store.as_deref()), &running);
+    let connect_with =
+        |named: Option<&str>, options: ClientOptions| connect(named.or(args.store.as_deref()), &running, options);
+    let connect = |named: Option<&str>| connect_with(named, ClientOptions::default());
     let open = |named: Option<&str>| Ok(Rc::new(connect(named)?) as Rc<dyn Files>);
     match &args.command {
         FsCommand::Bench(args) => bench::run(args, json, connect),
+        FsCommand::Mount(args) => mount::run(args, json, |options| connect_with(None, options)),
+        FsCommand::Umount { directory, lazy } => mount::unmount(directory, *lazy),
         FsCommand::Df(df) => store::df(&connect(None)?, df, json),
         FsCommand::Class { path, classes } => {
             let client = connect(path::StorePath::parse(path)?.store.as_deref())?;
@@ -81,13 +86,14 @@ pub fn run_store(
     if let StoreCommand::Fsck { file, repair } = &args.command {
         return fsck::run(file, *repair, json);
     }
-    store::run(&args.command, &connect(args.store.as_deref(), running)?, json)
+    store::run(&args.command, &connect(args.store.as_deref(), running, ClientOptions::default())?, json)
 }
 
 /// A client of the store at that address, else of the one that is meant without.
 fn connect(
     named: Option<&str>,
     running: impl Fn() -> Result<String, CommandFailure>,
+    options: ClientOptions,
 ) -> Result<Client, CommandFailure> {
     let named = match named {
         Some(address) => Some(address.to_owned()),
@@ -96,7 +102,7 @@ fn connect(
     let address = named.clone().map_or_else(running, Ok)?;
     let begun = Instant::now();
     loop {
-        match Client::connect(&address, ClientOptions::default()) {
+        match Client::connect(&address, options.clone()) {
             Ok(client) => return Ok(client),
             // The node runs: its next worker is about to serve.
             Err(e) if named.is_none() && is_away(&e) && begun.elapsed() < NEXT_WORKER => {
@@ -148,7 +154,11 @@ fn command(command: &FsCommand, json: bool, open: operands::OpenStore<'_>) -> Re
         FsCommand::Rm { recursive, force, .. } => done("removed", names::rm(all, *recursive, *force)?, json)?,
         FsCommand::Mkdir { parents, mode, .. } => done("made", names::mkdir(all, *parents, *mode)?, json)?,
         FsCommand::Touch { no_create, .. } => done("touched", names::touch(all, !*no_create)?, json)?,
-        FsCommand::Df(_) | FsCommand::Class { .. } | FsCommand::Bench(_) => {}
+        FsCommand::Df(_)
+        | FsCommand::Class { .. }
+        | FsCommand::Bench(_)
+        | FsCommand::Mount(_)
+        | FsCommand::Umount { .. } => {}
         FsCommand::Ln { target, link, force, .. } => done("made", names::ln(all, target, link, *force)?, json)?,
     }
     operands.finish()
