@@ -41,6 +41,7 @@ mod libweir;
 mod lifecycle;
 mod limits;
 mod model_live;
+mod mount;
 mod null;
 mod packages;
 mod plan;
@@ -87,6 +88,7 @@ pub fn all() -> Vec<Test> {
         spdk_preload::tests(),
         store::tests(),
         store_bench::tests(),
+        mount::tests(),
         virtio_driver::tests(),
         vfio_client::tests(),
         vfio_messages::tests(),
