@@ -226,7 +226,10 @@ impl Remote {
             self.hold(transfer, None);
             return None;
         };
-        let limit = self.pair.max_io();
+        let limit = match transfer.kind() {
+            IoKind::WriteZeroes => self.pair.max_zeroes(),
+            _ => self.pair.max_io(),
+        };
         let live = machine.is_live(transfer.io.slot);
         if let Err(status) = transfer.begin(limit, self.pair.buffer(slot), live, host) {
             self.free.push(slot);

@@ -62,7 +62,7 @@ pub struct Io {
     pub kind: IoKind,
     /// First byte; a multiple of the block size.
     pub offset: u64,
-    /// Bytes; a multiple of the block size, at most [`QueuePair::max_io`].
+    /// Bytes; a multiple of the block size, at most [`QueuePair::max_io`], or [`QueuePair::max_zeroes`] of zeroes.
     pub len: u32,
     /// Names the buffer and comes back in [`Done`]; less than [`QueuePair::depth`], and not in flight already.
     pub slot: u32,
@@ -99,6 +99,10 @@ pub trait QueuePair {
     fn capacity(&self) -> u64;
     /// Bytes of the longest request, and of each buffer.
     fn max_io(&self) -> u32;
+    /// Bytes of the longest request that writes zeroes, which moves none: its limit is another one (WZSL, NVM Command Set 1.0, Figure 102).
+    fn max_zeroes(&self) -> u32 {
+        self.max_io()
+    }
     /// The buffer of a slot, [`max_io`](Self::max_io) bytes, allocated at the start. While the slot is in flight its content
     /// belongs to the drive.
     fn buffer(&mut self, slot: u32) -> &mut [u8];
@@ -149,6 +153,9 @@ impl<Q: QueuePair + ?Sized> QueuePair for alloc::boxed::Box<Q> {
     }
     fn max_io(&self) -> u32 {
         (**self).max_io()
+    }
+    fn max_zeroes(&self) -> u32 {
+        (**self).max_zeroes()
     }
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
         (**self).buffer(slot)
@@ -219,11 +226,12 @@ impl Io {
     pub fn check<Q: QueuePair + ?Sized>(&self, q: &Q) -> Result<(), TransportError> {
         // Blocks are powers of two, and this is on every request's way: no division.
         let mask = q.block_size().wrapping_sub(1);
+        let most = if self.kind == IoKind::WriteZeroes { q.max_zeroes() } else { q.max_io() };
         let fits = match self.kind {
             IoKind::Flush => self.len == 0 && self.offset == 0,
             _ => {
                 self.len != 0
-                    && self.len <= q.max_io()
+                    && self.len <= most
                     && self.len & mask == 0
                     && self.offset & u64::from(mask) == 0
                     && self.offset.checked_add(u64::from(self.len)).is_some_and(|end| end <= q.capacity())

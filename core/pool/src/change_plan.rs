@@ -32,6 +32,8 @@ pub(crate) enum ChangeStep {
     Settle(usize),
     /// They are free from now on.
     Free(u16, Vec<ChunkRun>),
+    /// The drive's metadata are begun anew, without the chunks that are empty by now: the next opening does not empty them again.
+    ForgetEmptied(u16),
     /// The change counts from now on: what memory says is what the metadata say.
     Commit(Change),
 }
@@ -64,7 +66,9 @@ impl ChangeStep {
                 Some(PoolEffect::Write { drive: *drive, offset: *offset, bytes: bytes.clone() })
             }
             ChangeStep::Settle(drive) => Some(PoolEffect::Flush { drive: *drive }),
-            ChangeStep::Reached(..) | ChangeStep::Free(..) | ChangeStep::Commit(_) => None,
+            ChangeStep::Reached(..) | ChangeStep::Free(..) | ChangeStep::ForgetEmptied(_) | ChangeStep::Commit(_) => {
+                None
+            }
         }
     }
 }
@@ -110,6 +114,19 @@ impl<'a> ChangePlan<'a> {
             self.full = Some(drive);
         }
         self.both(drive, [first, 1 - first], &at, &bytes, between);
+    }
+
+    /// A drive's metadata anew, of a pool that all its drives know to be open: so an entry 0 without what was emptied. Nothing, where they have no
+    /// room for it: then it is emptied once more.
+    pub fn forget_emptied(&mut self, drive: u16) {
+        let (place, phase) = (self.books.drives[usize::from(drive)].clone(), self.books.phase);
+        self.books.phase = Phase::Open;
+        self.anew(drive, self.books.opens, 1, &[], None);
+        self.books.phase = phase;
+        if self.full.take().is_some() {
+            self.books.drives[usize::from(drive)] = place;
+            self.steps.clear();
+        }
     }
 
     /// What the pool is at, and how far the entries of drives go that this plan has written to so far, for another one.
@@ -193,7 +210,8 @@ impl<'a> ChangePlan<'a> {
         }
     }
 
-    /// Chunks of nobody are emptied, and then free.
+    /// Chunks of nobody are emptied, and then free, and no metadata say any more that they were somebody's. These are the last steps of a change:
+    /// what the metadata say then is what memory knows when they are carried out.
     pub fn unmap(&mut self, dirty: &[(u16, ChunkRun)]) {
         let mut drives: Vec<u16> = dirty.iter().map(|(drive, _)| *drive).collect();
         drives.sort_unstable();
@@ -203,6 +221,7 @@ impl<'a> ChangePlan<'a> {
             self.steps.extend(runs.iter().map(|run| ChangeStep::Unmap(drive, *run)));
             self.steps.push(ChangeStep::Flush(drive));
             self.steps.push(ChangeStep::Free(drive, runs));
+            self.steps.push(ChangeStep::ForgetEmptied(drive));
         }
     }
 }

@@ -15,7 +15,10 @@ impl Pool {
             Retreat::None => match self.empties.take() {
                 // They stay nobody's, and are unmapped at the next opening: nobody gets them before.
                 Some(drive) => {
-                    let is = |step: &ChangeStep| matches!(step, ChangeStep::Unmap(d, _) | ChangeStep::Flush(d) | ChangeStep::Free(d, _) if *d == drive);
+                    let is = |step: &ChangeStep| {
+                        use ChangeStep::{Flush, ForgetEmptied, Free, Unmap};
+                        matches!(step, Unmap(d, _) | Flush(d) | Free(d, _) | ForgetEmptied(d) if *d == drive)
+                    };
                     while self.work.front().is_some_and(is) {
                         self.work.pop_front();
                     }

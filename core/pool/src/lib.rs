@@ -19,8 +19,9 @@
 //! beside what they had; which of the two counts is what home says. So they go forward or back when the pool is assembled. A
 //! volume is deleted by deleting its record at home.
 //!
-//! **Chunks that were somebody's** are unmapped, and the drive flushed, before anybody else gets them; what the metadata says
-//! was given up, and does not say is in use, is unmapped again whenever the pool is opened. All of a drive is when the pool is made.
+//! **Chunks that were somebody's** are unmapped, and the drive flushed, before anybody else gets them; then the drive's
+//! metadata are begun anew without them. What the metadata says was given up, and does not say is in use, is unmapped when the pool is opened: what a
+//! crash left, or a drive that did not unmap. All of a drive is when the pool is made.
 //!
 //! **Drives come and go.** Every change of who is a drive of the pool is told to all of them by a header with one more opening, and counts from the
 //! first of those on that were there before and stay. A drive that joins has heard of it by then, as one of a pool that was never

@@ -471,6 +471,11 @@ impl Pool {
             match step {
                 ChangeStep::Reached(drive, reach) => self.books.drives[usize::from(drive)].durable = reach,
                 ChangeStep::Free(drive, runs) => self.books.free(drive, &runs),
+                ChangeStep::ForgetEmptied(drive) => {
+                    let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
+                    plan.forget_emptied(drive);
+                    plan.steps.into_iter().rev().for_each(|step| self.work.push_front(step));
+                }
                 ChangeStep::Commit(change) => {
                     self.uncommitted = None;
                     self.books.commit(change);

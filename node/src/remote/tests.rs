@@ -32,6 +32,7 @@ struct FarPair {
 const DEPTH: u32 = 4;
 const BLOCK: u32 = 512;
 const CAPACITY: u64 = 1 << 20;
+const MAX_ZEROES: u32 = 256 << 10;
 
 impl QueuePair for FarPair {
     fn depth(&self) -> u32 {
@@ -45,6 +46,9 @@ impl QueuePair for FarPair {
     }
     fn max_io(&self) -> u32 {
         4096
+    }
+    fn max_zeroes(&self) -> u32 {
+        MAX_ZEROES
     }
     fn buffer(&mut self, _: u32) -> &mut [u8] {
         &mut self.buffer
@@ -143,8 +147,12 @@ impl Bench {
 
     /// A read of one block; commands are named by the block.
     fn read(&mut self, block: u32) {
+        self.begin(Op::Read, block, BLOCK);
+    }
+
+    fn begin(&mut self, op: Op, block: u32, len: u32) {
         let offset = u64::from(block * BLOCK);
-        let request = BlockRequest { op: Op::Read, nsid: 1, offset, len: BLOCK, fua: false };
+        let request = BlockRequest { op, nsid: 1, offset, len, fua: false };
         let mut effects = Effects::new(16);
         let submit = Event::Submit { queue: self.queue, request, tag: Tag(block) };
         self.machine.apply(self.now, submit, &mut Sink, &mut effects);
@@ -223,6 +231,26 @@ impl Bench {
 }
 
 const OK: Status = Status::SUCCESS;
+
+#[test]
+fn zeroes_go_in_as_few_commands_as_the_far_side_takes() {
+    // How many commands carry so many bytes, of which each carries `most`.
+    for (op, most) in [(Op::WriteZeroes { deallocate: true }, MAX_ZEROES), (Op::Read, 4096)] {
+        let mut bench = Bench::new();
+        bench.begin(op, 0, CAPACITY as u32);
+        let (mut commands, mut at) = (0, 0);
+        while bench.end_of(0).is_none() {
+            bench.poll();
+            let pieces = std::mem::take(&mut bench.far.lock().unwrap().submitted);
+            for piece in pieces {
+                assert_eq!((piece.offset, piece.len), (at, most), "{op:?}");
+                (commands, at) = (commands + 1, at + u64::from(most));
+                bench.far.lock().unwrap().answers.push(Done { slot: piece.slot, status: OK });
+            }
+        }
+        assert_eq!((commands, bench.end_of(0)), (CAPACITY / u64::from(most), Some(OK)), "{op:?}");
+    }
+}
 
 #[test]
 fn what_was_in_flight_is_sent_again_in_the_order_of_submission_and_ends_once() {

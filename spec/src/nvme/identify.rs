@@ -469,6 +469,16 @@ wire! {
     }
 }
 
+impl IdentifyNvmController {
+    /// The longest Write Zeroes in bytes, of blocks of so many bytes and memory pages of `page_shift` (CAP.MPSMIN): WZSL, and NLB, which
+    /// counts 65536 blocks (NVM 1.0, 3.2.7).
+    pub fn max_zeroes(&self, page_shift: u32, block_size: u32) -> u32 {
+        let by_nlb = block_size.saturating_mul(1 << 16);
+        let by_wzsl = 1u64.checked_shl(page_shift + u32::from(self.wzsl)).filter(|_| self.wzsl != 0);
+        by_wzsl.and_then(|bytes| u32::try_from(bytes).ok()).map_or(by_nlb, |bytes| bytes.min(by_nlb))
+    }
+}
+
 impl IdentifyNamespace {
     /// The block size in use, as a power of two; `None` for one that no drive has (below 512 B or above 1 MiB).
     pub fn block_shift(&self) -> Option<u32> {
@@ -529,6 +539,15 @@ wire! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn zeroes_have_a_limit_of_their_own() {
+        let of = |wzsl| IdentifyNvmController { wzsl, ..IdentifyNvmController::default() };
+        // No limit but NLB; pages of 2^(12 + MPSMIN); more than NLB counts; and what no drive says.
+        let sizes = [(0, 12, 512), (5, 12, 512), (5, 13, 4096), (30, 12, 512), (255, 12, 4096)];
+        let most = sizes.map(|(wzsl, page, block)| of(wzsl).max_zeroes(page, block));
+        assert_eq!(most, [32 << 20, 128 << 10, 256 << 10, 32 << 20, 256 << 20]);
+    }
 
     #[test]
     fn block_size_of_a_hostile_namespace() {

@@ -737,6 +737,10 @@ impl QueuePair for NvmeTcpQueue {
         self.max_io
     }
 
+    fn max_zeroes(&self) -> u32 {
+        self.dial.ready.max_zeroes / self.dial.ready.block_size * self.dial.ready.block_size
+    }
+
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
         &mut self.slots.memory[slot as usize * self.slots.each..][..self.slots.each]
     }

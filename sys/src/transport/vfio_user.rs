@@ -399,6 +399,10 @@ impl QueuePair for VfioUserQueue {
         self.max_io
     }
 
+    fn max_zeroes(&self) -> u32 {
+        self.queue.max_zeroes()
+    }
+
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
         assert!(slot < self.queue.depth(), "slot {slot} of {}", self.queue.depth());
         let at = self.queue.buffer(slot);

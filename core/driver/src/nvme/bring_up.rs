@@ -8,7 +8,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use weir_spec::nvme::feature::{Queues, fid};
-use weir_spec::nvme::identify::{IDENTIFY_LEN, IdentifyController, IdentifyNamespace, cns};
+use weir_spec::nvme::identify::{IDENTIFY_LEN, IdentifyController, IdentifyNamespace, IdentifyNvmController, cns};
 use weir_spec::nvme::register::{self, Aqa, Cap, Cc, Csts, ams};
 use weir_spec::nvme::{AdminOpcode, Cqe, Sqe};
 use weir_units::{Class, Nanos};
@@ -26,6 +26,8 @@ pub struct ControllerIdentity {
     pub model: String,
     /// Bytes of the longest transfer; `u32::MAX` if unlimited.
     pub max_transfer: u32,
+    /// Bytes of the longest Write Zeroes.
+    pub max_zeroes: u32,
     /// Whether it takes scatter gather lists.
     pub sgl: bool,
     /// Blocks of the namespace.
@@ -74,6 +76,7 @@ enum Step {
     Arbitration,
     Quanta,
     Namespace,
+    Limits,
     Descriptors,
     CreateCq(u16),
     CreateSq(u16),
@@ -232,6 +235,7 @@ impl BringUp {
         match step {
             Step::Controller => to_page(command::identify(cns::CONTROLLER, 0)),
             Step::Namespace => to_page(command::identify(cns::NAMESPACE, self.plan.nsid)),
+            Step::Limits => to_page(command::identify(cns::CS_CONTROLLER, 0)),
             Step::Descriptors => to_page(command::identify(cns::NAMESPACE_DESCRIPTORS, self.plan.nsid)),
             Step::Queues => command::set_queues(self.plan.queues.len() as u16),
             Step::Arbitration => set_feature(fid::ARBITRATION, [self.plan.arbitration.map_or(0, |a| a.0), 0, 0]),
@@ -270,7 +274,8 @@ impl BringUp {
     /// What the answer says, and the next step.
     fn take<P: Port>(&mut self, port: &mut P, step: Step, cqe: &Cqe) -> Result<Option<Step>, TransportError> {
         let status = cqe.status();
-        let is_known = step == Step::Descriptors && lacks_descriptors(status);
+        // Controllers before NVMe 2.0 know nothing of limits beside MDTS.
+        let is_known = step == Step::Descriptors && lacks_descriptors(status) || step == Step::Limits;
         if !status.is_success() && !is_known {
             return Err(refused(&describe(step), status));
         }
@@ -278,6 +283,13 @@ impl BringUp {
             Step::Controller => self.identified(&self.read_page(port)),
             Step::Queues => self.granted(Queues(cqe.dw0.get()))?,
             Step::Namespace => self.namespace(&self.read_page(port))?,
+            Step::Limits => {
+                let block = 1 << self.identity.block_shift;
+                self.identity.max_zeroes = match status.is_success() {
+                    true => self.read_page::<P, IdentifyNvmController>(port).max_zeroes(PAGE.trailing_zeros(), block),
+                    false => self.identity.max_transfer.min(block.saturating_mul(1 << 16)),
+                };
+            }
             Step::Descriptors if status.is_success() => self.described(port),
             _ => {}
         }
@@ -288,7 +300,8 @@ impl BringUp {
             Step::Queues if arbitration => Some(Step::Arbitration),
             Step::Queues | Step::Arbitration if quanta => Some(Step::Quanta),
             Step::Queues | Step::Arbitration | Step::Quanta => Some(Step::Namespace),
-            Step::Namespace => Some(Step::Descriptors),
+            Step::Namespace => Some(Step::Limits),
+            Step::Limits => Some(Step::Descriptors),
             Step::Descriptors => (!self.plan.queues.is_empty()).then_some(Step::CreateCq(0)),
             Step::CreateCq(i) => Some(Step::CreateSq(i)),
             Step::CreateSq(i) => created(i).then_some(Step::CreateCq(i + 1)),
@@ -368,6 +381,7 @@ fn describe(step: Step) -> String {
         Step::Arbitration => "Set Features, Arbitration".to_string(),
         Step::Quanta => "Set Features, Deficit Round Robin Quanta".to_string(),
         Step::Namespace => "Identify Namespace".to_string(),
+        Step::Limits => "Identify, NVM Command Set Controller".to_string(),
         Step::Descriptors => "Identify, Namespace Identification Descriptors".to_string(),
         Step::CreateCq(i) => format!("completion queue {}", i + 1),
         Step::CreateSq(i) => format!("submission queue {}", i + 1),

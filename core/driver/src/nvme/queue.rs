@@ -25,6 +25,7 @@ pub struct IoQueue {
     shift: u32,
     blocks: u64,
     max_io: u32,
+    max_zeroes: u32,
     sgl: bool,
     busy: Vec<bool>,
 }
@@ -49,6 +50,7 @@ impl IoQueue {
             shift: identity.block_shift,
             blocks: identity.blocks,
             max_io,
+            max_zeroes: identity.max_zeroes >> identity.block_shift << identity.block_shift,
             sgl: identity.sgl,
             busy: vec![false; depth as usize],
         };
@@ -100,6 +102,11 @@ impl IoQueue {
     /// Bytes of the longest request.
     pub fn max_io(&self) -> u32 {
         self.max_io
+    }
+
+    /// Bytes of the longest request that writes zeroes.
+    pub fn max_zeroes(&self) -> u32 {
+        self.max_zeroes
     }
 
     /// The rings.

@@ -193,6 +193,8 @@ fn the_real_controller_comes_up() {
         assert_eq!(ready.identity.subnqn, "nqn.2026-11.io.weir:test:ssd0");
         assert_eq!((ready.identity.blocks, ready.identity.block_shift), (SIZE / BLOCK, 9));
         assert_eq!(ready.identity.uuid, [1; 16]);
+        // Zeroes are no transfer: MDTS is no limit to them, nor is a slot's buffer.
+        assert!(ready.queues.iter().all(|q| (q.max_io(), q.max_zeroes()) == (16384, 512 << 16)));
         assert_eq!(ready.queues.iter().map(|q| (q.depth(), q.capacity())).collect::<Vec<_>>(), [(8, SIZE), (31, SIZE)]);
         assert_eq!(register::Cc(drive.register(register::CC, 4) as u32).ams(), ams);
         // A controller that is up comes up again: a driver may find it as another one left it.
@@ -247,7 +249,8 @@ fn requests_move_bytes_and_batch_doorbells() {
             assert!(drive.ram.at(at, 16384).iter().all(|b| *b == round + 7 - slot as u8));
         }
     }
-    for (kind, len) in [(IoKind::Trim, 4096), (IoKind::WriteZeroes, 4096), (IoKind::Flush, 0)] {
+    let kinds = [(IoKind::Trim, 4096), (IoKind::WriteZeroes, 4096), (IoKind::WriteZeroes, 1 << 19), (IoKind::Flush, 0)];
+    for (kind, len) in kinds {
         drive.media.fill(7);
         queue.submit(&mut drive, Io { kind, offset: 0, len, slot: 3 }).unwrap();
         finish(&mut drive, &mut queue, &mut done);

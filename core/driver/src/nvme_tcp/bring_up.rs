@@ -11,7 +11,7 @@ use core::mem::offset_of;
 use weir_spec::nvme::controller_class::wishes;
 use weir_spec::nvme::fabrics::{self, CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN};
 use weir_spec::nvme::feature::async_config;
-use weir_spec::nvme::identify::{IDENTIFY_LEN, IdentifyController, IdentifyNamespace, cns};
+use weir_spec::nvme::identify::{IDENTIFY_LEN, IdentifyController, IdentifyNamespace, IdentifyNvmController, cns};
 use weir_spec::nvme::log::{DiscoveryEntry, DiscoveryHeader};
 use weir_spec::nvme::register::{self, Cap, Cc, Csts, ams};
 use weir_spec::nvme::{Cqe, Sqe, Status};
@@ -133,6 +133,8 @@ pub struct ConnectedController {
     pub max_depth: u32,
     /// The longest transfer in bytes.
     pub max_transfer: u32,
+    /// The longest Write Zeroes in bytes.
+    pub max_zeroes: u32,
     /// In-capsule data of I/O queues in bytes.
     pub in_capsule: u32,
     /// The namespace.
@@ -193,6 +195,7 @@ enum Phase {
     Queues,
     Namespaces,
     IdentifyNamespace,
+    Limits,
     Descriptors,
     Notices,
     Done,
@@ -266,6 +269,7 @@ impl BringUp {
             Phase::Queues => bare(command::set_queues(self.options.wanted())),
             Phase::Namespaces => read(command::identify(cns::ACTIVE_NAMESPACES, 0), IDENTIFY_LEN as u32),
             Phase::IdentifyNamespace => read(command::identify(cns::NAMESPACE, self.ready.nsid), IDENTIFY_LEN as u32),
+            Phase::Limits => read(command::identify(cns::CS_CONTROLLER, 0), IDENTIFY_LEN as u32),
             Phase::Descriptors => {
                 read(command::identify(cns::NAMESPACE_DESCRIPTORS, self.ready.nsid), IDENTIFY_LEN as u32)
             }
@@ -318,6 +322,13 @@ impl BringUp {
                 Phase::IdentifyNamespace
             }
             Phase::IdentifyNamespace => self.namespace(data)?,
+            Phase::Limits => {
+                let limits = IdentifyNvmController::ref_from_prefix(data).ok().filter(|_| cqe.status().is_success());
+                let (block, page) = (self.ready.block_size, 12 + self.cap.mpsmin() as u32);
+                let by_mdts = self.ready.max_transfer.min(block.saturating_mul(1 << 16));
+                self.ready.max_zeroes = limits.map_or(by_mdts, |(limits, _)| limits.max_zeroes(page, block));
+                if self.options.follows_namespace { Phase::Descriptors } else { Phase::Done }
+            }
             Phase::Descriptors => {
                 let uuid = cqe.status().is_success().then(|| uuid_of(data)).flatten();
                 self.ready.uuid = uuid.unwrap_or_default();
@@ -332,7 +343,8 @@ impl BringUp {
     fn is_optional(&self, status: Status) -> bool {
         match self.phase {
             Phase::Descriptors => lacks_descriptors(status),
-            phase => phase == Phase::Notices,
+            // Controllers before NVMe 2.0 know nothing of limits beside MDTS.
+            phase => matches!(phase, Phase::Limits | Phase::Notices),
         }
     }
 
@@ -396,7 +408,7 @@ impl BringUp {
         };
         (self.ready.block_size, self.ready.capacity) = (1 << shift, capacity);
         (self.ready.nguid, self.ready.eui64) = (id.nguid, id.eui64);
-        Ok(if self.options.follows_namespace { Phase::Descriptors } else { Phase::Done })
+        Ok(Phase::Limits)
     }
 
     fn refused(&self, why: &str) -> TransportError {
@@ -411,6 +423,7 @@ impl BringUp {
             Phase::IdentifyController => "Identify Controller",
             Phase::Queues => "setting the number of queues",
             Phase::Namespaces | Phase::IdentifyNamespace | Phase::Descriptors => "Identify Namespace",
+            Phase::Limits => "Identify Controller of the NVM command set",
             Phase::Notices => "Set Features, Asynchronous Event Configuration",
             Phase::Done => "the command",
         };

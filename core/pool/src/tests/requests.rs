@@ -142,6 +142,61 @@ fn what_cannot_be_deallocated_stays_unused_and_keeps_nobody_from_starting() {
     }
 }
 
+/// Chunks that are unmapped, up to the end of what is under way.
+fn unmapped(world: &mut ModelWorld) -> u64 {
+    let mut chunks = 0;
+    loop {
+        if let Some(PoolEffect::Unmap { len, .. }) = &world.next {
+            chunks += len / crate::CHUNK;
+        }
+        if let Some(result) = world.step() {
+            result.unwrap();
+            world.pool.check();
+            return chunks;
+        }
+    }
+}
+
+#[test]
+fn what_is_empty_is_not_emptied_again() {
+    let sizes = [10, 8, 6];
+    let mut world = ModelWorld::opening(sizes.iter().map(|mib| ModelDrive::new(*mib)).collect(), 1);
+    assert_eq!(unmapped(&mut world), 8 + 6 + 4, "all of it when the pool is made");
+    for (seed, request, chunks) in [
+        (2, create("a", 12), 0),
+        (3, create("b", 3), 0),
+        (4, resize("a", 9), 3),
+        (5, delete("b"), 3),
+        (6, create("c", 5), 0),
+        (7, delete("a"), 9),
+    ] {
+        let mut again = ModelWorld::opening(world.drives.clone(), seed);
+        assert_eq!(unmapped(&mut again), 0, "before {request:?}");
+        // A second opening of the same, and one after an end without a closing.
+        world = ModelWorld::opening(again.drives.iter().map(|d| d.crash(|_| 0)).collect(), seed + 10);
+        assert_eq!(unmapped(&mut world), 0, "before {request:?}");
+        world.begin(&request);
+        assert_eq!(unmapped(&mut world), chunks, "{request:?}");
+    }
+    world.request(&PoolRequest::Close).unwrap();
+    assert_eq!(unmapped(&mut ModelWorld::opening(world.drives, 30)), 0);
+}
+
+#[test]
+fn what_a_crash_kept_from_being_emptied_is_emptied_once() {
+    let mut world = ModelWorld::open(vec![ModelDrive::new(10)], 1).unwrap();
+    world.request(&create("a", 4)).unwrap();
+    world.scribble("a");
+    world.begin(&delete("a"));
+    while !matches!(world.next, Some(PoolEffect::Unmap { .. })) {
+        assert_eq!(world.step(), None);
+    }
+    let mut again = ModelWorld::opening(world.drives.iter().map(|d| d.crash(|_| 0)).collect(), 2);
+    assert_eq!(unmapped(&mut again), 4);
+    assert_eq!(again.drives[0].now.chunks.len(), 0);
+    assert_eq!(unmapped(&mut ModelWorld::opening(again.drives, 3)), 0);
+}
+
 #[test]
 fn one_thing_at_a_time() {
     let mut world = ModelWorld::opening(vec![ModelDrive::new(8)], 1);
