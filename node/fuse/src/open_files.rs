@@ -10,7 +10,7 @@ use crate::errors::Failed;
 use crate::link::{Connected, StoreLink};
 use fuser::Errno;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant, SystemTime};
 use weir_store::{Inode, InodeId, InodePath, SetAttributes, StoreError, UnixNanos};
@@ -25,8 +25,9 @@ pub struct OpenFile {
     at: InodePath,
     path: Vec<u8>,
     state: RwLock<State>,
-    /// Something was written, or cut, since the last flush.
-    is_dirty: AtomicBool,
+    /// How often something was written or cut, and of how many of these changes a flush has published the outcome.
+    changes: AtomicU64,
+    published: AtomicU64,
     /// Another client has changed it since it was opened to be read.
     is_stale: AtomicBool,
     /// When its bytes were changed last, where this mount has done it: the store's own time would be that of the flush.
@@ -186,7 +187,8 @@ impl OpenFile {
             at: opening.at,
             path: opening.path.clone(),
             state: RwLock::default(),
-            is_dirty: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
+            published: AtomicU64::new(0),
             is_stale: AtomicBool::new(false),
             modified: Mutex::default(),
         }
@@ -245,7 +247,7 @@ impl OpenFile {
     fn renew(&self, state: &mut State, link: &StoreLink) -> Result<(), Failed> {
         let Some(old) = state.file.as_ref().filter(|open| !link.is_current(open.session)) else { return Ok(()) };
         let writes = old.writes;
-        if self.is_dirty.load(Ordering::Acquire) {
+        if self.is_dirty() {
             let why = "the session was over before what was written was published: it is lost";
             tracing::warn!("{}: {why}", self.path_text());
             state.lost = Some(why.into());
@@ -304,19 +306,29 @@ impl OpenFile {
     /// # Errors
     /// As [`File::write_at`].
     pub fn write(&self, link: &StoreLink, offset: u64, bytes: &[u8], appends: bool) -> Result<(), Failed> {
-        let written = self.with(link, |file| match appends && file.size() > offset {
+        self.change(link, |file| match appends && file.size() > offset {
             // Another client has appended since the kernel has asked for the size.
             true => file.append(bytes).map(drop),
             false => file.write_at(offset, bytes),
-        });
-        self.changed();
-        written
+        })
     }
 
-    /// Bytes were changed, or some of them. After that, so that a flush that began before does not count for them.
-    fn changed(&self) {
-        *self.modified() = Some(nanos(SystemTime::now()));
-        self.is_dirty.store(true, Ordering::Release);
+    /// Changes bytes. It is counted while the file is held and after it is done: what is counted is of this session, and a flush that began
+    /// before does not publish it.
+    fn change(&self, link: &StoreLink, what: impl Fn(&File) -> Result<(), ClientError>) -> Result<(), Failed> {
+        self.with(link, |file| {
+            let changed = what(file);
+            if !changed.as_ref().is_err_and(|error| *error.kind() == ClientErrorKind::SessionOver) {
+                *self.modified() = Some(nanos(SystemTime::now()));
+                self.changes.fetch_add(1, Ordering::AcqRel);
+            }
+            changed
+        })
+    }
+
+    /// Whether something was changed that no flush has published.
+    fn is_dirty(&self) -> bool {
+        self.changes.load(Ordering::Acquire) > self.published.load(Ordering::Acquire)
     }
 
     /// Cuts or lengthens.
@@ -324,12 +336,10 @@ impl OpenFile {
     /// # Errors
     /// As [`File::truncate`].
     pub fn truncate(&self, link: &StoreLink, size: u64) -> Result<(), Failed> {
-        if self.with(link, |file| Ok(file.size()))? == size {
-            return Ok(());
+        match self.with(link, |file| Ok(file.size()))? == size {
+            true => Ok(()),
+            false => self.change(link, |file| file.truncate(size)),
         }
-        let cut = self.with(link, |file| file.truncate(size));
-        self.changed();
-        cut
     }
 
     /// Publishes what was written, with its time.
@@ -337,18 +347,16 @@ impl OpenFile {
     /// # Errors
     /// As [`File::flush`].
     pub fn flush(&self, link: &StoreLink) -> Result<(), Failed> {
-        if !self.is_dirty.swap(false, Ordering::AcqRel) {
+        if !self.is_dirty() {
             return match &self.read_state().lost {
                 Some(why) => Err(Failed::because(Errno::EIO, format_args!("{}: {why}", self.path_text()))),
                 None => Ok(()),
             };
         }
-        let time = *self.modified();
-        let flushed = self.with(link, File::flush).and_then(|()| self.set_modified(link, time));
-        if flushed.is_err() {
-            self.is_dirty.store(true, Ordering::Release);
-        }
-        flushed
+        let (changes, time) = (self.changes.load(Ordering::Acquire), *self.modified());
+        self.with(link, File::flush)?;
+        self.published.fetch_max(changes, Ordering::AcqRel);
+        self.set_modified(link, time)
     }
 
     fn set_modified(&self, link: &StoreLink, time: Option<UnixNanos>) -> Result<(), Failed> {
@@ -368,7 +376,7 @@ impl OpenFile {
         if is_written {
             *self.modified() = Some(time);
         }
-        if is_written && self.is_dirty.load(Ordering::Acquire) {
+        if is_written && self.is_dirty() {
             return self.flush(link);
         }
         self.set_modified(link, Some(time))
