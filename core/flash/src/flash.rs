@@ -14,7 +14,7 @@ use crate::host::Host;
 use crate::image::Image;
 use crate::lun::Promise;
 use crate::pending_commands::PendingCommands;
-use crate::stats::{Stats, WearSpread};
+use crate::stats::{DieBlocks, Stats, WearSpread};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use weir_units::Nanos;
@@ -125,6 +125,11 @@ impl Flash {
     /// Erases of the blocks.
     pub fn wear(&self) -> WearSpread {
         self.ftl.wear_spread()
+    }
+
+    /// The blocks of each die. Looks at every block once.
+    pub fn die_blocks(&self) -> Vec<DieBlocks> {
+        self.ftl.die_blocks()
     }
 
     /// Whether so many blocks have failed that writes are refused.

@@ -126,7 +126,7 @@ pub use region::{REGION_KEYS, RegionError, RegionImage, RegionKeys, RegionLoss, 
 pub use relocate::{Relocation, Scope};
 pub use scheduler::When;
 pub use shuffle::Shuffle;
-pub use stats::{Stats, WearSpread};
+pub use stats::{DieBlocks, Stats, WearSpread};
 pub use timing::{
     Arbitration, FlashTiming, Levels, OperationUnit, Order, Overheads, Registers, Suspend, TimingError, levels, uniform,
 };

@@ -78,6 +78,21 @@ impl Stats {
     }
 }
 
+/// The blocks of a die.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DieBlocks {
+    /// All of them.
+    pub blocks: u32,
+    /// Those that have failed, or were bad from the start.
+    pub bad: u32,
+    /// Those that are empty and ready to be written.
+    pub free: u32,
+    /// Erases of those that are not bad, together, since they were made.
+    pub erases: u64,
+    /// Erases of the most worn one of them.
+    pub most_erases: u32,
+}
+
 /// Erases of the blocks that are not bad.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WearSpread {

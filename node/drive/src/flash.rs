@@ -4,7 +4,8 @@ use std::any::Any;
 use std::collections::VecDeque;
 use weir_controller::{FlashPlace, FlashShape, Op, Operation, TimingModel};
 use weir_flash::{
-    ConfigError, Fdp, Flash, FlashOp, HandleWork, PowerLoss, Precondition, Stats, UNIT, Utilisation, WearSpread, When,
+    ConfigError, DieBlocks, Fdp, Flash, FlashOp, HandleWork, PowerLoss, Precondition, Stats, UNIT, Utilisation,
+    WearSpread, When,
 };
 use weir_units::Nanos;
 
@@ -38,6 +39,15 @@ pub struct FlashFigures {
     pub dies: Vec<f64>,
     /// The same of each channel.
     pub channels: Vec<f64>,
+}
+
+/// A die of a flash drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DieFigures {
+    /// How long it was busy since counting began.
+    pub busy: Nanos,
+    /// Its blocks.
+    pub blocks: DieBlocks,
 }
 
 /// The bit of a tag that names a flush by its number, rather than who asked.
@@ -271,6 +281,17 @@ impl FlashService {
             dies,
             channels,
         }
+    }
+
+    /// What each die was like up to `now`. Looks at every block once.
+    pub fn die_figures(&self, now: Nanos) -> Vec<DieFigures> {
+        let busy = self.flash.array().utilisation(now).dies;
+        let before = |die: usize| self.before.dies.get(die).copied().unwrap_or_default();
+        let figures = |(die, (busy, blocks)): (usize, (Nanos, DieBlocks))| DieFigures {
+            busy: busy.saturating_sub(before(die)),
+            blocks,
+        };
+        busy.into_iter().zip(self.flash.die_blocks()).enumerate().map(figures).collect()
     }
 
     /// A unit of which the host writes a part is read first.

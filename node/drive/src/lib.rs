@@ -10,5 +10,5 @@
 mod flash;
 mod subsystem;
 
-pub use flash::{FlashFigures, FlashService};
+pub use flash::{DieFigures, FlashFigures, FlashService};
 pub use subsystem::{class_from, class_of, machine_config, machine_tenant, subsystem_config};

@@ -20,7 +20,7 @@ use crate::fdp::{Fdp, Placement};
 use crate::geometry::Shape;
 use crate::image::{FREE, Image};
 use crate::lun::Promise;
-use crate::stats::{Stats, WearSpread};
+use crate::stats::{DieBlocks, Stats, WearSpread};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -334,6 +334,26 @@ impl PageFtl {
         }
         let mean = if count == 0 { 0.0 } else { sum as f64 / count as f64 };
         WearSpread { min: if count == 0 { 0 } else { min }, mean, max }
+    }
+
+    /// The blocks of each die.
+    pub fn die_blocks(&self) -> Vec<DieBlocks> {
+        let shape = self.shape();
+        let mut dies = vec![DieBlocks::default(); shape.dies() as usize];
+        for (block, (erases, bad)) in (0..).zip(self.map.erases.iter().zip(&self.bad)) {
+            let die = &mut dies[shape.die_of(shape.plane_of_block(block).0) as usize];
+            die.blocks += 1;
+            if *bad {
+                die.bad += 1;
+                continue;
+            }
+            die.erases += u64::from(*erases);
+            die.most_erases = die.most_erases.max(*erases);
+        }
+        for plane in 0..shape.planes() {
+            dies[shape.die_of(plane) as usize].free += self.free.count(plane) + self.slc_free.count(plane);
+        }
+        dies
     }
 
     /// `n` units of one page from the point's next one have been placed: the rest of the page stays empty.
