@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 const PAGE: &str = include_str!("../../docs/reference/configuration.md");
 
 /// A section of the page, by the beginning of its heading, and where its keys are in a file: names of tables, `[]` behind lists.
-const SECTIONS: [(&str, &[&str]); 13] = [
+const SECTIONS: [(&str, &[&str]); 14] = [
     ("`[node]`", &["node"]),
+    ("`[api]`", &["api"]),
     ("`[[device]]`", &["device[]"]),
     ("Zones: `zoned`", &["device[]", "zoned"]),
     ("Open-Channel: `open_channel`", &["device[]", "open_channel"]),

@@ -22,7 +22,7 @@ use weir_units::{Bytes, Rates, Sla};
 use weir_workload::{Arrival, Mix, Pattern, Rate};
 
 /// Commands outstanding of somebody who asks for as much as there is.
-const GREEDY: u32 = 1024;
+pub(super) const GREEDY: u32 = 1024;
 /// A breach that was there before and grew by less is not new.
 const SAME: f64 = 0.01;
 
@@ -142,7 +142,7 @@ pub fn new<'a>(before: &'a [Breach], after: &'a [Breach]) -> impl Iterator<Item 
     after.iter().filter(move |a| !before.iter().any(|b| same(a, b) && a.by <= b.by + SAME))
 }
 
-fn setting(device: &DeviceConfig, arbitration: &Arbitration) -> Setting {
+pub(super) fn setting(device: &DeviceConfig, arbitration: &Arbitration) -> Setting {
     let cost = match device.cost {
         Cost::Bytes => weir_controller::Cost::Bytes,
         Cost::Commands => weir_controller::Cost::Commands,
@@ -152,13 +152,13 @@ fn setting(device: &DeviceConfig, arbitration: &Arbitration) -> Setting {
 }
 
 /// Size and mix of the calibrated requests that cost the drive most for a byte.
-fn dearest(device: &DeviceConfig) -> (u32, u8) {
+pub(super) fn dearest(device: &DeviceConfig) -> (u32, u8) {
     let points = device.calibration.iter().flat_map(|f| &f.calibration.points);
     let slowest = points.min_by(|a, b| a.bandwidth().total_cmp(&b.bandwidth()));
     slowest.map_or((4096, 100), |p| (p.size(), p.read_percent()))
 }
 
-fn demand(size: u32, read_percent: u8, depth: u32, rate: Option<Rate>) -> Demand {
+pub(super) fn demand(size: u32, read_percent: u8, depth: u32, rate: Option<Rate>) -> Demand {
     let pattern = Pattern { read_percent, random: true, trim: false };
     Demand { pattern, sizes: Mix::one(size), queues: 1, depth, rate, arrival: Arrival::Fixed }
 }

@@ -1,5 +1,6 @@
 //! What a node is to do, as it was checked.
 
+use super::api::ApiConfig;
 use super::device::DeviceConfig;
 use super::door::NvmeTcpConfig;
 use super::export::ExportConfig;
@@ -14,6 +15,8 @@ use super::tenant::TenantConfig;
 pub struct Config {
     /// `[node]`.
     pub node: NodeConfig,
+    /// `[api]`.
+    pub api: ApiConfig,
     /// `[[device]]`, at least one.
     pub devices: Vec<DeviceConfig>,
     /// `[[tenant]]`, at least one.

@@ -25,6 +25,7 @@ fn the_example_is_valid_and_has_every_key() {
 fn no_table_has_a_key_that_does_not_exist() {
     let sections = [
         "[node]",
+        "[api]",
         "[[device]]",
         "[device.flash]",
         "[device.fdp]",

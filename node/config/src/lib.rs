@@ -19,6 +19,7 @@
 //! configuration starts.
 
 pub mod admission;
+mod api;
 mod arbitration;
 mod builtin;
 pub mod calibration;
@@ -39,6 +40,7 @@ mod names;
 mod node;
 mod open_channel;
 mod pool;
+pub mod prediction;
 mod print;
 pub mod profile;
 mod promise;
@@ -59,6 +61,7 @@ mod docs;
 #[cfg(test)]
 mod tests;
 
+pub use api::{ApiConfig, ApiRole, ApiToken};
 pub use arbitration::{Arbitration, ClassFrom, Cost, Mechanism, Shares, quanta_in_range, weights_in_range};
 pub use calibration::{Calibration, CalibrationFile};
 pub use config::Config;
@@ -103,6 +106,7 @@ impl Config {
 
 fn read_config(root: &Section<'_>, base: &Path, machine: Machine, api: Option<Address>) -> Config {
     let node = node::read(root, base, machine, api);
+    let api = api::read(root, base);
     let devices = device::read_all(root, base, &node.name);
     let tenants = tenant::read_all(root);
     let nvme_tcp = door::read(root, tenants.len().max(1));
@@ -112,7 +116,7 @@ fn read_config(root: &Section<'_>, base: &Path, machine: Machine, api: Option<Ad
     let store = store::read(root, base);
     let faults = fault::read_all(root);
     root.finish();
-    let parts = check::Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes, store, faults };
+    let parts = check::Parts { node, api, devices, tenants, exports, nvme_tcp, pools, volumes, store, faults };
     check::assemble(root.sink(), machine, parts)
 }
 

@@ -1172,6 +1172,9 @@ prop_compose! {
                 on_failure: if peer { vec!["/bin/p \"age\"".into(), "-x".into()] } else { Vec::new() },
                 on_failure_timeout: Nanos::from_secs(if peer { 7 } else { 30 }),
             },
+            api: ApiConfig {
+                tokens: if peer { vec![ApiToken { role: ApiRole::Operate, file: "/s/a \"b\".token".into() }] } else { Vec::new() },
+            },
             devices: vec![devices.0, devices.1],
             tenants: vec![tenants.0, tenants.1],
             exports: vec![

@@ -5,6 +5,7 @@ mod store;
 mod unique;
 
 use super::admission;
+use super::api::ApiConfig;
 use super::arbitration::ClassFrom;
 use super::config::Config;
 use super::device::{self, DeviceConfig, DeviceRead};
@@ -29,6 +30,7 @@ const VHOST_QUEUES: u16 = 16;
 /// The sections as they were read.
 pub(super) struct Parts {
     pub(super) node: NodeConfig,
+    pub(super) api: ApiConfig,
     pub(super) devices: Vec<DeviceRead>,
     pub(super) tenants: Vec<TenantRead>,
     pub(super) exports: Vec<ExportRead>,
@@ -42,7 +44,7 @@ pub(super) struct Parts {
 /// Puts the sections together, notes what does not fit, and fills what is missing: a RAM drive, one tenant for every
 /// host, and, where there is no pool, an NVMe/TCP export of every drive.
 pub(super) fn assemble(sink: &Sink, machine: Machine, parts: Parts) -> Config {
-    let Parts { node, devices, tenants, exports, nvme_tcp, pools, volumes, store, faults } = parts;
+    let Parts { node, api, devices, tenants, exports, nvme_tcp, pools, volumes, store, faults } = parts;
     unique_devices(sink, machine, &devices);
     unique_tenants(sink, &tenants);
     let shared_slots: Vec<Option<u16>> = devices.iter().map(|d| d.shared_slots).collect();
@@ -74,7 +76,7 @@ pub(super) fn assemble(sink: &Sink, machine: Machine, parts: Parts) -> Config {
         exports = devices.iter().enumerate().map(|(i, device)| by_tcp(i, device)).collect();
     }
     let faults = fault::check(sink, node.faults, faults, &devices);
-    let mut config = Config { node, devices, tenants, exports, nvme_tcp, pools, volumes, store: None, faults };
+    let mut config = Config { node, api, devices, tenants, exports, nvme_tcp, pools, volumes, store: None, faults };
     for (i, slots) in shared_slots.into_iter().enumerate() {
         if let Some(slots) = slots.filter(|_| admission::reach(&config, i).len() > 1) {
             config.devices[i].slots = slots;
