@@ -17,6 +17,8 @@ use weir_config::{self as config, Address};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request is made again that nobody has read, and how often.
 const UNHEARD_FOR: Duration = Duration::from_secs(5);
+/// Names the file of the token that is shown over TCP.
+const TOKEN_FILE: &str = "WEIR_TOKEN_FILE";
 const PAUSE: Duration = Duration::from_millis(10);
 /// An answer that is larger is not from a node.
 const MAX_ANSWER: u64 = 64 << 20;
@@ -111,11 +113,12 @@ impl ApiClient {
     /// # Errors
     /// Nobody answers, or it refuses.
     pub fn stream(&self, path: &str, mut line: impl FnMut(&str) -> bool) -> Result<(), CommandFailure> {
+        let headers = self.headers()?;
         let stream = self.connect().map_err(|e| self.unreachable(&e))?;
         let wrong = |e: io::Error| CommandFailure::new(format_args!("{}: {e}", self.address));
         let mut reader = io::BufReader::new(stream);
         // HTTP/1.0: the answer is not cut into chunks, and ends with the connection.
-        let head = format!("GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: text/event-stream\r\n\r\n", self.host());
+        let head = format!("GET {path} HTTP/1.0\r\n{headers}Accept: text/event-stream\r\n\r\n");
         reader.get_mut().write_all(head.as_bytes()).map_err(wrong)?;
         let (mut text, mut code, mut is_body) = (String::new(), None, false);
         while {
@@ -162,9 +165,10 @@ impl ApiClient {
     /// Asks until somebody has heard: a program that is being replaced may close a connection of which it has read nothing.
     fn ask(&self, method: &str, path: &str, body: Option<&[u8]>) -> Result<Answer, CommandFailure> {
         let begin = Instant::now();
+        let headers = self.headers()?;
         loop {
             let mut stream = self.connect().map_err(|e| self.unreachable(&e))?;
-            match exchange(&mut *stream, method, path, &self.host(), body) {
+            match exchange(&mut *stream, method, path, &headers, body) {
                 Ok(answer) => return Ok(answer),
                 Err(e) if is_unheard(&e, method) && begin.elapsed() < UNHEARD_FOR => std::thread::sleep(PAUSE),
                 Err(e) => return Err(CommandFailure::new(format_args!("{}: {e}; is it a node's API?", self.address))),
@@ -203,11 +207,21 @@ impl ApiClient {
         }
     }
 
-    fn host(&self) -> String {
-        match &self.address {
-            Address::Unix(_) => "localhost".to_string(),
-            Address::Tcp(address) => address.to_string(),
+    /// Host, and over TCP the token in the file that `WEIR_TOKEN_FILE` names.
+    fn headers(&self) -> Result<String, CommandFailure> {
+        let Address::Tcp(address) = &self.address else { return Ok("Host: localhost\r\n".into()) };
+        let Some(file) = std::env::var_os(TOKEN_FILE).filter(|file| !file.is_empty()) else {
+            return Ok(format!("Host: {address}\r\n"));
+        };
+        let wrong = |e: &dyn std::fmt::Display| {
+            CommandFailure::new(format_args!("{TOKEN_FILE}: {}: {e}", Path::new(&file).display()))
+        };
+        let text = std::fs::read_to_string(&file).map_err(|e| wrong(&e))?;
+        let token = text.lines().next().unwrap_or_default();
+        if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(wrong(&"its first line is no token"));
         }
+        Ok(format!("Host: {address}\r\nAuthorization: Bearer {token}\r\n"))
     }
 }
 
@@ -255,13 +269,19 @@ struct Answer {
 }
 
 /// HTTP/1.1 with `Connection: close`: the answer ends with the connection.
-fn exchange(stream: &mut dyn Stream, method: &str, path: &str, host: &str, body: Option<&[u8]>) -> io::Result<Answer> {
+fn exchange(
+    stream: &mut dyn Stream,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: Option<&[u8]>,
+) -> io::Result<Answer> {
     let body_headers = match body {
         Some(body) => format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()),
         None if method == "POST" => "Content-Length: 0\r\n".to_string(),
         None => String::new(),
     };
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{body_headers}\r\n");
+    let head = format!("{method} {path} HTTP/1.1\r\n{headers}Connection: close\r\n{body_headers}\r\n");
     stream.write_all(&[head.as_bytes(), body.unwrap_or_default()].concat())?;
     let mut bytes = Vec::new();
     let read = stream.take(MAX_ANSWER).read_to_end(&mut bytes);

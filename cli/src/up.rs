@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use weir_api::Bound;
+use weir_api::{Bound, Tokens};
 use weir_config::{self as config, Admission, Config, NodeConfig};
 use weir_node::device::region;
 use weir_node::{CONFIG, PreparedShards, StartSteps, keeper, layouts, notice};
@@ -157,6 +157,16 @@ fn abort_on_panic() {
     }));
 }
 
+/// The tokens of the API. One that cannot be read keeps a node from its start; a worker that takes over serves without it.
+fn tokens(config: &Config, keep: &Keep) -> Result<Tokens, CommandFailure> {
+    let (tokens, wrong) = Tokens::load(&config.api);
+    if let Some(first) = wrong.first().filter(|_| keep.generation() == 0) {
+        return Err(CommandFailure::new(format_args!("api: {first}")));
+    }
+    wrong.iter().for_each(|wrong| notice(format_args!("api: {wrong}")));
+    Ok(tokens)
+}
+
 fn serve(
     mut config: Config,
     args: &args::Up,
@@ -166,11 +176,13 @@ fn serve(
     mut steps: StartSteps,
     json: bool,
 ) -> Result<(), CommandFailure> {
+    // tidy: long because the steps of a start stand in their order.
     if args.config.is_none() {
         let folder = config::runtime_dir();
         config::create_runtime_dir(&folder)
             .map_err(|e| CommandFailure::new(format_args!("{}: {e}", folder.display())))?;
     }
+    let tokens = tokens(&config, keep)?;
     let bound = Bound::bind(&config.node.api, keep).map_err(|e| CommandFailure::new(format_args!("api: {e}")))?;
     config.node.api = bound.addresses();
     let crew = crew.map_or_else(|| PreparedShards::prepare(&config), Ok).map_err(CommandFailure::new)?;
@@ -190,7 +202,8 @@ fn serve(
         std::process::exit(1);
     };
     let ready = || started.control.serve_keeper(hand_over, gone).map_err(|e| of_keeper(&e));
-    let answer = || bound.serve(started.control.clone()).map_err(|e| CommandFailure::new(format_args!("api: {e}")));
+    let answer =
+        || bound.serve(started.control.clone(), tokens).map_err(|e| CommandFailure::new(format_args!("api: {e}")));
     // Front ends wait for one that takes over, and before those who ask for anything else.
     let running = if keep.generation() > 0 {
         ready()?;

@@ -5,10 +5,10 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_api::{
-    Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, ExportAdd, ExportStatus, FaultAdd, FaultStatus,
-    PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, PowerCutStatus, Refusal, Running, SlaPatch, State, Status,
-    TenantAdd, TenantPatch, TenantStatus, UpgradeStart, UpgradeState, UpgradeStatus, VolumeAdd, VolumeExport,
-    VolumePatch, VolumeStatus,
+    Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, DriveBoardStatus, ExportAdd, ExportStatus,
+    FaultAdd, FaultStatus, PlanAsked, PlanStatus, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus,
+    PowerCutStatus, Refusal, Running, SlaPatch, State, Status, TenantAdd, TenantPatch, TenantStatus, UpgradeStart,
+    UpgradeState, UpgradeStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
 };
 use weir_config::{Address, Arbitration, ClassFrom, Cost};
 use weir_node::events::{EventLog, Listener, NodeEvent};
@@ -165,6 +165,18 @@ impl Control for Fake {
         found.ok_or_else(|| Refusal::NotFound(format!("device \"{device}\" has no rule {id}")))
     }
 
+    fn generation(&self) -> u64 {
+        0
+    }
+    fn may_inject(&self) -> bool {
+        false
+    }
+    fn device_board(&self, _: &str) -> Result<DriveBoardStatus, Refusal> {
+        unreachable!("no command asks for it")
+    }
+    fn plan_device(&self, _: &str, _: &PlanAsked) -> Result<PlanStatus, Refusal> {
+        unreachable!("no command asks for it")
+    }
     fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal> {
         if name == "gone" {
             return Err(Refusal::Conflict("device \"gone\": its flash does not keep what that needs".into()));
@@ -338,7 +350,7 @@ impl Served {
         let fake = Arc::new(Fake::default());
         let running = Bound::bind(&[Address::Unix(dir.join("a.sock"))], &weir_sys::keeper_channel::Keep::none())
             .unwrap()
-            .serve(fake.clone())
+            .serve(fake.clone(), weir_api::Tokens::default())
             .unwrap();
         Served { fake, running: Some(running), dir }
     }

@@ -52,7 +52,7 @@ mod transfer;
 pub mod upgrade;
 
 pub use change::{AnaChange, DeviceChange, NewExport, NewTenant, NewVolume, PromisesFrom, TenantChange, VolumeChange};
-pub use control::{CONFIG, NodeControl, layouts};
+pub use control::{CONFIG, NodeControl, SharesChange, TenantShares, layouts};
 pub use node::Node;
 pub use notice::notice;
 pub use prepared_shards::{PreparedShards, StartSteps};
@@ -61,7 +61,7 @@ pub use refusal::Refusal;
 pub use remote::{HealthStatus, RemoteStatus};
 pub use shard::{Call, Shard, ShardHandle};
 pub use snapshot::{
-    DeviceSnapshot, DeviceTiming, DoorSnapshot, ExportSnapshot, FaultSnapshot, LostDrive, NodeSnapshot, PoolMember,
-    PoolSnapshot, ScrubSnapshot, ShardSnapshot, TenantSnapshot, VolumeSnapshot,
+    DeviceSnapshot, DeviceTiming, DoorSnapshot, DriveBoard, ExpectedTenants, ExportSnapshot, FaultSnapshot, LostDrive,
+    NodeSnapshot, PoolMember, PoolSnapshot, ScrubSnapshot, ShardSnapshot, TenantSnapshot, VolumeSnapshot,
 };
 pub use start_error::StartError;

@@ -6,9 +6,10 @@ use crate::remote::RemoteStatus;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_config::prediction::Prediction;
 use weir_config::{ClassFrom, Config, DeviceConfig};
 use weir_controller::{Attainment, ControllerInfo, DriveStats, Work};
-use weir_drive::FlashFigures;
+use weir_drive::{DieFigures, FlashFigures};
 use weir_fault::FaultRule;
 use weir_units::{Bytes, Ceiling, Class, Floor, Nanos, Sla};
 
@@ -116,6 +117,32 @@ impl DeviceSnapshot {
     pub fn device(&self) -> &DeviceConfig {
         &self.config.devices[self.index]
     }
+}
+
+/// A drive as the dashboard shows it.
+#[derive(Clone, Debug)]
+pub struct DriveBoard {
+    /// When that was.
+    pub now: Nanos,
+    /// Its flash, die by die; empty where it has none.
+    pub dies: Vec<DieFigures>,
+    /// Channels of its flash: die `i` is at channel `i % channels`.
+    pub channels: u32,
+    /// What it has done, and for whom.
+    pub stats: DriveStats,
+    /// Controllers and their queues.
+    pub controllers: Vec<ControllerInfo>,
+}
+
+/// What the tenants with queues at a drive are to expect of it.
+#[derive(Clone, Debug)]
+pub struct ExpectedTenants {
+    /// Their names, in the order of the predictions.
+    pub tenants: Vec<String>,
+    /// As the drive is; `None` where nothing can be said.
+    pub before: Option<Prediction>,
+    /// As it would be.
+    pub after: Option<Prediction>,
 }
 
 /// How well a drive keeps its modelled times.

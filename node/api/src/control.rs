@@ -1,5 +1,6 @@
 //! What the API asks of a node.
 
+use super::board::{DriveBoardStatus, MOST_EVENTS, PlanAsked, PlanStatus, Sample, unix_ms};
 use super::fault::{FaultAdd, FaultStatus};
 use super::pooled::{
     PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
@@ -81,6 +82,21 @@ pub trait Control: Send + Sync + 'static {
     fn last_event(&self) -> u64;
     /// From now on `listener` is called with each event; it must not wait.
     fn on_event(&self, listener: Listener);
+    /// Everything that the dashboard shows of the node as a whole.
+    fn sample(&self) -> Result<Sample, Refusal> {
+        let (status, pools, volumes) = (self.status()?, self.pools()?, self.volumes()?);
+        let (upgrade, generation) = (self.upgrade_status(), self.generation());
+        let events = self.events(self.last_event().saturating_sub(MOST_EVENTS));
+        Ok(Sample { status, pools, volumes, upgrade, generation, unix_ms: unix_ms(), events })
+    }
+    /// How many workers have served before this one.
+    fn generation(&self) -> u64;
+    /// Whether failures may be injected.
+    fn may_inject(&self) -> bool;
+    /// What goes on inside a drive.
+    fn device_board(&self, name: &str) -> Result<DriveBoardStatus, Refusal>;
+    /// What tenants are to expect of a drive with another arbitration; the numbers are in range (see [`PlanAsked::check`]).
+    fn plan_device(&self, name: &str, asked: &PlanAsked) -> Result<PlanStatus, Refusal>;
     /// How far the last upgrade is.
     fn upgrade_status(&self) -> UpgradeStatus;
     /// Begins to replace the program that serves; returns at once.

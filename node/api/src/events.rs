@@ -1,7 +1,7 @@
 //! `GET /v1/events`: the latest events as JSON, or from then on as server-sent events (HTML, section 9.2, "Server-sent events").
 
+use super::answer::Failure;
 use super::control::Control;
-use super::routes::Failure;
 use axum::Extension;
 use axum::Json;
 use axum::extract::State;

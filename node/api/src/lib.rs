@@ -9,10 +9,15 @@
 //! The only crate with the types of the API: what the node knows of itself and what it can be told are `weir_node`'s
 //! snapshots and changes, which become these here. [`Control`] is all that the routes know of the node. Calls may block for as long as a shard takes to answer; they run beside
 //! the API's own thread, so that one slow shard does not make the API deaf. The UNIX socket is for its owner alone
-//! (mode 0600). The port asks nobody for a password, so it is loopback only and answers no web page of another origin.
+//! (mode 0600). A port is loopback only, answers no web page of another origin, and changes nothing for who shows no token
+//! (`access`). `board` makes what the dashboard shows, `dashboard` is its page.
 //! [`openapi`] describes every route; a test holds the two together.
 
+mod access;
+mod answer;
+mod board;
 mod control;
+mod dashboard;
 mod events;
 mod fault;
 mod flash;
@@ -30,6 +35,12 @@ mod types;
 #[cfg(test)]
 mod tests;
 
+pub use access::{AccessStatus, Tokens};
+pub use board::{
+    Board, BoardChange, BoardDevice, BoardExport, BoardFlash, BoardLatency, BoardPool, BoardTenant, BoardVolume,
+    DieStatus, DoneRates, DriveBoardStatus, HistoryOverview, HistorySeries, HistoryStatus, HistoryValues, PlanAsked,
+    PlanStatus, PlannedTenant, PredictedShare, QueueStatus, ShareStatus, TenantSharesPatch,
+};
 pub use control::Control;
 pub use fault::{FaultAdd, FaultStatus};
 pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStatus};
@@ -41,7 +52,6 @@ pub use pooled::{
 pub use promise::{
     AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, PeriodStatus, SlaPatch, SlaState, SlaStatus,
 };
-pub use routes::router;
 pub use server::{Bound, Running};
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
 pub use types::{

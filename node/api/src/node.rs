@@ -1,5 +1,6 @@
 //! The node behind the API: its snapshots become what the API says, and what the API is asked becomes changes of it.
 
+use crate::board::{DriveBoardStatus, PlanAsked, PlanStatus};
 use crate::control::Control;
 use crate::fault::{FaultAdd, FaultStatus};
 use crate::flash::FlashStatus;
@@ -206,6 +207,23 @@ impl Control for NodeControl {
 
     fn on_event(&self, listener: Listener) {
         self.event_log().listen(listener);
+    }
+
+    fn generation(&self) -> u64 {
+        NodeControl::generation(self)
+    }
+
+    fn may_inject(&self) -> bool {
+        self.has_faults()
+    }
+
+    fn device_board(&self, name: &str) -> Result<DriveBoardStatus, Refusal> {
+        let faults = Control::faults(self, name)?;
+        Ok(DriveBoardStatus::new(name, &self.drive_board(name)?, faults))
+    }
+
+    fn plan_device(&self, name: &str, asked: &PlanAsked) -> Result<PlanStatus, Refusal> {
+        asked.ask(name, |change| self.expected(name, change))
     }
 
     fn upgrade_status(&self) -> UpgradeStatus {

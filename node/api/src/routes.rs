@@ -1,7 +1,10 @@
-//! HTTP to calls of [`Control`], and their answers back.
+//! HTTP to calls of [`Control`](super::control::Control), and their answers back.
 // tidy: long because every operation of the API is here, each a few lines
 
-use super::control::Control;
+use super::access::{self, AccessStatus, Granted, Tokens};
+use super::answer::{Answer, Body, Failure, Node, Way, ask};
+use super::board::{Board, DriveBoardStatus, HistoryOverview, HistoryStatus, Live, PlanAsked, PlanStatus};
+use super::dashboard::{self, board};
 use super::events::{Followers, events};
 use super::fault::{FaultAdd, FaultStatus};
 use super::openapi::{SchemaOf, schema_of};
@@ -10,13 +13,12 @@ use super::pooled::{
 };
 use super::timing::DeviceStats;
 use super::types::{
-    DevicePatch, DeviceStatus, ErrorBody, ExportAdd, ExportStatus, PowerCutStatus, State as NodeState, Status,
-    TenantAdd, TenantPatch, TenantStatus,
+    DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, State as NodeState, Status, TenantAdd,
+    TenantPatch, TenantStatus,
 };
 use super::{metrics, openapi};
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post};
@@ -25,39 +27,34 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
-use tokio::sync::watch;
-use weir_node::Refusal;
+use weir_config::ApiRole;
 use weir_node::events::NodeEvent;
 use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
 
 /// The largest patch is a few hundred bytes.
 const MAX_BODY: usize = 64 << 10;
 
-type Node = Arc<dyn Control>;
-
-/// By what a request has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// A UNIX socket: whoever can open it commands the node.
-    Socket,
-    /// A loopback port: any user of the machine, and any browser.
-    Port,
-}
-
-/// The API without its sockets. By a port, requests that a web page of another origin may have caused are refused (a UNIX
-/// socket is out of a browser's reach), and so is what only the node's owner may do.
-/// What follows events ends when `stopped` becomes true.
-pub fn router(control: Node, way: Way, stopped: watch::Receiver<bool>) -> Router {
-    let followers = Followers::of(control.as_ref(), stopped);
-    let routes = operations().into_iter().fold(Router::new(), |routes, o| routes.route(o.path, o.handler));
+/// The API without its sockets. Requests that a web page of another origin may have caused are refused, and by a port so is what
+/// the token that is shown does not allow.
+pub(super) fn router(control: Node, way: Way, tokens: Arc<Tokens>, live: Arc<Live>, followers: Followers) -> Router {
+    let guarded = |o: Operation| o.handler.layer(middleware::from_fn_with_state(o.role, access::authorise));
+    let routes = operations().into_iter().fold(Router::new(), |routes, o| routes.route(o.path, guarded(o)));
     let routes = routes
+        .merge(dashboard::files())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn(note_change))
         .layer(Extension(way))
+        .layer(Extension(live))
         .layer(Extension(followers))
-        .with_state(control);
-    if way == Way::Port { routes.layer(middleware::from_fn(refuse_foreign)) } else { routes }
+        .with_state(control)
+        .layer(middleware::from_fn_with_state((way, tokens), access::identify));
+    let routes = match way {
+        Way::Port => routes.layer(middleware::from_fn(access::refuse_foreign)),
+        Way::Socket => routes.layer(middleware::from_fn(access::refuse_page)),
+    };
+    routes.layer(middleware::from_fn(access::protect))
 }
 
 /// A method of a path: who handles it, and what there is to say of it.
@@ -68,6 +65,8 @@ pub(super) struct Operation {
     pub(super) handler: MethodRouter<Node>,
     pub(super) id: &'static str,
     pub(super) summary: &'static str,
+    /// What who asks for it over TCP must at least be allowed.
+    pub(super) role: ApiRole,
     /// The body that it takes.
     pub(super) body: Option<SchemaOf>,
     /// The status of its success, and what that answers.
@@ -90,10 +89,11 @@ pub(super) struct QueryParameter {
 const NO_NODE: &str = "The node is not answering.";
 const NO_CHANGE: &str = "The node is not answering, or the pool takes no changes.";
 const NO_NAME: &str = "There is nothing of that name.";
+const TOO_MANY: &str = "The node is not answering, or as many pages are open as may be.";
 const WRONG_VALUE: &str = "A value is out of range or unknown.";
 
 impl Operation {
-    fn new<T: JsonSchema>(path: &'static str, id: &'static str, summary: &'static str, how: Method) -> Self {
+    fn new<T: JsonSchema>(path: &'static str, id: &'static str, summary: &'static str, how: How) -> Self {
         let (method, success, handler) = how;
         let mut refusals = vec![(503, NO_NODE)];
         if path.contains('{') {
@@ -101,7 +101,14 @@ impl Operation {
         }
         let answer: (_, SchemaOf) = ("application/json", schema_of::<T>);
         let (is_stream, query) = (false, Vec::new());
-        Self { path, method, handler, id, summary, body: None, success, answer, is_stream, query, refusals }
+        let role = if method == "get" { ApiRole::Read } else { ApiRole::Operate };
+        Self { path, method, handler, id, summary, role, body: None, success, answer, is_stream, query, refusals }
+    }
+
+    /// Who asks for it over TCP must be allowed that.
+    fn needs(mut self, role: ApiRole) -> Self {
+        self.role = role;
+        self
     }
 
     fn takes<T: JsonSchema>(mut self) -> Self {
@@ -130,7 +137,7 @@ impl Operation {
 }
 
 /// A method, the status of its success, and the handler.
-type Method = (&'static str, u16, MethodRouter<Node>);
+type How = (&'static str, u16, MethodRouter<Node>);
 
 /// Every operation there is.
 pub(super) fn operations() -> Vec<Operation> {
@@ -176,6 +183,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "Cut a drive's power and bring it back: its controllers die, writes that were not flushed may be gone.",
             ("post", 200, post(power_cut)),
         )
+        .needs(ApiRole::Admin)
         .or(409, "The drive does not keep what that needs, or has no power already."),
         Op::new::<Vec<FaultStatus>>(
             "/v1/devices/{name}/faults",
@@ -251,6 +259,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "A device joins a pool: empty, and not exported by itself. The answer is the pool.",
             ("post", 201, post(add_pool_drive)),
         )
+        .needs(ApiRole::Admin)
         .takes::<PoolDriveAdd>()
         .or(400, "A key is unknown.")
         .or(409, "It is in use, not empty, or not of the pool's kind.")
@@ -261,6 +270,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "A drive leaves its pool, if no volume lies on it. The answer is the pool.",
             ("delete", 200, delete(remove_pool_drive)),
         )
+        .needs(ApiRole::Admin)
         .or(409, "Volumes lie on it, or it is the pool's only drive.")
         .or(503, NO_CHANGE),
         Op::new::<PoolStatus>(
@@ -269,6 +279,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "A pool serves without a drive from now on, as if it were lost: what lies on it fails. The answer is the pool.",
             ("post", 200, post(take_out_pool_drive)),
         )
+        .needs(ApiRole::Admin)
         .or(409, "It is lost already, or the pool's only drive.")
         .or(503, NO_CHANGE),
         Op::new::<PoolStatus>(
@@ -277,6 +288,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "A device takes the place of a lost drive. What volumes had there fails until they are emptied. The answer is the pool.",
             ("post", 200, post(replace_pool_drive)),
         )
+        .needs(ApiRole::Admin)
         .takes::<PoolDriveReplace>()
         .or(409, "The drive is not lost, or the device is in use, too small, not empty, or not of the pool's kind.")
         .or(503, NO_CHANGE),
@@ -336,6 +348,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "A volume that has lost chunks with a drive is given up: it reads as zeroes, has another UUID, and its hosts are told.",
             ("post", 200, post(empty_volume)),
         )
+        .needs(ApiRole::Admin)
         .or(409, "It has lost nothing, or the lost drive was not replaced.")
         .or(503, NO_CHANGE),
         Op::new::<VolumeStatus>(
@@ -371,6 +384,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "Replace the program that serves while I/O runs; ask how far it is by GET.",
             ("post", 202, post(upgrade)),
         )
+        .needs(ApiRole::Admin)
         .takes::<UpgradeStart>()
         .or(400, "There is no such program, or it cannot be executed, or a time is out of range.")
         .or(403, "A program is named, and not over the UNIX socket.")
@@ -381,6 +395,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "Finish what is in flight, then end the process.",
             ("post", 202, post(shutdown)),
         )
+        .needs(ApiRole::Admin)
         .always(),
         Operation {
             answer: ("text/plain", schema_of::<String>),
@@ -391,45 +406,59 @@ pub(super) fn operations() -> Vec<Operation> {
                 ("get", 200, get(prometheus)),
             )
         },
+        Op::new::<AccessStatus>("/v1/access", "access", "What this request may do.", ("get", 200, get(may)))
+            .always(),
+        Op::new::<Board>("/v1/board", "board", "What the dashboard shows.", ("get", 200, get(board::board))),
+        Operation {
+            answer: ("text/event-stream", schema_of::<String>),
+            ..Op::new::<String>(
+                "/v1/live",
+                "live",
+                "A stream of events `board`, about one a second: what GET /v1/board answers.",
+                ("get", 200, get(board::live)),
+            )
+        }
+        .or(503, TOO_MANY),
+        Operation {
+            answer: ("text/event-stream", schema_of::<String>),
+            ..Op::new::<String>(
+                "/v1/live/devices/{name}",
+                "live_device",
+                "The same, and after each an event `device`: what GET /v1/devices/NAME/board answers.",
+                ("get", 200, get(board::live_device)),
+            )
+        }
+        .or(503, TOO_MANY),
+        Op::new::<DriveBoardStatus>(
+            "/v1/devices/{name}/board",
+            "device_board",
+            "The dies of a drive, its queues, and what its tenants were promised and get.",
+            ("get", 200, get(board::device)),
+        ),
+        Op::new::<PlanStatus>(
+            "/v1/devices/{name}/plan",
+            "plan_device",
+            "What tenants are to expect of a drive with another arbitration, or as it is; nothing is changed.",
+            ("post", 200, post(board::plan)),
+        )
+        .takes::<PlanAsked>()
+        .needs(ApiRole::Read),
+        Op::new::<HistoryOverview>(
+            "/v1/history",
+            "history",
+            "The last hour of all drives and tenants, minute by minute.",
+            ("get", 200, get(board::overview)),
+        )
+        .always(),
+        Op::new::<HistoryStatus>(
+            "/v1/history/{kind}/{name}",
+            "history_of",
+            "The last hour of one of the devices, tenants or exports (NAME@nvme-tcp, NAME@SOCKET), a point each 10 s.",
+            ("get", 200, get(board::history)),
+        )
+        .or(404, "There is nothing of that kind and name, or it has done nothing yet."),
         Op::new::<Map<String, Value>>("/openapi.json", "openapi", "This document.", ("get", 200, get(description))).always(),
     ]
-}
-
-/// Every refusal as JSON.
-pub(super) struct Failure(pub(super) StatusCode, pub(super) String);
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        (self.0, Json(ErrorBody { error: self.1 })).into_response()
-    }
-}
-
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        let code = match &refusal {
-            Refusal::NotFound(_) => StatusCode::NOT_FOUND,
-            Refusal::Invalid(_) => StatusCode::BAD_REQUEST,
-            Refusal::Conflict(_) => StatusCode::CONFLICT,
-            Refusal::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        Failure(code, refusal.text().to_string())
-    }
-}
-
-type Answer<T> = Result<Json<T>, Failure>;
-
-/// Runs a call that may block beside the API's thread.
-async fn ask<T: Send + 'static>(
-    control: Node,
-    call: impl FnOnce(&dyn Control) -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Failure> {
-    match tokio::task::spawn_blocking(move || call(control.as_ref())).await {
-        Ok(answer) => answer.map_err(Failure::from),
-        Err(e) => {
-            tracing::error!("a control call failed: {e}");
-            Err(Failure(StatusCode::INTERNAL_SERVER_ERROR, "the call failed; the node's log says why".into()))
-        }
-    }
 }
 
 async fn status(State(node): State<Node>) -> Answer<impl Serialize> {
@@ -662,6 +691,26 @@ async fn description() -> impl IntoResponse {
     Json(openapi::document())
 }
 
+async fn may(
+    State(node): State<Node>,
+    Extension(Granted(role)): Extension<Granted>,
+    Extension(tokens): Extension<Arc<Tokens>>,
+) -> Answer<impl Serialize> {
+    let faults = ask(node, |c| Ok(c.may_inject())).await?;
+    Ok(Json(AccessStatus { role: role.unwrap_or(ApiRole::Read), tokens: tokens.is_any(), faults }))
+}
+
+/// What was changed by the API is on the time line.
+async fn note_change(Extension(live): Extension<Arc<Live>>, request: Request, next: Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let answer = next.run(request).await;
+    if method != Method::GET && answer.status().is_success() && !path.ends_with("/plan") {
+        let subject = path.split('/').nth(3).unwrap_or("node").to_owned();
+        live.changed(&subject, format!("{method} {path}"));
+    }
+    answer
+}
+
 async fn no_route(request: Request) -> Failure {
     let what = format!("there is no {}; GET /openapi.json lists what there is", request.uri().path());
     Failure(StatusCode::NOT_FOUND, what)
@@ -671,50 +720,4 @@ async fn no_method(request: Request) -> Failure {
     let what =
         format!("{} does not take {}; GET /openapi.json lists what does", request.uri().path(), request.method());
     Failure(StatusCode::METHOD_NOT_ALLOWED, what)
-}
-
-/// A JSON body, whose faults are answered as JSON too.
-struct Body<T>(T);
-
-impl<T: serde::de::DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
-    type Rejection = Failure;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(value)) => Ok(Body(value)),
-            Err(rejection) => Err(Failure(code_of(&rejection), rejection.body_text())),
-        }
-    }
-}
-
-/// Values that do not fit are 400 like every other wrong value, not axum's 422.
-fn code_of(rejection: &JsonRejection) -> StatusCode {
-    match rejection.status() {
-        StatusCode::UNPROCESSABLE_ENTITY => StatusCode::BAD_REQUEST,
-        other => other,
-    }
-}
-
-/// A page that somebody's browser shows may send requests to a loopback port, and DNS may give any name that address.
-async fn refuse_foreign(headers: HeaderMap, request: Request, next: Next) -> Response {
-    let header = |name| headers.get(name).and_then(|v: &header::HeaderValue| v.to_str().ok());
-    let host = header(header::HOST).unwrap_or_default();
-    let own_origin = match headers.contains_key(header::ORIGIN) {
-        true => header(header::ORIGIN).is_some_and(|origin| origin.strip_prefix("http://") == Some(host)),
-        false => true,
-    };
-    if !is_loopback(host) || !own_origin {
-        let what = "only requests to a loopback address from no other web page are answered; use http://127.0.0.1:PORT";
-        return Failure(StatusCode::FORBIDDEN, what.into()).into_response();
-    }
-    next.run(request).await
-}
-
-fn is_loopback(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
-    name == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }

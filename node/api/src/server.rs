@@ -1,7 +1,11 @@
 //! The API's sockets and the thread behind them.
 
+use super::access::Tokens;
+use super::answer::Way;
+use super::board::Live;
 use super::control::Control;
-use super::routes::{Way, router};
+use super::events::Followers;
+use super::routes::router;
 use axum::Router;
 use axum::serve::Listener;
 use std::io;
@@ -61,15 +65,15 @@ impl Bound {
         unix.chain(self.tcp.iter().filter_map(|l| l.local_addr().ok()).map(Address::Tcp)).collect()
     }
 
-    /// Serves on a thread of its own until [`Running::stop`].
-    pub fn serve(mut self, control: Arc<dyn Control>) -> io::Result<Running> {
+    /// Serves on a thread of its own until [`Running::stop`], over TCP those who show one of these tokens.
+    pub fn serve(mut self, control: Arc<dyn Control>, tokens: Tokens) -> io::Result<Running> {
         let addresses = self.addresses();
         let paths = self.unix.iter().map(|(path, _)| path.clone()).collect();
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         self.unserved.0.clear();
         let run = move || {
-            runtime.block_on(serve(self, control, stopped));
+            runtime.block_on(serve(self, control, Arc::new(tokens), stopped));
             // A control call that never returns must not keep the process.
             runtime.shutdown_timeout(GRACE);
         };
@@ -128,15 +132,14 @@ impl Drop for Running {
     }
 }
 
-async fn serve(bound: Bound, control: Arc<dyn Control>, stopped: watch::Receiver<bool>) {
-    let mut tasks = Vec::new();
+async fn serve(bound: Bound, control: Arc<dyn Control>, tokens: Arc<Tokens>, stopped: watch::Receiver<bool>) {
+    let live = Live::new(control.clone(), stopped.clone());
+    let followers = Followers::of(control.as_ref(), stopped.clone());
+    let routes = |way| router(control.clone(), way, tokens.clone(), live.clone(), followers.clone());
+    let mut tasks = vec![tokio::spawn(live.clone().run())];
     for (path, listener) in bound.unix {
         match nonblocking_unix(listener) {
-            Ok(listener) => tasks.push(tokio::spawn(one(
-                listener,
-                router(control.clone(), Way::Socket, stopped.clone()),
-                stopped.clone(),
-            ))),
+            Ok(listener) => tasks.push(tokio::spawn(one(listener, routes(Way::Socket), stopped.clone()))),
             Err(e) => tracing::error!("the API cannot listen on {}: {e}", path.display()),
         }
     }
@@ -144,11 +147,7 @@ async fn serve(bound: Bound, control: Arc<dyn Control>, stopped: watch::Receiver
         match nonblocking_tcp(listener) {
             Ok((address, listener)) => {
                 tracing::debug!("the API listens on {address}");
-                tasks.push(tokio::spawn(one(
-                    listener,
-                    router(control.clone(), Way::Port, stopped.clone()),
-                    stopped.clone(),
-                )));
+                tasks.push(tokio::spawn(one(listener, routes(Way::Port), stopped.clone())));
             }
             Err(e) => tracing::error!("the API cannot listen: {e}"),
         }

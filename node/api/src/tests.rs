@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use weir_config::{Address, Arbitration, ClassFrom, Cost, Mechanism, Shares};
+use weir_config::{Address, ApiConfig, ApiRole, ApiToken, Arbitration, ClassFrom, Cost, Mechanism, Shares};
 use weir_node::events::{EventLog, Listener};
 use weir_node::lateness::Lateness;
 use weir_units::{Ceiling, Nanos, Rates, Sla};
@@ -253,6 +253,59 @@ impl Control for Fake {
             _ => Err(Refusal::NotFound(format!("device \"{device}\" has no rule {id}"))),
         }
     }
+    fn generation(&self) -> u64 {
+        0
+    }
+    fn may_inject(&self) -> bool {
+        true
+    }
+    fn device_board(&self, name: &str) -> Result<DriveBoardStatus, Refusal> {
+        if name != "ssd0" {
+            return Err(Refusal::NotFound(format!("there is no device \"{name}\"")));
+        }
+        let die = DieStatus { busy_ns: 5, blocks: 4, bad: 1, free: 2, erases: 9, most_erases: 4 };
+        let queue = QueueStatus {
+            tenant: "gold".into(),
+            host: "h".into(),
+            controller: 1,
+            qid: 1,
+            class: "high".into(),
+            waiting: 3,
+            in_flight: 2,
+        };
+        let share = ShareStatus {
+            name: "gold".into(),
+            class: "high".into(),
+            weight: 1,
+            queues: 1,
+            waiting: 3,
+            in_flight: 2,
+            held: false,
+            io: Counters::default(),
+            promised_iops: Some(5),
+            promised_bytes_per_s: None,
+        };
+        Ok(DriveBoardStatus {
+            device: name.into(),
+            at_s: 1.0,
+            in_flight: 2,
+            slots: 64,
+            bytes_in_flight: 8192,
+            channels: 1,
+            dies: vec![die; 2],
+            queues: vec![queue],
+            tenants: vec![share],
+            left_out: 0,
+            faults: self.faults(name)?,
+        })
+    }
+    fn plan_device(&self, name: &str, asked: &PlanAsked) -> Result<PlanStatus, Refusal> {
+        let share = |share| PredictedShare { share, iops: Some(2.0), bytes_per_s: Some(3.0) };
+        let after = share(if asked.weights.is_some() { 0.75 } else { 0.5 });
+        let tenants = vec![PlannedTenant { name: "gold".into(), before: share(0.5), after }];
+        Ok(PlanStatus { device: name.into(), predicts_rates: true, tenants })
+    }
+
     fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal> {
         if name != "ssd0" {
             return Err(Refusal::Conflict(format!("device \"{name}\" keeps nothing")));
@@ -435,6 +488,16 @@ impl Control for Fake {
     }
 }
 
+const READ: &str = "0123456789abcdef-read";
+const OPERATE: &str = "0123456789abcdef-operate";
+const ADMIN: &str = "0123456789abcdef-admin";
+
+fn folder(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("weir-api-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
 /// A served fake with a folder of its own.
 struct Served {
     fake: Arc<Fake>,
@@ -444,12 +507,24 @@ struct Served {
 
 impl Served {
     fn new(name: &str) -> Served {
-        let dir = std::env::temp_dir().join(format!("weir-api-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
+        Served::with(folder(name), &[])
+    }
+
+    /// With these tokens, in files of its folder.
+    fn with(dir: PathBuf, tokens: &[(ApiRole, &str)]) -> Served {
+        let one = |(i, (role, token)): (usize, &(ApiRole, &str))| {
+            let file = dir.join(format!("{i}.token"));
+            std::fs::write(&file, format!("{token}\n")).unwrap();
+            std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+            ApiToken { role: *role, file }
+        };
+        let config = ApiConfig { tokens: tokens.iter().enumerate().map(one).collect() };
+        let (tokens, wrong) = Tokens::load(&config);
+        assert!(wrong.is_empty(), "{wrong:?}");
         let addresses = [Address::Unix(dir.join("a.sock")), Address::Tcp(([127, 0, 0, 1], 0).into())];
         let fake = Fake::new();
-        let running =
-            Bound::bind(&addresses, &weir_sys::keeper_channel::Keep::none()).unwrap().serve(fake.clone()).unwrap();
+        let bound = Bound::bind(&addresses, &weir_sys::keeper_channel::Keep::none()).unwrap();
+        let running = bound.serve(fake.clone(), tokens).unwrap();
         Served { fake, running: Some(running), dir }
     }
 
@@ -692,12 +767,14 @@ fn a_web_page_reaches_nothing() {
 /// Whoever can open the socket commands the node; the port is anybody's.
 #[test]
 fn a_program_is_named_over_the_socket_only() {
-    let served = Served::new("program");
+    let dir = folder("program");
+    let served = Served::with(dir, &[(ApiRole::Admin, ADMIN)]);
     let ask = |body: &str| with_body("POST", "/v1/upgrade", "application/json", body);
-    let (code, said) = served.ask_port(&ask(r#"{"binary":"/bin/sh"}"#));
+    let shown = |body: &str| ask(body).replacen("\r\n", &format!("\r\nAuthorization: Bearer {ADMIN}\r\n"), 1);
+    let (code, said) = served.ask_port(&shown(r#"{"binary":"/bin/sh"}"#));
     assert!(code == 403 && said.contains("UNIX socket"), "{code} {said}");
-    assert_eq!(served.ask_port(&ask("{}")).0, served.ask(&ask("{}")).0);
-    assert_ne!(served.ask_port(&ask("{}")).0, 403);
+    assert_eq!(served.ask_port(&shown("{}")).0, served.ask(&ask("{}")).0);
+    assert_ne!(served.ask_port(&shown("{}")).0, 403);
     assert_ne!(served.ask(&ask(r#"{"binary":"/bin/sh"}"#)).0, 403);
 }
 
@@ -754,7 +831,11 @@ fn every_route_is_described_and_every_description_has_a_route() {
     assert_eq!(described, Vec::from_iter(routed));
     for (path, item) in paths {
         for method in ["get", "post", "put", "patch", "delete"] {
-            let url = path.replace("{name}", "nobody");
+            let url = path.replace("{name}", "nobody").replace("{kind}", "devices");
+            // A stream of a node that is there does not end.
+            if path == "/v1/live" {
+                continue;
+            }
             let method_line = method.to_uppercase();
             let (code, _) = served.ask(&with_body(&method_line, &url, "application/json", "{\"burst\":1}"));
             assert_eq!(item.get(method).is_some(), code != 405, "{method} {path}: {code}");
@@ -787,6 +868,16 @@ fn answers_are_as_described() {
         "VolumeExport",
         serde_json::to_value(VolumeExport { door: "nvme-tcp".into(), max_controllers: Some(5) }).unwrap(),
     );
+    check("DriveBoard", serde_json::to_value(fake.device_board("ssd0").unwrap()).unwrap());
+    check("Plan", serde_json::to_value(fake.plan_device("ssd0", &PlanAsked::default()).unwrap()).unwrap());
+    let planned = json!({ "mechanism": "wrr", "weights": { "high": 3 }, "quanta": { "low": 4096 },
+        "tenants": [{ "name": "gold", "class": "low", "weight": 2 }] });
+    check("PlanAsked", planned.clone());
+    let read: PlanAsked = serde_json::from_value(planned.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&read).unwrap(), planned);
+    let mut collector = crate::board::Collector::default();
+    collector.apply(&fake.sample().unwrap());
+    check("Board", serde_json::to_value(collector.apply(&fake.sample().unwrap())).unwrap());
     check("Upgrade", serde_json::to_value(fake.upgrade_status()).unwrap());
     let start = json!({ "binary": "/x", "within_ns": 5000000, "probation_ns": 0 });
     check("UpgradeStart", start.clone());
@@ -1069,4 +1160,176 @@ fn events_are_followed() {
     let mut rest = String::new();
     all.read_to_string(&mut rest).unwrap();
     assert!(!rest.contains("id:"), "{rest}");
+}
+
+/// `METHOD PATH` by the port, with a token or none.
+fn by_port(served: &Served, line: &str, token: Option<&str>) -> (u16, String) {
+    let shown = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let port = served.port();
+    served
+        .ask_port(&format!("{line} HTTP/1.1\r\nHost: {port}\r\n{shown}Connection: close\r\nContent-Length: 0\r\n\r\n"))
+}
+
+#[test]
+fn without_tokens_a_port_is_read_only() {
+    let served = Served::new("no-tokens");
+    assert_eq!(by_port(&served, "GET /v1/status", None).0, 200);
+    assert_eq!(by_port(&served, "GET /metrics", None).0, 200);
+    for change in ["POST /v1/shutdown", "DELETE /v1/devices/ssd0/faults/1", "POST /v1/devices/ssd0/power-cut"] {
+        let (code, said) = by_port(&served, change, None);
+        assert!(code == 403 && said.contains("UNIX socket"), "{change}: {code} {said}");
+    }
+    assert_eq!(by_port(&served, "GET /v1/status", Some(READ)).0, 401, "a token that the node does not know");
+    assert_eq!(served.fake.shutdowns.load(Ordering::SeqCst), 0);
+    let (_, said) = by_port(&served, "GET /v1/access", None);
+    assert_eq!(serde_json::from_str::<Value>(&said).unwrap(), json!({"role": "read", "tokens": false, "faults": true}));
+    assert_eq!(served.get("/v1/access")["role"], "admin");
+}
+
+#[test]
+fn a_token_is_good_for_its_role() {
+    let tokens = [(ApiRole::Read, READ), (ApiRole::Operate, OPERATE), (ApiRole::Admin, ADMIN)];
+    let served = Served::with(folder("roles"), &tokens);
+    let code = |line: &str, token| by_port(&served, line, token).0;
+    for path in
+        ["GET /v1/status", "GET /metrics", "GET /v1/config", "GET /openapi.json", "GET /v1/access", "GET /v1/live"]
+    {
+        assert_eq!(code(path, None), 401, "{path}");
+        assert_eq!(code(path, Some("0123456789abcdef-wrong")), 401, "{path}");
+        assert_eq!(code(path, Some(&READ[..READ.len() - 1])), 401, "{path}");
+        assert_eq!(code(path, Some("")), 401, "{path}");
+    }
+    assert_eq!(code("GET /", None), 200, "the page itself asks for the token");
+    for (token, role) in [(READ, "read"), (OPERATE, "operate"), (ADMIN, "admin")] {
+        let (_, said) = by_port(&served, "GET /v1/access", Some(token));
+        assert_eq!(serde_json::from_str::<Value>(&said).unwrap()["role"], role);
+    }
+    let remove = "DELETE /v1/devices/ssd0/faults/1";
+    assert_eq!([READ, OPERATE, ADMIN].map(|t| code(remove, Some(t))), [403, 200, 200]);
+    let cut = "POST /v1/devices/ssd0/power-cut";
+    assert_eq!([READ, OPERATE, ADMIN].map(|t| code(cut, Some(t))), [403, 403, 200]);
+    assert_eq!([READ, OPERATE].map(|t| code("POST /v1/shutdown", Some(t))), [403, 403]);
+    assert_eq!(served.fake.shutdowns.load(Ordering::SeqCst), 0);
+    assert_eq!(code("POST /v1/shutdown", Some(ADMIN)), 202);
+    // What was changed is on the time line, by whom or by what not.
+    let changes = served.get("/v1/board")["changes"].clone();
+    let told: Vec<&str> = changes.as_array().unwrap().iter().filter_map(|m| m["text"].as_str()).collect();
+    assert!(told.contains(&remove) && told.contains(&cut), "{told:?}");
+}
+
+/// Every operation that changes something takes a token that may.
+#[test]
+fn nothing_is_changed_by_a_reader() {
+    for operation in routes::operations() {
+        let reads = operation.method == "get" || operation.path.ends_with("/plan");
+        assert_eq!(operation.role == ApiRole::Read, reads, "{} {}", operation.method, operation.path);
+    }
+}
+
+#[test]
+fn a_file_that_others_can_read_has_no_token() {
+    let dir = folder("token-files");
+    let load = |text: &str, mode: u32| {
+        let file = dir.join("a.token");
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        Tokens::load(&ApiConfig { tokens: vec![ApiToken { role: ApiRole::Read, file }] }).1.join("")
+    };
+    assert_eq!(load("0123456789abcdef\n", 0o600), "");
+    assert_eq!(load("0123456789abcdef\r\nmore\n", 0o400), "");
+    assert!(load("0123456789abcdef\n", 0o640).contains("chmod 600"));
+    for wrong in ["", "short\n", "0123456789 abcdef\n", "\n0123456789abcdef\n", &"x".repeat(257)] {
+        assert!(load(wrong, 0o600).contains("head -c 24 /dev/urandom | base64"), "{wrong:?}");
+    }
+    let missing = ApiConfig { tokens: vec![ApiToken { role: ApiRole::Read, file: dir.join("none") }] };
+    let (tokens, wrong) = Tokens::load(&missing);
+    assert!(wrong[0].contains("none: No such file"), "{wrong:?}");
+    // And where it could not be read nobody has the role.
+    let bound =
+        Bound::bind(&[Address::Tcp(([127, 0, 0, 1], 0).into())], &weir_sys::keeper_channel::Keep::none()).unwrap();
+    let running = bound.serve(Fake::new(), tokens).unwrap();
+    let Address::Tcp(port) = running.addresses()[0] else { unreachable!() };
+    let ask = format!("GET /v1/status HTTP/1.1\r\nHost: {port}\r\nConnection: close\r\n\r\n");
+    assert_eq!(exchange(TcpStream::connect(port).unwrap(), &ask).0, 401);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_browser_is_kept_in_bounds() {
+    let served = Served::new("headers");
+    for path in ["/", "/v1/status", "/nothing", "/dashboard/main.js"] {
+        let mut stream = TcpStream::connect(served.port()).unwrap();
+        let port = served.port();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {port}\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let head = answer.split("\r\n\r\n").next().unwrap().to_ascii_lowercase();
+        for header in [
+            "content-security-policy: default-src 'none'; script-src 'self';",
+            "frame-ancestors 'none'",
+            "x-content-type-options: nosniff",
+            "referrer-policy: no-referrer",
+            "cross-origin-resource-policy: same-origin",
+            "cache-control: no-store",
+        ] {
+            assert!(head.contains(header), "{path}: {header} is missing in {head}");
+        }
+        assert!(!head.contains("access-control-allow"), "{head}");
+    }
+    // A forwarded port leads any page to the socket.
+    let ask = |more: &str| {
+        served.ask(&format!("GET /v1/status HTTP/1.1\r\nHost: localhost:8080\r\n{more}Connection: close\r\n\r\n")).0
+    };
+    assert_eq!(ask(""), 200);
+    assert_eq!(ask("Origin: http://localhost:8080\r\nSec-Fetch-Site: same-origin\r\n"), 200);
+    assert_eq!(ask("Origin: http://evil.example\r\n"), 403);
+    assert_eq!(ask("Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n"), 403);
+    assert_eq!(ask("Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n"), 200);
+}
+
+/// The stream tells what the API answers, and ends with the API.
+#[test]
+fn events_are_told_and_end_with_the_api() {
+    let mut served = Served::new("live");
+    let mut stream = UnixStream::connect(served.socket()).unwrap();
+    stream.write_all(b"GET /v1/live/devices/ssd0 HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut told = String::new();
+    let mut bytes = [0; 65536];
+    while !(told.contains("event: board") && told.contains("event: device") && told.matches("\n\n").count() >= 2) {
+        let n = stream.read(&mut bytes).unwrap();
+        assert!(n > 0, "{told}");
+        told.push_str(std::str::from_utf8(&bytes[..n]).unwrap());
+    }
+    assert!(told.contains("content-type: text/event-stream"), "{told}");
+    let data = |event: &str| {
+        let line = told.split(&format!("event: {event}\n")).nth(1).unwrap().lines().next().unwrap();
+        serde_json::from_str::<Value>(line.strip_prefix("data: ").unwrap()).unwrap()
+    };
+    assert_eq!(serde_json::from_value::<Board>(data("board")).unwrap().tenants[0].name, "gold");
+    assert_eq!(data("device"), served.get("/v1/devices/ssd0/board"));
+    assert_eq!(served.ask("GET /v1/live/devices/none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").0, 404);
+    served.running.take().unwrap().stop();
+    assert!(stream.read_to_end(&mut Vec::new()).is_ok(), "the stream ends");
+}
+
+#[test]
+fn a_plan_is_asked_for_and_nothing_is_changed() {
+    let served = Served::new("plan");
+    let plan = |body: &str| {
+        let port = served.port();
+        let (code, said) = served.ask_port(&with_body("POST", "/v1/devices/ssd0/plan", "application/json", body));
+        (code, serde_json::from_str::<Value>(&said).unwrap_or_else(|e| panic!("{port} {said}: {e}")))
+    };
+    let (code, said) = plan(r#"{"weights":{"high":64}}"#);
+    assert_eq!((code, &said["tenants"][0]["after"]["share"]), (200, &json!(0.75)));
+    assert_eq!(plan("{}").1["tenants"][0]["after"], json!({"share": 0.5, "iops": 2.0, "bytes_per_s": 3.0}));
+    for wrong in [
+        r#"{"weights":{"high":0}}"#,
+        r#"{"tenants":[{"name":"gold","weight":257}]}"#,
+        r#"{"tenants":[{"name":"gold","class":"gold"}]}"#,
+        r#"{"burst":1}"#,
+    ] {
+        assert_eq!(plan(wrong).0, 400, "{wrong}");
+    }
+    assert_eq!(*served.fake.arbitration.lock().unwrap(), Arbitration::default());
 }

@@ -232,7 +232,7 @@ fn unknown_keys_name_the_nearest() {
         ),
         (
             "\"a\\nb\" = 1",
-            "weir.toml:1: a\\nb: unknown key; there is device, door, export, fault, node, pool, store, tenant, volume",
+            "weir.toml:1: a\\nb: unknown key; there is api, device, door, export, fault, node, pool, store, tenant, volume",
         ),
     ]);
 }

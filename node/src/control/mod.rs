@@ -1,6 +1,7 @@
 //! The node as whoever operates it sees it: questions and changes become calls into the shards' mailboxes.
 
 mod admit;
+mod board;
 mod doors;
 mod events;
 mod exports;
@@ -10,6 +11,7 @@ mod upgrade;
 mod volumes;
 mod watch;
 
+pub use board::{SharesChange, TenantShares};
 pub use keeper_messages::CONFIG;
 pub(crate) use keeper_messages::introduce;
 pub use upgrade::layouts;

@@ -11,10 +11,11 @@ use crate::page::{Needs, namespaces, root, try_page};
 type Page = (&'static str, fn(&Env) -> Outcome);
 
 /// Pages with blocks that run, in the order in which they are tried.
-const PAGES: [Page; 43] = [
+const PAGES: [Page; 44] = [
     ("README.md", |env| page(env, "README.md")),
     ("docs/guides/calibrate.md", |env| page(env, "docs/guides/calibrate.md")),
     ("docs/guides/coming-from.md", |env| page(env, "docs/guides/coming-from.md")),
+    ("docs/guides/dashboard.md", |env| page(env, "docs/guides/dashboard.md")),
     ("docs/guides/fdp.md", |env| with_guest(env, "docs/guides/fdp.md")),
     ("docs/guides/fio.md", |env| page(env, "docs/guides/fio.md")),
     ("docs/guides/flash-drive.md", |env| page(env, "docs/guides/flash-drive.md")),

@@ -26,7 +26,12 @@ const ADDRESSES: &str = r#"
 ```sh
 weir up --api ./a.sock && weir shutdown --api unix:a.sock
 weir up --api b.sock && weir shutdown --api $PWD/b.sock
-weir up --api 127.0.0.1:9401 && weir shutdown --api http://127.0.0.1:9401/
+weir up --api 127.0.0.1:9401
+weir status --api http://127.0.0.1:9401/ | grep "^node n1 "
+weir shutdown --api 127.0.0.1:9401 2>&1 | grep "over TCP nothing is changed without a token"
+weir shutdown --api 127.0.0.1:9401       # exit status 1
+kill $(weir status --api 127.0.0.1:9401 --json | grep -o '"pid": *[0-9]*' | grep -o '[0-9]*')
+while weir status --api 127.0.0.1:9401 >status.out 2>&1; do sleep 0.05; done
 WEIR_API=$PWD/c.sock weir up && WEIR_API=unix:$PWD/c.sock weir shutdown
 echo >empty.toml
 WEIR_API=$PWD/d.sock weir up -c empty.toml
@@ -51,7 +56,8 @@ const SEVERAL: &str = r#"
 mkdir a b c
 printf '[node]\nname = "n1"\n' >a/weir.toml
 printf '[node]\nname = "n2"\n[door.nvme-tcp]\nlisten = "127.0.0.1:4421"\n' >b/weir.toml
-printf '[node]\nname = "n2"\napi = "127.0.0.1:9403"\n[door.nvme-tcp]\nlisten = "127.0.0.1:4422"\n' >c/weir.toml
+(umask 077 && echo 0123456789abcdef0123 >c/admin.token)
+printf '[node]\nname = "n2"\napi = "127.0.0.1:9403"\n[api]\ntokens = [{ role = "admin", file = "admin.token" }]\n[door.nvme-tcp]\nlisten = "127.0.0.1:4422"\n' >c/weir.toml
 weir status                              # exit status 1
 weir up -c a/weir.toml
 weir status | grep "^node n1 "
@@ -67,6 +73,8 @@ WEIR_API=$PWD/a/weir.sock weir status --node n2 | grep "^node n2 "
 WEIR_API=$PWD/a/weir.sock weir status | grep "^node n1 "
 weir up -c c/weir.toml
 weir status --node n2 2>&1 | grep "^weir: 2 nodes run; they have one name: name one by --api$" # exit status 1
+weir status --api 127.0.0.1:9403          # exit status 1
+export WEIR_TOKEN_FILE=$PWD/c/admin.token
 weir status --api 127.0.0.1:9403 | grep "^node n2 "
 weir shutdown --api 127.0.0.1:9403
 weir shutdown --node n2

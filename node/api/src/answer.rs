@@ -1,0 +1,81 @@
+//! What every handler answers with and reads: refusals as JSON, bodies, and calls that may block.
+
+use super::control::Control;
+use super::types::ErrorBody;
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{FromRequest, Request};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use weir_node::Refusal;
+
+pub(super) type Node = Arc<dyn Control>;
+
+/// By what a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// A UNIX socket: whoever can open it commands the node.
+    Socket,
+    /// A loopback port: any user of the machine, and any browser.
+    Port,
+}
+
+/// Every refusal as JSON.
+pub(super) struct Failure(pub(super) StatusCode, pub(super) String);
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        (self.0, Json(ErrorBody { error: self.1 })).into_response()
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let code = match &refusal {
+            Refusal::NotFound(_) => StatusCode::NOT_FOUND,
+            Refusal::Invalid(_) => StatusCode::BAD_REQUEST,
+            Refusal::Conflict(_) => StatusCode::CONFLICT,
+            Refusal::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Failure(code, refusal.text().to_string())
+    }
+}
+
+pub(super) type Answer<T> = Result<Json<T>, Failure>;
+
+/// Runs a call that may block beside the API's thread.
+pub(super) async fn ask<T: Send + 'static>(
+    control: Node,
+    call: impl FnOnce(&dyn Control) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Failure> {
+    match tokio::task::spawn_blocking(move || call(control.as_ref())).await {
+        Ok(answer) => answer.map_err(Failure::from),
+        Err(e) => {
+            tracing::error!("a control call failed: {e}");
+            Err(Failure(StatusCode::INTERNAL_SERVER_ERROR, "the call failed; the node's log says why".into()))
+        }
+    }
+}
+
+/// A JSON body, whose faults are answered as JSON too.
+pub(super) struct Body<T>(pub(super) T);
+
+impl<T: serde::de::DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        match Json::<T>::from_request(request, state).await {
+            Ok(Json(value)) => Ok(Body(value)),
+            Err(rejection) => Err(Failure(code_of(&rejection), rejection.body_text())),
+        }
+    }
+}
+
+/// Values that do not fit are 400 like every other wrong value, not axum's 422.
+fn code_of(rejection: &JsonRejection) -> StatusCode {
+    match rejection.status() {
+        StatusCode::UNPROCESSABLE_ENTITY => StatusCode::BAD_REQUEST,
+        other => other,
+    }
+}

@@ -1,0 +1,193 @@
+// The node as a whole: drives, tenants, volumes, pools and exports, now and in the last hour.
+
+import { ask } from "./api.js";
+import { largest, spark } from "./charts.js";
+import { Table, link, word } from "./table.js";
+import { bytesOf, count, el, lasting, percent, promiseText, rate, setText, size, time } from "./text.js";
+
+const MINUTES = 60;
+// Lines of an hour are drawn anew after so many pictures: a second is not seen in them.
+const DRAW_HOUR = 10;
+
+function wrongOf(device) {
+  if (device.fault) return [`fault: ${device.fault}`, "bad"];
+  if (device.link && device.link !== "serving") return [`link: ${device.link}`, "bad"];
+  if (device.health && device.health.verdict) return [`${device.health.verdict}: ${device.health.advice ?? ""}`, "warn"];
+  if (device.timing === "overloaded") return ["overloaded", "warn"];
+  if (device.timing === "starved") return ["its core is taken by others", "warn"];
+  return ["well", "good"];
+}
+
+function keptOf(tenant) {
+  if (tenant.kept === "met") return ["kept", "good"];
+  if (tenant.kept === "missed") return ["MISSED", "bad"];
+  return [tenant.kept === "unjudged" ? "asked for nothing yet" : "no promise", null];
+}
+
+// As the node names an export's history.
+function exportKey(e) {
+  return `${e.of}@${e.door === "nvme-tcp" || !e.addresses.length ? e.door : e.addresses[0]}`;
+}
+
+const rates = [
+  { title: "IOPS", number: true, value: (r) => r.rates.iops, text: (r) => count(r.rates.iops) },
+  { title: "Read", number: true, value: (r) => r.rates.read_bytes_per_s, text: (r) => rate(r.rates.read_bytes_per_s) },
+  { title: "Write", number: true, value: (r) => r.rates.written_bytes_per_s, text: (r) => rate(r.rates.written_bytes_per_s) },
+  { title: "Errors/s", number: true, value: (r) => r.rates.errors_per_s, text: (r) => count(r.rates.errors_per_s) },
+];
+
+export class Overview {
+  constructor() {
+    this.history = new Map();
+    const hour = (kind, name = (row) => row.name, show = rate) => ({
+      title: "Last hour",
+      draw: (row, cell) => {
+        if (cell.firstElementChild && !this.drawsHour) return;
+        const values = this.history.get(`${kind}/${name(row)}`) ?? [];
+        spark(cell, values, values.length ? `largest of the last hour: ${show(largest(values))}` : "no history yet");
+      },
+    });
+    this.devices = new Table(
+      "Drives",
+      [
+        { title: "Drive", value: (d) => d.name, draw: (d, cell) => link(cell, d.name, `#/device/${encodeURIComponent(d.name)}`) },
+        { title: "State", wrap: true, value: (d) => wrongOf(d)[0], draw: (d, cell) => word(cell, ...wrongOf(d)) },
+        ...rates,
+        { title: "Slots busy", number: true, value: (d) => d.slots_busy_pct, text: (d) => percent(d.slots_busy_pct) },
+        { title: "Queues", number: true, value: (d) => d.queues, text: (d) => d.queues },
+        { title: "WA", number: true, value: (d) => (d.flash ? d.flash.write_amplification : 0), text: (d) => (d.flash ? d.flash.write_amplification.toFixed(2) : "") },
+        { title: "GC", number: true, value: (d) => (d.flash ? d.flash.gc_bytes_per_s : 0), text: (d) => (d.flash ? rate(d.flash.gc_bytes_per_s) : "") },
+        hour("device"),
+        { title: "Size", number: true, value: (d) => d.capacity_bytes, text: (d) => size(d.capacity_bytes) },
+      ],
+      (d) => d.name,
+    );
+    this.tenants = new Table(
+      "Tenants",
+      [
+        { title: "Tenant", value: (t) => t.name, draw: (t, cell) => link(cell, t.name, `#/tenant/${encodeURIComponent(t.name)}`) },
+        { title: "Promise", value: (t) => keptOf(t)[0], draw: (t, cell) => word(cell, ...keptOf(t)) },
+        ...rates,
+        { title: "Share", number: true, value: (t) => t.share_pct, text: (t) => percent(t.share_pct) },
+        { title: "p99", number: true, value: (t) => (t.latency ? t.latency.p99_ns : 0), text: (t) => (t.latency ? time(t.latency.p99_ns) : "") },
+        { title: "Class", value: (t) => t.class, text: (t) => t.class },
+        { title: "Weight", number: true, value: (t) => t.weight, text: (t) => t.weight },
+        { title: "Queues", number: true, value: (t) => t.queues, text: (t) => t.queues },
+        hour("tenant"),
+        { title: "Promised", text: promiseText },
+      ],
+      (t) => t.name,
+    );
+    this.volumes = new Table(
+      "Volumes",
+      [
+        { title: "Volume", value: (v) => v.name, text: (v) => v.name },
+        { title: "State", value: (v) => v.failing_bytes, draw: (v, cell) => word(cell, v.failing_bytes ? `${size(v.failing_bytes)} lost` : "whole", v.failing_bytes ? "bad" : "good") },
+        { title: "Tenant", value: (v) => v.tenant, text: (v) => v.tenant },
+        { title: "Pool", value: (v) => v.pool, text: (v) => v.pool },
+        { title: "Size", number: true, value: (v) => v.size_bytes, text: (v) => size(v.size_bytes) },
+        { title: "Drives", text: (v) => v.drives.join(", ") },
+        { title: "Exports", number: true, value: (v) => v.exports, text: (v) => v.exports },
+      ],
+      (v) => v.name,
+    );
+    this.pools = new Table(
+      "Pools",
+      [
+        { title: "Pool", value: (p) => p.name, text: (p) => p.name },
+        { title: "State", value: (p) => p.lost, draw: (p, cell) => word(cell, p.fault ?? (p.lost ? `degraded: ${p.lost} drives lost` : "whole"), p.fault || p.lost ? "bad" : "good") },
+        { title: "Free", number: true, value: (p) => p.free_bytes, text: (p) => size(p.free_bytes) },
+        { title: "Size", number: true, value: (p) => p.size_bytes, text: (p) => size(p.size_bytes) },
+        { title: "Drives", number: true, value: (p) => p.drives, text: (p) => p.drives },
+      ],
+      (p) => p.name,
+    );
+    this.exports = new Table(
+      "Exports",
+      [
+        { title: "Of", value: (e) => e.of, text: (e) => e.of },
+        { title: "Door", value: (e) => e.door, text: (e) => e.door },
+        { title: "Clients", number: true, value: (e) => e.clients, text: (e) => e.clients },
+        hour("export", exportKey, count),
+        { title: "Tenant", value: (e) => e.tenant ?? "", text: (e) => e.tenant ?? "by host" },
+        { title: "Addresses", text: (e) => e.addresses.join(", ") },
+      ],
+      exportKey,
+    );
+    this.left = el("p", { class: "warn" });
+    this.facts = el("dl", { class: "facts" });
+    this.cores = el("dd");
+    this.upgrade = el("dd");
+    this.serves = el("dd");
+    this.facts.append(el("dt", {}, "Cores busy"), this.cores, el("dt", {}, "Last upgrade"), this.upgrade, el("dt", {}, "Serving"), this.serves);
+    this.wrong = el("ul");
+    this.wrongPanel = el("section", { class: "panel", hidden: true }, el("h2", {}, "What is wrong"), this.wrong);
+    this.node = el(
+      "div",
+      { class: "grid" },
+      el("section", { class: "panel wide" }, el("h2", {}, "Node"), this.facts, this.left),
+      this.wrongPanel,
+      this.devices.node,
+      this.tenants.node,
+      this.volumes.node,
+      this.pools.node,
+      this.exports.node,
+    );
+    this.wrongPanel.classList.add("wide");
+  }
+
+  async open() {
+    this.minute = 0;
+    const found = await ask("/v1/history");
+    for (const kind of ["device", "tenant", "export"]) {
+      for (const series of found[`${kind}s`]) this.history.set(`${kind}/${series.name}`, series.values.slice(-MINUTES));
+    }
+  }
+
+  update(board) {
+    // The minute that is under way is drawn by the page itself.
+    const minute = Math.floor(board.uptime_s / 60);
+    const isNew = this.minute !== minute;
+    this.minute = minute;
+    this.pictures = (this.pictures ?? 0) + 1;
+    this.drawsHour = this.pictures % DRAW_HOUR === 1;
+    const byName = (row) => row.name;
+    for (const [kind, rows, name, now] of [
+      ["device", board.devices, byName, (row) => bytesOf(row.rates)],
+      ["tenant", board.tenants, byName, (row) => bytesOf(row.rates)],
+      ["export", board.exports, exportKey, (row) => row.clients],
+    ]) {
+      for (const row of rows) {
+        const key = `${kind}/${name(row)}`;
+        let values = this.history.get(key);
+        if (!values) this.history.set(key, (values = []));
+        if (isNew || !values.length) values.push(now(row));
+        else values[values.length - 1] = Math.max(values[values.length - 1] ?? 0, now(row));
+        if (values.length > MINUTES) values.shift();
+      }
+    }
+    setText(this.cores, board.core_busy_pct.map(percent).join(", "));
+    const upgrade = board.upgrade;
+    setText(this.upgrade, upgrade.number ? `number ${upgrade.number}: ${upgrade.state}${upgrade.reason ? ` (${upgrade.reason})` : ""}` : "none");
+    setText(this.serves, `for ${lasting(board.uptime_s)}, worker ${board.generation + 1}`);
+    setText(this.left, board.left_out ? `${board.left_out} more rows are not shown; the API has them.` : "");
+    this.devices.set(board.devices);
+    this.tenants.set(board.tenants);
+    for (const [table, rows] of [[this.volumes, board.volumes], [this.pools, board.pools], [this.exports, board.exports]]) {
+      table.node.hidden = rows.length === 0;
+      table.set(rows);
+    }
+    const wrong = board.devices.filter((d) => wrongOf(d)[1] !== "good").map((d) => `${d.name}: ${wrongOf(d)[0]}`);
+    const missed = board.tenants.filter((t) => t.kept === "missed");
+    if (missed.length) wrong.push(`${missed.length} of ${board.tenants.length} tenants miss their promise: ${missed.slice(0, 8).map((t) => t.name).join(", ")}`);
+    wrong.push(...board.tenants.flatMap((t) => t.admission ?? []).slice(0, 8));
+    const text = wrong.join("\n");
+    if (this.wrongText !== text) {
+      this.wrongText = text;
+      this.wrong.replaceChildren(...wrong.map((line) => el("li", {}, line)));
+      this.wrongPanel.hidden = wrong.length === 0;
+    }
+  }
+
+  close() {}
+}
