@@ -17,6 +17,7 @@
 mod aimed;
 mod bench;
 mod bios;
+mod browser;
 mod guest;
 mod harness;
 mod http;

@@ -9,6 +9,7 @@ mod cli;
 mod crash;
 mod crash_aimed;
 mod crash_vfio;
+mod dashboard;
 mod dirty_log;
 mod docs;
 mod events;
@@ -96,6 +97,7 @@ pub fn all() -> Vec<Test> {
         null::tests(),
         hostile_tcp::tests(),
         hostile_vhost::tests(),
+        dashboard::tests(),
         dirty_log::tests(),
         hostile_vfio::tests(),
         faults::tests(),

@@ -1,0 +1,308 @@
+//! The dashboard in a real browser: what it shows is what the API says, and what it changes is changed.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{long, test};
+use crate::browser::{Browser, is_there};
+use crate::harness::{Env, Outcome, Test, ensure};
+use crate::http;
+use crate::node::{Node, Setup, with_node};
+use crate::process::{Process, cpu_time};
+
+const READ: &str = "read-0123456789abcdef";
+const OPERATE: &str = "operate-0123456789abcdef";
+
+/// The tests of this suite.
+pub fn tests() -> Vec<Test> {
+    const S: &str = "dashboard";
+    vec![
+        test(S, "it_shows_what_the_api_says", it_shows_what_the_api_says),
+        test(S, "it_fits_every_width_and_says_what_it_shows", it_fits_every_width),
+        test(S, "failures_are_injected_and_plans_applied_with_a_token", what_is_changed),
+        Test { keeper: true, ..test(S, "a_crash_is_on_the_time_line", a_crash_is_on_the_time_line) },
+        long(S, "large_nodes_are_shown_at_a_bounded_cost", large_nodes),
+    ]
+}
+
+/// A flash drive and a plain one, two tenants, the API at a port, and tokens for who reads and who operates.
+fn setup(env: &Env, api: u16) -> Result<Setup, String> {
+    let dir = env.folder()?;
+    let token = |name: &str, text: &str| {
+        let file = dir.join(name);
+        std::fs::write(&file, text).map_err(|e| e.to_string())?;
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .map_err(|e| e.to_string())?;
+        Ok::<_, String>(file.display().to_string())
+    };
+    let (read, operate) = (token("read", READ)?, token("operate", OPERATE)?);
+    let whole = format!(
+        r#"[node]
+name = "e2e"
+api = ["unix:weir.sock", "127.0.0.1:{api}"]
+cores = [0]
+faults = true
+[api]
+tokens = [{{ role = "read", file = "{read}" }}, {{ role = "operate", file = "{operate}" }}]
+[[device]]
+name = "ssd0"
+nqn = "{}"
+kind = "flash"
+profile = "femu-bbssd"
+capacity = "256MiB"
+[[device]]
+name = "plain"
+latency = "80us"
+capacity = "64MiB"
+[[tenant]]
+name = "gold"
+class = "high"
+hosts = ["*"]
+sla = {{ p99 = "1s" }}
+[[tenant]]
+name = "tin"
+class = "low"
+hosts = ["nqn.2026-01.test.weir:host-tin"]
+[door.nvme-tcp]
+listen = "127.0.0.1:PORT"
+"#,
+        crate::node::NQN
+    );
+    Ok(Setup { whole, ..Setup::default() })
+}
+
+/// A browser at a view of a node, with a token.
+fn open(browser: &mut Browser, api: u16, token: &str, view: &str) -> Outcome {
+    browser.open(&format!("http://127.0.0.1:{api}/{view}"))?;
+    // The page before may still be there for a moment.
+    browser.await_true("the page is there", "location.port !== '' && document.readyState === 'complete'")?;
+    let live = "document.getElementById('connection').dataset.state === 'live'";
+    let asks = "!document.getElementById('token-form').hidden";
+    browser.await_true("the page is live or asks for a token", &format!("{live} || {asks}"))?;
+    if browser.eval(asks)? == true {
+        browser.type_text(token)?;
+        browser.press("Enter", 13)?;
+    }
+    browser.await_true("the page is live", live)
+}
+
+/// The cells of a table by its name, row by row.
+fn table(browser: &mut Browser, name: &str) -> Result<Vec<Vec<String>>, String> {
+    let cells = "[...row.cells].map((cell) => cell.textContent)";
+    let rows = format!("[...document.querySelectorAll('table[aria-label=\"{name}\"] tbody tr')].map((row) => {cells})");
+    serde_json::from_value(browser.eval(&rows)?).map_err(|e| format!("{name}: {e}"))
+}
+
+fn load(node: &Node, env: &Env) -> Result<Process, String> {
+    let target = node.tcp_target();
+    let args = ["bench", &target, "--rw", "randwrite", "--bs", "16KiB", "--qd", "8", "--time", "60s"];
+    Process::start(&env.folder()?, "bench", &env.weir, args)
+}
+
+fn it_shows_what_the_api_says(env: &Env) -> Outcome {
+    if !is_there(env)? {
+        return Ok(());
+    }
+    let api = env.free_port()?;
+    with_node(env, &setup(env, api)?, |node| {
+        let bench = load(node, env)?;
+        let mut browser = Browser::start(env)?;
+        open(&mut browser, api, READ, "#/")?;
+        let written = "document.querySelector('table[aria-label=\"Drives\"] tbody tr')?.cells[4].textContent ?? ''";
+        browser.await_true("the page shows the writes", &format!("/^[1-9]/.test({written})"))?;
+        let drives = table(&mut browser, "Drives")?;
+        let names: Vec<&str> = drives.iter().map(|row| row[0].as_str()).collect();
+        ensure(names == ["ssd0", "plain"], || format!("{drives:?}"))?;
+        ensure(drives[0].last().is_some_and(|size| size == "256 MiB"), || format!("{drives:?}"))?;
+        let tenants = table(&mut browser, "Tenants")?;
+        for found in http::get(&node.api(), "/v1/tenants")?.as_array().into_iter().flatten() {
+            let row = tenants.iter().find(|row| found["name"] == row[0].as_str());
+            let row = row.ok_or_else(|| format!("{found} is not in {tenants:?}"))?;
+            let shown = [&row[8], &row[9], &row[10]].map(String::as_str);
+            let [class, weight, queues] =
+                ["class", "weight", "queues"].map(|key| found[key].to_string().replace('"', ""));
+            ensure(shown == [&class, &weight, &queues], || format!("{row:?} is not {found}"))?;
+        }
+        // Everybody's bytes are gold's.
+        ensure(tenants[0][6] == "100 %" && tenants[0][1] == "kept", || format!("{tenants:?}"))?;
+        ensure(tenants[0][7].ends_with('s'), || format!("no p99: {tenants:?}"))?;
+        open(&mut browser, api, READ, "#/device/ssd0")?;
+        browser
+            .await_true("dies are busy", "/[1-9]\\d* % busy/.test(document.querySelector('canvas.dies').ariaLabel)")?;
+        let dies = http::get(&node.api(), "/v1/devices/ssd0/board")?["dies"].as_array().map_or(0, Vec::len);
+        let label = browser.eval("document.querySelector('canvas.dies').ariaLabel")?;
+        ensure(label.as_str().is_some_and(|l| l.starts_with(&format!("{dies} dies at "))), || {
+            format!("{label}: {dies}")
+        })?;
+        let queues = table(&mut browser, "Queues")?;
+        ensure(queues.iter().any(|row| row[0] == "gold" && row[1] == "high"), || format!("{queues:?}"))?;
+        let shares = "document.querySelector('.shares').textContent";
+        browser.await_true(
+            "gold's share is there",
+            &format!("/gold.*predicted.*100 %.*measured.*100 %/.test({shares})"),
+        )?;
+        drop(bench);
+        ensure(browser.complaints.is_empty(), || format!("{:?}", browser.complaints))
+    })
+}
+
+fn it_fits_every_width(env: &Env) -> Outcome {
+    if !is_there(env)? {
+        return Ok(());
+    }
+    let api = env.free_port()?;
+    with_node(env, &setup(env, api)?, |_| {
+        let mut browser = Browser::start(env)?;
+        for view in ["#/", "#/timeline", "#/device/ssd0", "#/tenant/gold"] {
+            browser.look(1280, false)?;
+            open(&mut browser, api, READ, view)?;
+            for (width, is_dark) in [(320, false), (1280, false), (1280, true), (4000, true)] {
+                browser.look(width, is_dark)?;
+                let over = browser.eval("document.documentElement.scrollWidth - innerWidth")?;
+                ensure(over.as_i64().is_some_and(|over| over <= 0), || format!("{view} at {width}: {over} too wide"))?;
+                let paper = browser.eval("getComputedStyle(document.documentElement).backgroundColor")?;
+                let expected = if is_dark { "rgb(16, 19, 23)" } else { "rgb(246, 247, 249)" };
+                ensure(paper == expected, || format!("{view} dark {is_dark}: {paper}"))?;
+            }
+            let nameless = browser.nameless()?;
+            ensure(nameless.is_empty(), || format!("{view}: nothing to say of {nameless:?}"))?;
+        }
+        // A heading sorts, by keyboard.
+        browser.look(1280, false)?;
+        open(&mut browser, api, READ, "#/")?;
+        browser.eval("document.querySelector('table[aria-label=\"Drives\"] th button').focus()")?;
+        browser.press("Enter", 13)?;
+        browser.await_true(
+            "the drives are sorted",
+            "document.querySelector('table[aria-label=\"Drives\"] th').ariaSort === 'ascending'",
+        )?;
+        let names: Vec<String> = table(&mut browser, "Drives")?.into_iter().map(|mut row| row.remove(0)).collect();
+        ensure(names == ["plain", "ssd0"], || format!("{names:?}"))?;
+        ensure(browser.complaints.is_empty(), || format!("{:?}", browser.complaints))
+    })
+}
+
+fn what_is_changed(env: &Env) -> Outcome {
+    if !is_there(env)? {
+        return Ok(());
+    }
+    let api = env.free_port()?;
+    with_node(env, &setup(env, api)?, |node| {
+        let bench = load(node, env)?;
+        let mut browser = Browser::start(env)?;
+        open(&mut browser, api, READ, "#/device/ssd0")?;
+        let form = "document.getElementById('fault-effect') !== null";
+        ensure(browser.eval(form)? == false, || "who may only read is offered a form".into())?;
+        browser.eval("sessionStorage.clear()")?;
+        open(&mut browser, api, OPERATE, "#/device/ssd0")?;
+        browser.await_true("the form is there", form)?;
+        browser.eval("document.getElementById('fault-effect').value = 'media-error'")?;
+        for (key, text) in [("lba", "8-15"), ("op", "read")] {
+            browser.eval(&format!("document.getElementById('fault-{key}').focus()"))?;
+            browser.type_text(text)?;
+        }
+        browser.press("Enter", 13)?;
+        let has_rule = "document.querySelector('[data-rule]') !== null";
+        browser.await_true("the rule is shown", has_rule)?;
+        let rules = http::get(&node.api(), "/v1/devices/ssd0/faults")?;
+        ensure(rules[0]["rule"] == "media-error lba=8-15 op=read", || rules.to_string())?;
+        browser.eval("document.querySelector('[data-rule]').focus()")?;
+        browser.press("Enter", 13)?;
+        browser.await_true("the rule is gone", &format!("!({has_rule})"))?;
+        let rules = http::get(&node.api(), "/v1/devices/ssd0/faults")?;
+        ensure(rules == json!([]), || rules.to_string())?;
+        // A plan is drawn, and nothing is changed before it is applied.
+        let weight =
+            "[...document.querySelectorAll('label')].find((l) => l.textContent === 'Weight of gold').firstElementChild";
+        browser.await_true("the plan has its fields", "document.body.innerText.includes('Weight of gold')")?;
+        browser.eval(&format!("(() => {{ const w = {weight}; w.value = '7'; w.dispatchEvent(new Event('input', {{ bubbles: true }})); w.form.requestSubmit(); }})()"))?;
+        let apply = "[...document.querySelectorAll('button')].find((b) => b.textContent === 'Apply it')";
+        browser.await_true("the plan is drawn", &format!("!{apply}.disabled"))?;
+        let weight_of = || Ok::<Value, String>(http::get(&node.api(), "/v1/tenants/gold")?["weight"].clone());
+        ensure(weight_of()? == 1, || "a plan that was drawn has changed something".into())?;
+        browser.eval(&format!("{apply}.click()"))?;
+        browser.await_true("the plan is applied", "document.body.innerText.includes('Applied.')")?;
+        ensure(weight_of()? == 7, || "a plan that was applied has changed nothing".into())?;
+        let board = http::get(&node.api(), "/v1/board")?.to_string();
+        ensure(board.contains("PATCH /v1/tenants/gold"), || "the change is not on the time line".into())?;
+        drop(bench);
+        ensure(browser.complaints.is_empty(), || format!("{:?}", browser.complaints))
+    })
+}
+
+fn a_crash_is_on_the_time_line(env: &Env) -> Outcome {
+    if !is_there(env)? {
+        return Ok(());
+    }
+    let api = env.free_port()?;
+    with_node(env, &setup(env, api)?, |node| {
+        let mut browser = Browser::start(env)?;
+        open(&mut browser, api, READ, "#/timeline")?;
+        browser.await_true(
+            "the start is there",
+            "/worker: serving.*process \\d+ serves/.test(document.querySelector('.moments').textContent)",
+        )?;
+        node.kill_worker()?;
+        browser.await_true(
+            "the crash is there",
+            "/worker: restarting/.test(document.querySelector('.moments').textContent)",
+        )?;
+        browser.await_true("the page is live", "document.getElementById('connection').dataset.state === 'live'")?;
+        browser.await_true(
+            "its successor is there",
+            "/after 1 before it/.test(document.querySelector('.moments').textContent)",
+        )?;
+        // What it shows is what the API says.
+        let text = browser.eval("document.querySelector('.moments').textContent")?.to_string();
+        for event in http::get(&node.api(), "/v1/events")?.as_array().into_iter().flatten() {
+            let said = event["text"].as_str().unwrap_or_default();
+            ensure(text.contains(said), || format!("{said} is not in {text}"))?;
+        }
+        Ok(())
+    })
+}
+
+/// 64 drives and 1,000 tenants: what an update of the page and an open page take is printed, and that they do come is held.
+fn large_nodes(env: &Env) -> Outcome {
+    if !is_there(env)? {
+        return Ok(());
+    }
+    let api = env.free_port()?;
+    let mut whole = format!("[node]\nname = \"e2e\"\napi = [\"unix:weir.sock\", \"127.0.0.1:{api}\"]\ncores = [0]\n");
+    for i in 0..64 {
+        whole += &format!("[[device]]\nname = \"d{i}\"\nmedia = \"null\"\ncapacity = \"64MiB\"\nlatency = \"80us\"\n");
+    }
+    for i in 0..1000 {
+        whole += &format!("[[tenant]]\nname = \"t{i}\"\nhosts = [\"nqn.2026-01.test.weir:t{i}\"]\n");
+    }
+    whole += "[door.nvme-tcp]\nlisten = \"127.0.0.1:PORT\"\nconnections = 4096\n";
+    with_node(env, &Setup { whole, ..Setup::default() }, |node| {
+        let window = Duration::from_secs(30);
+        let spent = |node: &mut Node| -> Result<f64, String> {
+            let before = cpu_time(node.process().pid())?;
+            std::thread::sleep(window);
+            Ok((cpu_time(node.process().pid())? - before).as_secs_f64() / window.as_secs_f64() * 100.0)
+        };
+        let without = spent(node)?;
+        let mut browser = Browser::start(env)?;
+        open(&mut browser, api, "", "#/")?;
+        let with = spent(node)?;
+        let times =
+            "JSON.stringify(performance.getEntriesByName('weir-board').map((e) => e.duration).sort((a, b) => a - b))";
+        let text = browser.eval(times)?;
+        let times: Vec<f64> = serde_json::from_str(text.as_str().unwrap_or("[]")).map_err(|e| e.to_string())?;
+        ensure(times.len() > 2, || format!("{} updates in {window:?}", times.len()))?;
+        let at = |part: usize| times[(times.len() - 1) * part / 100];
+        println!(
+            "    {} updates of the page: median {:.1} ms, p99 {:.1} ms; the node: {without:.2} % of a core without a page, {with:.2} % with one",
+            times.len(),
+            at(50),
+            at(99)
+        );
+        let shown = table(&mut browser, "Tenants")?;
+        ensure(shown.len() == 25 && shown[0][0] == "t0", || format!("{} rows", shown.len()))?;
+        let count = browser.eval("document.body.innerText.includes('1 to 25 of 1000')")?;
+        ensure(count == true, || "the page does not say how many there are".into())
+    })
+}
