@@ -103,9 +103,10 @@ impl NodeControl {
                         ("missed", EventLevel::Warning, text)
                     }
                     PromiseChange::Kept => {
+                        let seconds = look.since.as_secs_f64();
                         let text = format!(
-                            "what was promised to {} on {device} has been kept for {}",
-                            tenant.name, look.since
+                            "what was promised to {} on {device} has been kept for {seconds:.0} s",
+                            tenant.name
                         );
                         ("kept", EventLevel::Info, text)
                     }
