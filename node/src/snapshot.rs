@@ -251,6 +251,10 @@ pub struct VolumeSnapshot {
     pub alone: Bytes,
     /// What of it has one copy, from which the other one is being rebuilt.
     pub rebuilding: Bytes,
+    /// Of a snapshot the volume that it is of.
+    pub snapshot_of: Option<String>,
+    /// What it has of the pool's drives that no other volume has: what deleting it gives back.
+    pub own: Bytes,
     /// The subsystem's name over NVMe/TCP, where it is exported there.
     pub nqn: Option<String>,
     /// The doors that it is exported at.

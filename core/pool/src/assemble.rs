@@ -5,8 +5,8 @@ use crate::buddy::Buddy;
 use crate::choice::CopyDrive;
 use crate::drive::{Candidate, Copy, PoolDrive, copy_blocks};
 use crate::error::PoolOpenError;
-use crate::extent::{CHUNK, ChunkRun, Chunks};
-use crate::record::{EntryHeader, Home, LOST, LogEnd, Member, Mirror, NEEDS_KNOWN, Phase};
+use crate::extent::{CHUNK, ChunkRun, Chunks, mark_part};
+use crate::record::{EntryHeader, Home, LOST, LogEnd, Member, Mirror, NEEDS_KNOWN, Phase, SHARED};
 use crate::volume::{Part, Uuid, Volume, VolumeId};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -503,8 +503,10 @@ fn drive(
     let member = header.members[usize::from(index)];
     let inside = |run: &ChunkRun| run.start >= header.area && run.end() <= u64::from(member.chunks);
     let mut taken = Chunks::new(member.chunks);
-    for run in volumes.values().filter_map(|v| v.parts.get(&index)).flat_map(|p| &p.extents).map(|e| e.run) {
-        if !inside(&run) || !taken.mark(run) {
+    let shares = header.needs & SHARED != 0;
+    for part in volumes.values().filter_map(|v| v.parts.get(&index)) {
+        let is_inside = part.extents.iter().all(|e| inside(&e.run));
+        if !is_inside || !mark_part(&mut taken, &part.extents, member.chunks, shares) {
             return Err(PoolOpenError::Inconsistent(name.clone(), "a chunk is not there, or belongs to two volumes"));
         }
     }

@@ -1,13 +1,14 @@
 //! What a request comes to: volumes before and after, the chunks that it takes, and the steps from one to the other.
 
 use crate::block::MIRRORED;
-use crate::change_plan::{Change, ChangePlan, ChangeStep, part_of};
+use crate::change_plan::{Change, ChangePlan, ChangeStep, Uncommitted, part_of};
 use crate::copies::check_copies;
 use crate::error::PoolError;
 use crate::event::PoolRequest;
 use crate::extent::{ChunkRun, Extent};
 use crate::pool::Books;
 use crate::record::{Phase, Record};
+use crate::sharing::DriveRun;
 use crate::volume::{Part, Volume, VolumeId, check_name};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -37,21 +38,24 @@ impl Books {
         runs.iter().for_each(|run| drive.buddy.give(*run));
     }
 
-    /// Chunks that were taken for a change that is not made.
-    pub fn undo_taken(&mut self, before: Option<&Volume>, after: Option<&Volume>) {
-        for (drive, part) in after.iter().flat_map(|v| &v.parts) {
-            let old = before.and_then(|v| v.parts.get(drive)).map_or(0, |p| p.extents.len());
-            let taken = part.extents.iter().skip(old).map(|e| e.run);
-            taken.for_each(|run| self.drives[usize::from(*drive)].buddy.give(run));
+    /// Chunks that were taken for a change that is not made: free, or to be emptied first.
+    pub fn undo_taken(&mut self, change: &Uncommitted) {
+        let taken = change.after.as_ref().map(|after| self.taken_for(after)).unwrap_or_default();
+        for (drive, run) in taken {
+            let drive = &mut self.drives[usize::from(drive)];
+            match change.is_filled {
+                true => drive.dirty.push(run),
+                false => drive.buddy.give(run),
+            }
         }
     }
 
-    fn named(&self, name: &str) -> Result<Volume, PoolError> {
+    pub fn named(&self, name: &str) -> Result<Volume, PoolError> {
         let volume = self.names.get(name).and_then(|id| self.volumes.get(id));
         volume.cloned().ok_or_else(|| PoolError::Unknown(name.to_string()))
     }
 
-    fn may_be_called(&self, name: &str) -> Result<(), PoolError> {
+    pub fn may_be_called(&self, name: &str) -> Result<(), PoolError> {
         check_name(name).map_err(|why| PoolError::Name(name.to_string(), why))?;
         match self.names.contains_key(name) {
             true => Err(PoolError::Exists(name.to_string())),
@@ -104,6 +108,7 @@ impl Books {
             }
             PoolRequest::Resize { name, chunks } => {
                 let before = self.named(name)?;
+                self.no_snapshot(&before)?;
                 if self.is_degraded(&before) || !before.stale.is_empty() {
                     return Err(match self.readable(&before) == u64::from(before.chunks) {
                         true => PoolError::OneCopy(before.name),
@@ -113,7 +118,8 @@ impl Books {
                 let (parts, dirty) = if *chunks > before.chunks {
                     (self.grow(before.parts.clone(), (before.chunks, *chunks), (before.copies, version))?, Vec::new())
                 } else {
-                    shrink(&before.parts, *chunks, version)?
+                    let (parts, dirty) = shrink(&before.parts, *chunks, version)?;
+                    (parts, self.sole(before.id, dirty))
                 };
                 let mut after = Volume { chunks: *chunks, parts, ..before.clone() };
                 after.parts.entry(after.home).or_insert(Part { version, extents: Vec::new() });
@@ -122,6 +128,7 @@ impl Books {
             }
             PoolRequest::Rename { name, to } => {
                 let before = self.named(name)?;
+                self.without_snapshots(&before)?;
                 self.may_be_called(to)?;
                 let mut after = Volume { name: to.clone(), ..before.clone() };
                 after.touch(version);
@@ -129,12 +136,25 @@ impl Books {
             }
             PoolRequest::Delete { name } => {
                 let before = self.named(name)?;
-                let here = before.parts.iter().filter(|(d, _)| self.drives[usize::from(**d)].is_here());
-                let all = here.flat_map(|(d, part)| part.extents.iter().map(|e| (*d, e.run))).collect();
+                if before.origin().is_none() {
+                    self.without_snapshots(&before)?;
+                }
+                let all = self.sole(before.id, self.runs_here(&before));
                 Ok((Some(before), None, all))
+            }
+            PoolRequest::Snapshot { .. } | PoolRequest::Clone { .. } => {
+                Ok((None, Some(self.share(request, version)?), Vec::new()))
+            }
+            PoolRequest::Rollback { snapshot } => {
+                let (before, after) = self.roll_back(snapshot, version)?;
+                let dirty = self.sole(before.id, self.runs_here(&before));
+                Ok((Some(before), Some(after), dirty))
             }
             PoolRequest::Abandon { name } => {
                 let before = self.replaced(name)?;
+                if self.shares(&before) {
+                    return Err(PoolError::Shares(before.name));
+                }
                 let mut after = before.clone();
                 after.stale = before.parts.keys().map(|drive| (*drive, before.runs_on(*drive))).collect();
                 after.stale.retain(|_, runs| !runs.is_empty());
@@ -159,9 +179,16 @@ impl Books {
             | PoolRequest::Settled { .. }
             | PoolRequest::MarkStale { .. }
             | PoolRequest::MarkFresh { .. }
+            | PoolRequest::Unshare { .. }
             | PoolRequest::Recover
             | PoolRequest::Close => Err(PoolError::Busy),
         }
+    }
+
+    /// Chunks that a volume has of drives that are there.
+    fn runs_here(&self, volume: &Volume) -> Vec<DriveRun> {
+        let here = volume.parts.iter().filter(|(d, _)| self.drives[usize::from(**d)].is_here());
+        here.flat_map(|(d, part)| part.extents.iter().map(|e| (*d, e.run))).collect()
     }
 
     /// Parts with chunks for what a volume of `have` chunks lacks to `want`: all of it on one drive where there is so much, and on the

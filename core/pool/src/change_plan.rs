@@ -7,7 +7,7 @@ use crate::event::PoolEffect;
 use crate::extent::{CHUNK, ChunkRun};
 use crate::pool::Books;
 use crate::record::{
-    COPIES, EntryHeader, Home, Known, LOST, LogEnd, Member, Mirror, Phase, Record, STATES, TAKES_PART,
+    COPIES, EntryHeader, Home, Known, LOST, LogEnd, Member, Mirror, Phase, Record, SHARED, STATES, TAKES_PART,
 };
 use crate::volume::{Volume, VolumeId};
 use alloc::boxed::Box;
@@ -26,6 +26,10 @@ pub(crate) enum ChangeStep {
     Unmap(u16, ChunkRun),
     /// Chunks of a volume that is not readable: it is to be empty. Nothing of the change has been written yet.
     Erase(u16, ChunkRun),
+    /// A chunk of a volume, to one that was taken for it.
+    Copy { from: ChunkOf, to: ChunkOf },
+    /// What was copied is durable: the change of that volume follows.
+    Switch(VolumeId),
     /// To a drive that is none of the pool's: its place in the list, and where.
     Dismiss(usize, u64, Vec<u8>),
     /// What was written to it is durable.
@@ -38,6 +42,9 @@ pub(crate) enum ChangeStep {
     Commit(Change),
 }
 
+/// The number of a drive, and a chunk of it.
+pub(crate) type ChunkOf = (u16, u32);
+
 /// What becomes of a volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
@@ -46,6 +53,15 @@ pub(crate) struct Change {
     pub volume: Option<Volume>,
     /// Chunks that are nobody's then.
     pub dirty: Vec<(u16, ChunkRun)>,
+}
+
+/// A volume before a change that does not count yet, and after it.
+#[derive(Clone, Debug)]
+pub(crate) struct Uncommitted {
+    pub before: Option<Volume>,
+    pub after: Option<Volume>,
+    /// Something is written to the chunks that were taken: they are not as empty as free ones.
+    pub is_filled: bool,
 }
 
 impl ChangeStep {
@@ -66,9 +82,16 @@ impl ChangeStep {
                 Some(PoolEffect::Write { drive: *drive, offset: *offset, bytes: bytes.clone() })
             }
             ChangeStep::Settle(drive) => Some(PoolEffect::Flush { drive: *drive }),
-            ChangeStep::Reached(..) | ChangeStep::Free(..) | ChangeStep::ForgetEmptied(_) | ChangeStep::Commit(_) => {
-                None
+            ChangeStep::Copy { from, to } => {
+                let at = |chunk: u32| u64::from(chunk) * CHUNK;
+                let (from_offset, to_offset, len) = (at(from.1), at(to.1), CHUNK);
+                Some(PoolEffect::Copy { from: position(&from.0), from_offset, to: position(&to.0), to_offset, len })
             }
+            ChangeStep::Reached(..)
+            | ChangeStep::Free(..)
+            | ChangeStep::ForgetEmptied(_)
+            | ChangeStep::Switch(_)
+            | ChangeStep::Commit(_) => None,
         }
     }
 }
@@ -249,7 +272,8 @@ impl Books {
             false => Known { state: if d.lost { LOST } else { TAKES_PART }, reach: d.reach },
         };
         let states = if self.drives.iter().any(|d| d.lost || d.lost_at > 0) { STATES } else { 0 };
-        let needs = states | if self.has_copies { COPIES } else { 0 };
+        let shared = if self.has_shared { SHARED } else { 0 };
+        let needs = states | shared | if self.has_copies { COPIES } else { 0 };
         let header = EntryHeader {
             opens,
             phase: self.phase,

@@ -245,7 +245,7 @@ impl Copy {
                 self.counter = versions.chain([mirror.version, mirror.id.0]).fold(self.counter, u64::max);
                 self.mirrors.insert(mirror.id, mirror);
             }
-            // Of pools that this release refuses: see `EntryHeader::needs`.
+            // How many volumes have a chunk follows from their parts.
             Record::References(_) => {}
         }
     }

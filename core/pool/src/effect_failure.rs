@@ -4,6 +4,7 @@ use crate::change_plan::ChangeStep;
 use crate::error::PoolError;
 use crate::event::{PoolAnswer, PoolEffect};
 use crate::pool::{Pool, PoolState, Retreat};
+use crate::sharing::not_copied;
 use alloc::string::String;
 
 /// So many writes of an opening fail on a drive before the pool is opened without it.
@@ -27,6 +28,11 @@ impl Pool {
                 None if matches!(self.answer, Some(PoolAnswer::Open { fresh: false, .. })) => self.open_again(why),
                 None => self.fail(PoolError::Broken(why)),
             },
+            Retreat::Uncopied => {
+                let why = not_copied(self, why);
+                self.give_up_copies(why);
+                self.go_on()
+            }
             Retreat::Back(index, before) => {
                 let position = self.books.drives[usize::from(index)].position;
                 self.books = *before;
@@ -82,8 +88,9 @@ impl Pool {
         self.answer = None;
         self.torn.extend(self.writes.take());
         self.books.drives.iter_mut().for_each(|d| d.reach = d.durable);
-        if let Some((before, after)) = self.uncommitted.take() {
-            self.books.undo_taken(before.as_ref(), after.as_ref());
+        self.refusal = None;
+        if let Some(change) = self.uncommitted.take() {
+            self.books.undo_taken(&change);
         }
         PoolEffect::Finished(Err(why))
     }

@@ -194,6 +194,18 @@ pub enum PoolError {
     Layout(String),
     /// That drive is the pool's only one.
     Last(String),
+    /// A volume has snapshots: the volume, how many, and one of them.
+    HasSnapshots(String, usize, String),
+    /// It is a snapshot, which does not change.
+    IsSnapshot(String),
+    /// It is no snapshot.
+    NoSnapshot(String),
+    /// Snapshots of volumes with two copies are not to be had.
+    TwoCopies(String),
+    /// Other volumes have chunks of that volume.
+    Shares(String),
+    /// A chunk could not be copied: the drive, and why.
+    NotCopied(String, String),
     /// It has something to do, or is not open.
     Busy,
 }
@@ -279,6 +291,38 @@ impl fmt::Display for PoolError {
                 "pool {pool} is as an older release has written it, which knows no lost drives; nothing was changed: restart the node once"
             ),
             PoolError::Last(drive) => write!(f, "{drive} is the pool's only drive; nothing was changed"),
+            PoolError::HasSnapshots(name, count, one) => {
+                let snapshots = if *count == 1 { "a snapshot".into() } else { alloc::format!("{count} snapshots") };
+                write!(
+                    f,
+                    "volume \"{name}\" has {snapshots} ({one}); nothing was changed: delete them first (weir volume delete {one})"
+                )
+            }
+            PoolError::IsSnapshot(name) => {
+                write!(
+                    f,
+                    "\"{name}\" is a snapshot, which does not change; nothing was changed: clone it (weir volume clone {name} NEW)"
+                )
+            }
+            PoolError::NoSnapshot(name) => {
+                write!(
+                    f,
+                    "\"{name}\" is no snapshot; nothing was changed: make one first (weir volume snapshot {name}@NAME)"
+                )
+            }
+            PoolError::TwoCopies(name) => {
+                write!(
+                    f,
+                    "volume \"{name}\" has two copies, and snapshots are of volumes with one; nothing was changed"
+                )
+            }
+            PoolError::Shares(name) => write!(
+                f,
+                "volume \"{name}\" has chunks in common with its snapshots or clones; nothing was changed: delete these first (weir volume ls)"
+            ),
+            PoolError::NotCopied(drive, why) => {
+                write!(f, "a chunk could not be copied to drive {drive} ({why}); nothing was changed")
+            }
             PoolError::Busy => f.write_str("the pool is being opened or changed; try again"),
         }
     }

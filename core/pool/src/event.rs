@@ -120,6 +120,40 @@ pub enum PoolRequest {
         /// Its new UUID, never used before.
         uuid: Uuid,
     },
+    /// A volume that never changes, `NAME@SNAPSHOT`, with what a volume of one copy has at the moment. Nothing writes the volume meanwhile, and after
+    /// that nothing writes chunks that are [shared](crate::VolumeSegment::shared).
+    Snapshot {
+        /// Of which volume.
+        name: String,
+        /// The name behind the mark.
+        snapshot: String,
+        /// Its own UUID, never used before.
+        uuid: Uuid,
+    },
+    /// A new volume with what a snapshot has.
+    Clone {
+        /// The snapshot, `NAME@SNAPSHOT`.
+        snapshot: String,
+        /// Its name.
+        name: String,
+        /// Whose it is.
+        tenant: String,
+        /// Its own UUID, never used before.
+        uuid: Uuid,
+    },
+    /// The volume of a snapshot has again what it had then, its size too; what it has had since is gone. Nobody uses it meanwhile.
+    Rollback {
+        /// The snapshot, `NAME@SNAPSHOT`.
+        snapshot: String,
+    },
+    /// Chunks of a volume are its own from then on, with what they have at the moment: those that other volumes have too are copied. Nothing writes
+    /// these meanwhile.
+    Unshare {
+        /// Which.
+        id: VolumeId,
+        /// Chunks of the volume.
+        runs: Vec<ChunkRun>,
+    },
     /// Chunks of a volume with two copies are about to be written: after a crash its copies may differ in their [regions](crate::REGION).
     Written {
         /// Which.
@@ -192,6 +226,19 @@ pub enum PoolEffect {
         /// From where: whole chunks.
         offset: u64,
         /// How much.
+        len: u64,
+    },
+    /// Copy a chunk; what it is copied to is not durable before a flush.
+    Copy {
+        /// Place of the drive that has it.
+        from: usize,
+        /// Where it begins there.
+        from_offset: u64,
+        /// Place of the drive that gets it.
+        to: usize,
+        /// Where it begins there.
+        to_offset: u64,
+        /// Bytes: a chunk.
         len: u64,
     },
     /// The last request is over.

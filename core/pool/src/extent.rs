@@ -44,6 +44,8 @@ pub struct VolumeSegment {
     /// What is asked of them fails: the drive is lost (`drive` is none of the list then), or they are not what was written last. Of two copies
     /// neither is readable then.
     pub lost: bool,
+    /// Other volumes have the same chunks: they are not written before this one has its [own](crate::PoolRequest::Unshare).
+    pub shared: bool,
     /// The other copy of a volume that has two.
     pub second: Option<SegmentCopy>,
 }
@@ -86,12 +88,13 @@ pub(crate) fn union(mut runs: Vec<ChunkRun>) -> Vec<ChunkRun> {
     all
 }
 
-/// What is left of `runs` without `others`; both in order.
+/// What is left of `runs` without `others`; both in order, and of `others` no two overlap.
 pub(crate) fn without(runs: &[ChunkRun], others: &[ChunkRun]) -> Vec<ChunkRun> {
     let mut left = Vec::new();
     for run in runs {
         let mut at = u64::from(run.start);
-        for other in others.iter().filter(|o| o.end() > u64::from(run.start) && u64::from(o.start) < run.end()) {
+        let first = others.partition_point(|other| other.end() <= at);
+        for other in others[first..].iter().take_while(|o| u64::from(o.start) < run.end()) {
             let to = u64::from(other.start).max(at);
             left.push(ChunkRun { start: at as u32, len: (to - at) as u32 });
             at = other.end().min(run.end()).max(to);
@@ -143,4 +146,15 @@ impl Chunks {
         }
         runs
     }
+}
+
+/// Marks the chunks that a volume has of a drive. `false`: it has one of them twice, or, unless volumes may `share` them, another one has it.
+pub(crate) fn mark_part(taken: &mut Chunks, extents: &[Extent], chunks: u32, share: bool) -> bool {
+    if !share {
+        return extents.iter().all(|e| taken.mark(e.run));
+    }
+    let mut own = Chunks::new(chunks);
+    let is_once = extents.iter().all(|e| own.mark(e.run));
+    extents.iter().for_each(|e| _ = taken.mark(e.run));
+    is_once
 }

@@ -42,7 +42,9 @@
 //! **Two copies**: of a volume that wants it each chunk is on two drives. Home and mirror say which regions may be written, where the copies may
 //! differ after a crash, and which chunks of which copy are stale, to be rebuilt from the other one; see `copies.rs`.
 //!
-//! What it leaves out: volumes that move from one drive to another, more copies than two, snapshots.
+//! **Snapshots and clones** have chunks in common with their volume, which gets a chunk of its own before the first write of it; see `sharing.rs`.
+//!
+//! What it leaves out: volumes that move from one drive to another, more copies than two, snapshots of volumes with two copies.
 //! Limits: 256 drives of 4 PiB, 64 characters of a name. The metadata takes 2 MiB or a 2048th of the drive, whichever is
 //! more: room for as many volumes as it has chunks, if the names of a volume and its tenant have 60 characters together.
 
@@ -53,6 +55,7 @@ mod block;
 mod buddy;
 mod change;
 mod change_plan;
+mod check;
 mod choice;
 mod copies;
 mod drive;
@@ -64,6 +67,7 @@ mod members;
 mod opening;
 mod pool;
 mod record;
+mod sharing;
 mod volume;
 
 #[cfg(test)]
@@ -78,4 +82,4 @@ pub use error::{EffectFailure, PoolError, PoolOpenError};
 pub use event::{PoolAnswer, PoolEffect, PoolEvent, PoolRequest, Setup, SetupDrive};
 pub use extent::{CHUNK, ChunkRun, CopyState, SegmentCopy, VolumeSegment};
 pub use pool::Pool;
-pub use volume::{NAME_MAX, Uuid, Volume, VolumeId, check_name};
+pub use volume::{NAME_MAX, SNAPSHOT_MARK, Uuid, Volume, VolumeId, check_name};

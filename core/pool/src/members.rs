@@ -6,7 +6,7 @@ use crate::change_plan::{ChangePlan, ChangeStep};
 use crate::drive::PoolDrive;
 use crate::error::{PoolError, PoolOpenError};
 use crate::event::{PoolAnswer, PoolEffect, SetupDrive};
-use crate::extent::{CHUNK, ChunkRun, Extent};
+use crate::extent::{CHUNK, ChunkRun, Extent, union};
 use crate::opening::{Next, Reading};
 use crate::pool::{Books, DRIVES_MAX, Joins, LEAST, Pool, PoolState, Retreat};
 use crate::record::{Member, Phase, Record};
@@ -329,8 +329,11 @@ impl Books {
 
     /// A drive that takes the place of a lost one gets chunks for those that volumes had there; they are stale.
     fn give_chunks_of(&mut self, number: u16) -> Result<(), PoolError> {
-        let chunks = |v: &Volume| v.runs_on(number).iter().map(|run| u64::from(run.len)).sum::<u64>();
-        let wanted = self.volumes.values().map(chunks).sum::<u64>();
+        let extents = self.volumes.values().filter_map(|v| v.parts.get(&number)).flat_map(|p| &p.extents);
+        let old: Vec<ChunkRun> = extents.map(|e| e.run).collect();
+        // What several volumes have lies there once.
+        let old = if self.has_shared { union(old) } else { old };
+        let wanted = old.iter().map(|run| u64::from(run.len)).sum::<u64>();
         if wanted == 0 {
             return Ok(());
         }
@@ -344,16 +347,30 @@ impl Books {
         for volume in self.volumes.values_mut().filter(|v| v.parts.contains_key(&number)) {
             let runs = volume.runs_on(number);
             let mut extents = Vec::new();
-            for run in &runs {
-                extents.push(Extent { logical: run.start, run: ChunkRun { start: at, len: run.len } });
-                at += run.len;
+            if self.has_shared {
+                let places = |e: &Extent| moved_with(&old, drive.area, e);
+                extents = volume.parts[&number].extents.iter().filter_map(places).collect();
+            } else {
+                for run in &runs {
+                    extents.push(Extent { logical: run.start, run: ChunkRun { start: at, len: run.len } });
+                    at += run.len;
+                }
             }
             volume.parts.insert(number, Part { version: self.counter, extents });
             volume.stale.insert(number, runs);
         }
         // What no volume has is emptied, and free then.
+        at = drive.area + wanted as u32;
         drive.dirty = alloc::vec![ChunkRun { start: at, len: drive.member.chunks - at }];
         drive.dirty.retain(|run| run.len > 0);
         Ok(())
     }
+}
+
+/// The extent that takes the place of one, where these runs lie one behind the other from a chunk on.
+fn moved_with(runs: &[ChunkRun], first: u32, extent: &Extent) -> Option<Extent> {
+    let at = runs.iter().position(|run| run.start <= extent.run.start && extent.run.end() <= run.end())?;
+    let before: u32 = runs[..at].iter().map(|run| run.len).sum();
+    let start = first + before + (extent.run.start - runs[at].start);
+    Some(Extent { run: ChunkRun { start, ..extent.run }, ..*extent })
 }

@@ -173,6 +173,11 @@ impl ModelWorld {
                 drive.durable = drive.now.clone();
                 drive.pending.clear();
             }
+            PoolEffect::Copy { from, from_offset, to, to_offset, len } => {
+                assert!(len == CHUNK && from_offset % CHUNK == 0 && to_offset % CHUNK == 0);
+                let word = self.drives[from].now.chunks.get(&(from_offset / CHUNK)).copied().unwrap_or(0);
+                self.drives[to].put((to_offset / CHUNK) as u32, word);
+            }
             PoolEffect::Unmap { drive, offset, len } => {
                 let drive = &mut self.drives[drive];
                 assert!(offset + len <= drive.bytes && offset % CHUNK == 0 && len % CHUNK == 0 && len > 0);
@@ -241,6 +246,32 @@ impl ModelWorld {
         self.segments(name).iter().flat_map(|s| (0..s.len).map(|i| word(s, i)).collect::<Vec<_>>()).collect()
     }
 
+    /// Chunks that volumes have, each once.
+    pub fn used(&self) -> u64 {
+        let places = |v: &crate::Volume| {
+            let copies = |s: crate::VolumeSegment| {
+                let second = s.second.map(|second| (second.drive, second.start));
+                let each = move |(drive, start): (usize, u32)| (0..s.len).map(move |i| (drive, start + i));
+                [Some((s.drive, s.start)), second].into_iter().flatten().flat_map(each).collect::<Vec<_>>()
+            };
+            self.pool.segments(v.id).into_iter().flat_map(copies).collect::<Vec<_>>()
+        };
+        self.pool.volumes().flat_map(places).collect::<alloc::collections::BTreeSet<_>>().len() as u64
+    }
+
+    /// Writes the word of a chunk as a host does: a chunk that others have too is the volume's own first.
+    pub fn write(&mut self, name: &str, chunk: u32, word: u64) -> Result<(), PoolError> {
+        let id = self.pool.volume(name).unwrap().id;
+        let runs = alloc::vec![crate::ChunkRun { start: chunk, len: 1 }];
+        if self.pool.locate(id, &runs)[0].shared {
+            self.request(&PoolRequest::Unshare { id, runs: runs.clone() })?;
+        }
+        let place = self.pool.locate(id, &runs)[0];
+        assert!(!place.shared && !place.lost);
+        self.drives[place.drive].put(place.start, word);
+        Ok(())
+    }
+
     /// Name, tenant and the words of every volume: all that anybody sees of the pool.
     pub fn seen(&self) -> BTreeMap<String, (String, Vec<u64>)> {
         self.pool.volumes().map(|v| (v.name.clone(), (v.tenant.clone(), self.words(&v.name)))).collect()
@@ -272,6 +303,20 @@ pub(crate) fn rename(name: &str, to: &str) -> PoolRequest {
 
 pub(crate) fn delete(name: &str) -> PoolRequest {
     PoolRequest::Delete { name: name.into() }
+}
+
+pub(crate) fn snapshot(name: &str, snapshot: &str) -> PoolRequest {
+    let n = name.bytes().chain(snapshot.bytes()).fold(0u64, |n, b| n << 8 | u64::from(b));
+    PoolRequest::Snapshot { name: name.into(), snapshot: snapshot.into(), uuid: uuid(n | 3 << 61) }
+}
+
+pub(crate) fn clone_of(snapshot: &str, name: &str) -> PoolRequest {
+    let n = name.bytes().fold(1u64, |n, b| n << 8 | u64::from(b));
+    PoolRequest::Clone { snapshot: snapshot.into(), name: name.into(), tenant: "iron".into(), uuid: uuid(n | 5 << 60) }
+}
+
+pub(crate) fn rollback(snapshot: &str) -> PoolRequest {
+    PoolRequest::Rollback { snapshot: snapshot.into() }
 }
 
 /// The drive of that place of a world joins.

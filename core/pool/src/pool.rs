@@ -2,14 +2,14 @@
 
 use crate::assemble::{Assembled, DriveContents, Whole, assemble};
 use crate::block::{LAYOUT, copy_at};
-use crate::change_plan::{ChangePlan, ChangeStep};
+use crate::change_plan::{ChangePlan, ChangeStep, Uncommitted};
 use crate::drive::PoolDrive;
 use crate::error::{PoolError, PoolOpenError};
 use crate::event::{PoolAnswer, PoolEffect, PoolEvent, PoolRequest, Setup};
 use crate::extent::{CHUNK, ChunkRun, VolumeSegment};
 use crate::opening::{Next, Reading};
 use crate::record::{LogEnd, Phase};
-use crate::volume::{Part, Uuid, Volume, VolumeId, check_name};
+use crate::volume::{Uuid, Volume, VolumeId, check_name, is_any_shared};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -32,6 +32,8 @@ pub(crate) struct Books {
     pub names: BTreeMap<String, VolumeId>,
     /// Headers say that a volume has more copies than one, or said so when they were written last.
     pub has_copies: bool,
+    /// The same of chunks that several volumes have.
+    pub has_shared: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -74,8 +76,12 @@ pub struct Pool {
     pub(crate) retreat: Retreat,
     /// The drive whose chunks of nobody are being unmapped, up to the flush of that.
     pub(crate) empties: Option<u16>,
-    /// A change that does not count yet: the volume before it and after.
-    pub(crate) uncommitted: Option<(Option<Volume>, Option<Volume>)>,
+    /// A change that does not count yet.
+    pub(crate) uncommitted: Option<Uncommitted>,
+    /// What the request comes to when the steps that undo it are over.
+    pub(crate) refusal: Option<PoolError>,
+    /// Changes of volumes that have counted.
+    pub(crate) changes: u64,
     /// The copy that is being written, and may be in pieces.
     pub(crate) writes: Option<WrittenCopy>,
     /// Places of drives that could not be written while the pool was opened, and why: it is opened without them, if it may.
@@ -99,6 +105,8 @@ pub(crate) enum Retreat {
     Back(u16, Box<Books>),
     /// All drives have heard that this one has left, which is all that it takes.
     On,
+    /// Chunks are copied, and nothing of what becomes of them has been written.
+    Uncopied,
     /// Nothing has been written yet, and a drive does not empty what is to be empty: its number, and the books before the change.
     AsItWas(u16, Box<Books>),
 }
@@ -140,6 +148,8 @@ impl Pool {
             retreat,
             empties,
             uncommitted,
+            refusal: None,
+            changes: 0,
             writes,
             unwritable,
             write_failures,
@@ -190,11 +200,8 @@ impl Pool {
     /// Where the chunks of a volume lie, in its order.
     pub fn segments(&self, id: VolumeId) -> Vec<VolumeSegment> {
         let volume = self.books.volumes.get(&id);
-        volume
-            .and_then(|v| {
-                v.segments(|d| Some(&self.books.drives[usize::from(d)]).filter(|d| d.is_here()).map(|d| d.position))
-            })
-            .unwrap_or_default()
+        let position = |d: u16| Some(&self.books.drives[usize::from(d)]).filter(|d| d.is_here()).map(|d| d.position);
+        self.with_shared(id, volume.and_then(|v| v.segments(position)).unwrap_or_default())
     }
 
     /// Of the drive at that place: chunks for volumes, free ones, and those that are nobody's and not unmapped yet.
@@ -388,11 +395,22 @@ impl Pool {
     fn opening(&mut self, whole: &Whole, layout: u32) -> (Vec<ChangeStep>, Option<u16>) {
         let Whole { uuid, drives, volumes, counter, told, returned, .. } = whole.clone();
         let names = volumes.values().map(|v| (v.name.clone(), v.id)).collect();
-        let has_copies = volumes.values().any(|v| v.copies > 1);
+        let (has_copies, has_shared) = (volumes.values().any(|v| v.copies > 1), is_any_shared(&volumes));
         let before = told.iter().map(|(_, opens, _)| *opens).max().unwrap_or(0);
         let (name, phase) = (self.setup.name.clone(), Phase::Opening);
-        self.books =
-            Books { uuid, name, opens: before + 1, phase, layout, counter, drives, volumes, names, has_copies };
+        self.books = Books {
+            uuid,
+            name,
+            opens: before + 1,
+            phase,
+            layout,
+            counter,
+            drives,
+            volumes,
+            names,
+            has_copies,
+            has_shared,
+        };
         self.books.forget_written();
         self.books.give_versions();
         let is_back = |(drive, _, _): &&(u16, u64, u8)| returned.contains(drive);
@@ -448,6 +466,8 @@ impl Pool {
                 (ChangeStep::Write { drive, .. }, Retreat::Back(joins, _)) if *drive != *joins => {
                     self.retreat = Retreat::None
                 }
+                (ChangeStep::Copy { .. }, _) => self.retreat = Retreat::Uncopied,
+                (ChangeStep::Switch(_), _) => self.retreat = Retreat::None,
                 (ChangeStep::Erase(drive, _), Retreat::AsItWas(erases, _)) => *erases = *drive,
                 (ChangeStep::Write { .. }, Retreat::AsItWas(..)) => self.retreat = Retreat::None,
                 _ => {}
@@ -463,7 +483,10 @@ impl Pool {
                 _ => self.writes = None,
             }
             if let Some(effect) = step.effect(&self.books.drives) {
-                if let PoolEffect::Write { drive, .. } | PoolEffect::Flush { drive } = &effect {
+                if let PoolEffect::Write { drive, .. }
+                | PoolEffect::Flush { drive }
+                | PoolEffect::Copy { to: drive, .. } = &effect
+                {
                     (self.at, self.at_write) = (*drive, matches!(effect, PoolEffect::Write { .. }));
                 }
                 return effect;
@@ -471,19 +494,17 @@ impl Pool {
             match step {
                 ChangeStep::Reached(drive, reach) => self.books.drives[usize::from(drive)].durable = reach,
                 ChangeStep::Free(drive, runs) => self.books.free(drive, &runs),
-                ChangeStep::ForgetEmptied(drive) => {
-                    let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
-                    plan.forget_emptied(drive);
-                    plan.steps.into_iter().rev().for_each(|step| self.work.push_front(step));
-                }
+                ChangeStep::ForgetEmptied(drive) => self.forget_emptied(drive),
                 ChangeStep::Commit(change) => {
-                    self.uncommitted = None;
+                    (self.uncommitted, self.changes) = (None, self.changes + 1);
                     self.books.commit(change);
                 }
+                ChangeStep::Switch(id) => self.switch(id),
                 ChangeStep::Write { .. }
                 | ChangeStep::Flush(_)
                 | ChangeStep::Unmap(..)
                 | ChangeStep::Erase(..)
+                | ChangeStep::Copy { .. }
                 | ChangeStep::Dismiss(..)
                 | ChangeStep::Settle(_) => {}
             }
@@ -500,10 +521,16 @@ impl Pool {
                     PoolAnswer::Closed => self.state = PoolState::Closed,
                     PoolAnswer::Volume(_) => {}
                 }
-                PoolEffect::Finished(Ok(answer))
+                self.finish(answer)
             }
             None => PoolEffect::Finished(Err(PoolError::Busy)),
         }
+    }
+
+    fn forget_emptied(&mut self, drive: u16) {
+        let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
+        plan.forget_emptied(drive);
+        plan.steps.into_iter().rev().for_each(|step| self.work.push_front(step));
     }
 
     fn request(&mut self, request: &PoolRequest) -> Result<PoolEffect, PoolError> {
@@ -527,21 +554,27 @@ impl Pool {
             | PoolRequest::Settled { id, .. }
             | PoolRequest::MarkStale { id, .. }
             | PoolRequest::MarkFresh { id, .. } => return self.note(*id, request),
+            PoolRequest::Unshare { id, runs } => return self.unshare(*id, runs),
             _ => {}
         }
         let as_it_was = matches!(request, PoolRequest::Empty { .. }).then(|| Box::new(self.books.clone()));
         let (before, after, dirty) = self.books.prepare(request)?;
         let id = after.as_ref().or(before.as_ref()).map_or(VolumeId(0), |v| v.id);
-        let (places, had_copies) = (self.books.places(), self.books.has_copies);
+        let (places, had) = (self.books.places(), (self.books.has_copies, self.books.has_shared));
         self.books.counter += 1;
-        let needs = after.as_ref().is_some_and(|v| v.copies > 1) && !had_copies;
-        self.books.has_copies |= needs;
+        let shares = matches!(request, PoolRequest::Snapshot { .. } | PoolRequest::Clone { .. });
+        self.books.has_copies |= after.as_ref().is_some_and(|v| v.copies > 1);
+        self.books.has_shared |= shares;
+        let needs = had != (self.books.has_copies, self.books.has_shared);
         let all = self.books.here();
         let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         if needs {
-            // A release that knows of no copies is to refuse the pool before the first record of one is written.
+            // A release that knows of no copies or snapshots is to refuse the pool before the first record of one is written.
             all.iter().for_each(|drive| plan.anew(*drive, plan.books.opens, 1, &[], None));
             plan.tell_all(Phase::Open);
+        }
+        if let (true, Some(volume)) = (shares, &after) {
+            plan.flush_all(volume);
         }
         if let (PoolRequest::Empty { .. }, Some(volume)) = (request, &before) {
             plan.erase(volume);
@@ -550,44 +583,16 @@ impl Pool {
         let (steps, full) = (plan.steps, plan.full);
         if let Some(full) = full {
             self.books.put_back(places);
-            self.books.has_copies = had_copies;
-            self.books.undo_taken(before.as_ref(), after.as_ref());
+            (self.books.has_copies, self.books.has_shared) = had;
+            self.books.undo_taken(&Uncommitted { before, after, is_filled: false });
             return Err(PoolError::Full(self.books.drives[usize::from(full)].name.clone()));
         }
         if let Some(books) = as_it_was {
             self.retreat = Retreat::AsItWas(0, books);
         }
         self.work = steps.into();
-        self.uncommitted = Some((before, after));
+        self.uncommitted = Some(Uncommitted { before, after, is_filled: false });
         self.answer = Some(PoolAnswer::Volume(id));
         Ok(self.go_on())
-    }
-
-    /// Panics unless every chunk of every drive is exactly one of metadata, a volume's, dirty or free, and volumes and names agree.
-    pub fn check(&self) {
-        let Books { drives, volumes, names, counter, .. } = &self.books;
-        assert_eq!(names.len(), volumes.len(), "every volume has a name");
-        for volume in volumes.values() {
-            assert_eq!(names.get(&volume.name), Some(&volume.id), "a name finds its volume");
-            assert!(volume.segments(|d| Some(d.into())).is_some(), "the chunks of {} cover it", volume.name);
-            assert!(drives[usize::from(volume.home)].is_here(), "the home of {} is there", volume.name);
-            let stale = volume.stale.iter().all(|(d, runs)| volume.parts.contains_key(d) && !runs.is_empty());
-            assert!(stale, "what is stale of {} is its own", volume.name);
-            let sound = |(d, p): (&u16, &Part)| p.version <= *counter && (!p.extents.is_empty() || *d == volume.home);
-            assert!(volume.parts.iter().all(sound), "{}", volume.name);
-        }
-        if !self.is_ready() {
-            return;
-        }
-        assert_eq!(self.books.phase, Phase::Open, "what is ready is open");
-        for (drive, index) in drives.iter().zip(0u16..).filter(|(d, _)| !d.lost) {
-            let mut marked = drive.buddy.check();
-            let runs = volumes.values().filter_map(|v| v.parts.get(&index)).flat_map(|p| &p.extents).map(|e| e.run);
-            for run in runs.chain(drive.dirty.iter().copied()).chain([ChunkRun { start: 0, len: drive.area }]) {
-                assert!(marked.mark(run), "the chunks from {} on drive {index} are somebody's, once", run.start);
-            }
-            assert_eq!(marked.runs(drive.member.chunks, false), [], "no chunk of drive {index} is lost");
-            assert!(drive.used <= drive.copy_blocks, "the metadata of drive {index} fit");
-        }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) struct EntryHeader {
     /// How often the pool was opened, 0 while it is being made: at a place that [`crate::block::is_half_made`] knows.
     pub opens: u64,
     pub phase: Phase,
-    /// A bit for each thing that whoever opens the pool must know: copies of volumes 1, references 2, states of drives 4.
+    /// A bit for each thing that whoever opens the pool must know: copies of volumes 1, chunks of several volumes 2, states of drives 4.
     pub needs: u32,
     /// Versions are above it, or in a record.
     pub counter: u64,
@@ -152,9 +152,11 @@ const MIRROR: u8 = 8;
 const WRITTEN: u8 = 9;
 
 /// What this release knows of [`EntryHeader::needs`].
-pub(crate) const NEEDS_KNOWN: u32 = STATES | COPIES;
+pub(crate) const NEEDS_KNOWN: u32 = STATES | SHARED | COPIES;
 /// A volume has more copies than one.
 pub(crate) const COPIES: u32 = 1;
+/// A chunk may be had by several volumes: how many follows from their extents.
+pub(crate) const SHARED: u32 = 2;
 /// A drive has another state than [`TAKES_PART`].
 pub(crate) const STATES: u32 = 4;
 

@@ -7,3 +7,4 @@ mod loss;
 mod older;
 mod recovery;
 mod requests;
+mod snapshots;

@@ -1,12 +1,14 @@
 //! A volume, and how it may be called.
 
-use crate::extent::{ChunkRun, CopyState, Extent, SegmentCopy, VolumeSegment};
-use alloc::collections::BTreeMap;
+use crate::extent::{ChunkRun, CopyState, Extent, SegmentCopy, VolumeSegment, union};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Characters of a name at the most.
+/// Between the name of a volume and that of its snapshot: `VOLUME@SNAPSHOT` is what the snapshot is called. No other name has it.
+pub const SNAPSHOT_MARK: char = '@';
+/// Characters of a name at the most; of a snapshot's the two names each.
 pub const NAME_MAX: usize = 64;
 
 /// Sixteen bytes that name a pool, a drive or a volume for good (RFC 9562).
@@ -122,7 +124,13 @@ impl Volume {
             _ => return None,
         };
         let lost = first.state != CopyState::Good;
-        Some(VolumeSegment { logical, drive: first.drive, start: first.start, len, lost, second })
+        let shared = false;
+        Some(VolumeSegment { logical, drive: first.drive, start: first.start, len, lost, shared, second })
+    }
+
+    /// What this is a snapshot of; `None`: it is none.
+    pub fn origin(&self) -> Option<&str> {
+        self.name.split_once(SNAPSHOT_MARK).map(|(origin, _)| origin)
     }
 
     /// Of a volume with two copies: chunks that may have been written since the copies were known to be the same.
@@ -186,6 +194,18 @@ fn cut(extent: &Extent, stale: &[ChunkRun]) -> Vec<(Extent, bool)> {
     }
     push(at, end, false);
     pieces
+}
+
+/// Whether a chunk of these volumes may be had by two of them.
+pub(crate) fn is_any_shared(volumes: &BTreeMap<VolumeId, Volume>) -> bool {
+    let drives: BTreeSet<u16> = volumes.values().flat_map(|v| v.parts.keys().copied()).collect();
+    let mut parts = drives.iter().map(|drive| volumes.values().filter_map(|v| v.parts.get(drive)).collect::<Vec<_>>());
+    volumes.values().any(|v| v.origin().is_some())
+        || parts.any(|parts| {
+            let runs: Vec<ChunkRun> = parts.iter().flat_map(|p| &p.extents).map(|e| e.run).collect();
+            let sum: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
+            union(runs).iter().map(|run| u64::from(run.len)).sum::<u64>() < sum
+        })
 }
 
 /// Whether a volume or a pool may be called so.

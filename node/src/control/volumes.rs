@@ -235,6 +235,38 @@ impl NodeControl {
         self.without(name, || self.volumes.delete(&self.config(), name))
     }
 
+    /// A snapshot of a volume, while its hosts use it.
+    ///
+    /// # Errors
+    /// There is no such volume, or it cannot have that snapshot.
+    pub fn snapshot_volume(&self, name: &str, snapshot: &str) -> Result<VolumeSnapshot, Refusal> {
+        let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        self.volumes.snapshot(&self.config(), name, snapshot)
+    }
+
+    /// A new volume with what a snapshot has; its tenant is the snapshot's if none is named.
+    ///
+    /// # Errors
+    /// There is no such snapshot or tenant, or the name is none or taken.
+    pub fn clone_snapshot(&self, snapshot: &str, name: &str, tenant: Option<&str>) -> Result<VolumeSnapshot, Refusal> {
+        let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        self.volumes.clone_snapshot(&self.config(), snapshot, name, tenant)
+    }
+
+    /// The volume of a snapshot, which is not exported, has again what the snapshot has.
+    ///
+    /// # Errors
+    /// There is no such snapshot, or its volume is exported.
+    pub fn roll_back(&self, snapshot: &str) -> Result<VolumeSnapshot, Refusal> {
+        let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = self.volumes.roll_back(&self.config(), snapshot)?;
+        let (name, size) = (status.name.clone(), status.size);
+        if self.config().volumes.iter().any(|v| v.name == name) {
+            self.change(|config| config.volumes.iter_mut().filter(|v| v.name == name).for_each(|v| v.size = size));
+        }
+        Ok(status)
+    }
+
     /// Does something to a volume that the configuration does not name meanwhile, nor afterwards, if it is done: a worker that starts
     /// in between would make the volume anew.
     fn without<T>(&self, name: &str, what: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {

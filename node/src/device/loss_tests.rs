@@ -74,15 +74,22 @@ impl Bench {
         let namespaces = vec![NamespaceConfig { nsid: 1, start: 0, size, block_size, uuid: [1; 16] }];
         let machine =
             MachineConfig { namespaces, volatile_write_cache: true, ..MachineConfig::new("nqn.2026-01.test.weir:v") };
-        let front = self.drives.add_front((0, VolumeId(1)), (0, machine, None), self.now).unwrap();
+        let front = self.drives.add_front((0, VolumeId(1)), (0, machine, None, None), self.now).unwrap();
         let piece = |(i, drive): (usize, &u32)| {
-            let segment =
-                VolumeSegment { logical: 4 * i as u32, drive: i, start: 4, len: 4, lost: false, second: None };
+            let segment = VolumeSegment {
+                logical: 4 * i as u32,
+                drive: i,
+                start: 4,
+                len: 4,
+                lost: false,
+                shared: false,
+                second: None,
+            };
             let first = Some(Reach { place: Place { shard: 0, drive: *drive }, guest: None });
             Piece { first, second: None, segment }
         };
         let pieces: Vec<_> = on.iter().enumerate().map(piece).collect();
-        self.drives.lay_out(front, &pieces, self.now).unwrap();
+        self.drives.lay_out(front, (&pieces, 0), self.now).unwrap();
         assert_ne!(front & FRONT, 0);
         front
     }

@@ -273,7 +273,7 @@ impl Drives {
     pub fn add_front(
         &mut self,
         volume: (u32, VolumeId),
-        (tenant, machine, copies): (u16, MachineConfig, Option<Copies>),
+        (tenant, machine, copies, pool_shard): (u16, MachineConfig, Option<Copies>, Option<u32>),
         now: Nanos,
     ) -> Result<u32, String> {
         let shape = machine.namespaces.first().map(|n| (n.size, n.block_size, n.uuid));
@@ -282,6 +282,7 @@ impl Drives {
         let number = self.volumes.vacant.pop().unwrap_or(self.volumes.fronts.len() as u32);
         let mut front = Front::new(number, volume, tenant, uuid);
         front.copies = copies.map(Box::new);
+        front.sharing.pool_shard = pool_shard;
         let mut device = Device::new(machine, Backend::Volume(Box::new(front)), size, block_size);
         device.limit = u64::MAX;
         let Volumes { fronts, asleep, awake, .. } = &mut self.volumes;
@@ -308,14 +309,18 @@ impl Drives {
         }
     }
 
-    /// Where a front's volume lies from now on; it takes queues at those drives that it has none at.
+    /// Where a front's volume lies from now on, after so many [changes](Pool::changes) of its pool; it takes queues at those drives that it has none
+    /// at. `false`: the front knows of more changes, and nothing is done.
     ///
     /// # Errors
     /// A drive has no room for its controller.
-    pub fn lay_out(&mut self, place: u32, pieces: &[Piece], now: Nanos) -> Result<(), String> {
+    pub fn lay_out(&mut self, place: u32, (pieces, changes): (&[Piece], u64), now: Nanos) -> Result<bool, String> {
         let number = place & !FRONT;
         let (tenant, host, _) = self.ways(place);
-        let Some((front, _)) = self.front(place) else { return Ok(()) };
+        let Some((front, _)) = self.front(place) else { return Ok(true) };
+        if !front.takes_layout_of(changes) {
+            return Ok(false);
+        }
         let (mut ways, before) = (front.ways.clone(), front.ways.len());
         let mut stretches = Vec::new();
         for Piece { first, second, segment: s } in pieces {
@@ -344,13 +349,14 @@ impl Drives {
                 SecondCopy { way, at, stale }
             };
             let (start, len, at) = (bytes(s.logical), bytes(s.len), bytes(s.start));
-            stretches.push(Stretch { start, len, way: found[0], at, second: s.second.map(as_second) });
+            let second = s.second.map(as_second);
+            stretches.push(Stretch { start, len, way: found[0], at, shared: s.shared, second });
         }
         if let Some((front, _)) = self.front(place) {
             front.ways = ways;
             front.lay_out(stretches);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Gives back a front's queue at a drive that nothing of its volume lies on; whether it has none there. It has one while something of it is
@@ -379,21 +385,6 @@ impl Drives {
             self.volumes.vacant.push(number);
             self.volumes.wake(number);
         }
-    }
-
-    /// Drives of a front are lost, and its volume has no copy elsewhere: what they had acknowledged and not flushed may be gone with them.
-    pub fn lose_front(&mut self, place: u32) {
-        self.volumes.fronts[(place & !FRONT) as usize].lose(|_| false);
-    }
-
-    /// A front's volume is another one from now on; its hosts are told.
-    ///
-    /// # Errors
-    /// It has no namespace.
-    pub fn renew_front(&mut self, place: u32, uuid: [u8; 16]) -> Result<(), String> {
-        self.device_mut(place).machine_mut().renew_namespace(1, uuid).map_err(|e| e.to_string())?;
-        self.front(place).into_iter().for_each(|(front, _)| front.medium = Front::medium_of(uuid));
-        Ok(())
     }
 
     /// Gives a front's volume another size; its hosts are told. Nothing new goes behind it; see [`reaches`](Self::reaches).
@@ -450,6 +441,13 @@ impl Drives {
         let mut busy = false;
         for number in awake.iter() {
             let device = &mut fronts[*number as usize];
+            if device.front().is_some_and(|(front, _)| front.take_thawed()) {
+                let Some((front, _)) = device.front() else { continue };
+                front.go_on(parts, send, ended);
+                notes.collect(*number, front);
+                device.end_all(now, ended, doors);
+                busy = true;
+            }
             if !device.run(now, doors, reactor, Nanos::NEVER) {
                 continue;
             }
@@ -521,7 +519,9 @@ impl Drives {
                 ShardMessage::Note { pool, front, number, request } => {
                     self.take_note(from, (pool, front), number, request)
                 }
-                ShardMessage::Noted { front, number, result } => self.volumes.notes.say(front, number, result),
+                ShardMessage::Noted { front, number, result, placed } => {
+                    self.volumes.notes.say(front, number, (result, placed));
+                }
                 ShardMessage::Gone(guest) => self.remove_guest(guest, now),
                 ShardMessage::Loss(guest) => self.volumes.lose_at(from, guest),
             }

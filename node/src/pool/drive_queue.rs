@@ -109,6 +109,15 @@ pub struct Piece {
     pub segment: VolumeSegment,
 }
 
+/// Where chunks of a volume lie, at a time.
+#[derive(Clone, Debug)]
+pub struct ChunkPlaces {
+    /// The chunks.
+    pub segments: Vec<VolumeSegment>,
+    /// [Changes](weir_pool::Pool::changes) of the pool by then.
+    pub changes: u64,
+}
+
 /// Somebody of another shard who has a queue at a drive of this one.
 #[derive(Clone, Debug)]
 pub struct Guest {
@@ -168,6 +177,8 @@ pub enum ShardMessage {
         number: NoteNumber,
         /// What the pool has said.
         result: Result<(), PoolError>,
+        /// Where the chunks lie that it was asked to make the volume's own.
+        placed: Option<ChunkPlaces>,
     },
     /// The guest of that number has gone.
     Gone(u32),

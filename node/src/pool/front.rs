@@ -8,10 +8,12 @@
 mod copies;
 mod job;
 mod layout;
+mod sharing;
 
 pub use copies::{Copies, Note};
 pub use job::{CopyJob, Difference, JobKind, JobOutcome};
 pub use layout::{SecondCopy, Stretch};
+pub use sharing::Sharing;
 
 use super::drive_queue::{DriveQueue, Sent};
 use super::parts::{Bytes, Part, Parts, Whose};
@@ -54,6 +56,8 @@ impl Way {
 #[derive(Debug)]
 struct Flight {
     io: Io,
+    /// Its number among those that were begun.
+    number: u64,
     /// Bytes (of a flush: drives) that parts were made of.
     begun: u32,
     /// Parts on their way.
@@ -110,6 +114,10 @@ pub struct Front {
     pub outbox: VecDeque<Io>,
     /// Of a volume with two copies: what it knows of them.
     pub copies: Option<Box<Copies>>,
+    /// Of a volume with one copy: what it knows of chunks that others have too.
+    pub sharing: Sharing,
+    /// Commands that were begun.
+    begun: u64,
 }
 
 impl Front {
@@ -134,6 +142,8 @@ impl Front {
             flushed,
             outbox,
             copies,
+            sharing: Sharing::default(),
+            begun: 0,
         }
     }
 
@@ -222,7 +232,10 @@ impl Front {
             self.flights.resize_with(at + 1, || None);
         }
         let (status, losses, copies) = (Status::SUCCESS, self.losses, copies::FlightCopies::default());
-        self.flights[at] = Some(Flight { io, begun: 0, out: 0, status, carried: None, writes: false, losses, copies });
+        let (number, carried) = (self.begun, None);
+        self.begun += 1;
+        self.flights[at] =
+            Some(Flight { io, number, begun: 0, out: 0, status, carried, writes: false, losses, copies });
         self.go(io.slot, parts, send)
     }
 
@@ -272,7 +285,7 @@ impl Front {
     /// Makes as many parts of a command as may be on their way; how it ended, if it has.
     fn pump(&mut self, slot: SlotId, parts: &mut Parts, send: &mut Vec<Sent>) -> Option<Status> {
         loop {
-            let Self { ways, stretches, end, flights, waiting, untold, flushed, .. } = self;
+            let Self { ways, stretches, end, flights, waiting, untold, flushed, sharing, .. } = self;
             let flight = flights[slot.index()].as_mut()?;
             let io = flight.io;
             let all = if io.op == Op::Flush { ways.len() as u32 } else { io.len };
@@ -307,14 +320,15 @@ impl Front {
                 flight.carried = None;
                 continue;
             };
+            let waits = copies::is_write(piece.op) && !sharing.lets_write(&piece);
             let way = &mut ways[place as usize];
             if !way.queue.is_open() {
                 flight.status = Status::INTERNAL_PATH_ERROR;
                 flight.carried = None;
                 continue;
             }
-            if way.used >= way.depth {
-                waiting.push_back(slot);
+            if waits || way.used >= way.depth {
+                wait(waiting, slot);
                 return None;
             }
             let bytes = match (io.op, flight.carried.take()) {
@@ -340,6 +354,13 @@ impl Front {
     }
 }
 
+/// A command waits, once.
+fn wait(waiting: &mut VecDeque<SlotId>, slot: SlotId) {
+    if !waiting.contains(&slot) {
+        waiting.push_back(slot);
+    }
+}
+
 /// What a command ends with that reaches for bytes which are lost (NVM Command Set 1.0, 3.2): trying it again does not help.
 fn lost(op: Op) -> Status {
     match op {
@@ -353,6 +374,9 @@ struct Piece {
     op: Op,
     way: Option<u32>,
     at: u64,
+    /// Where it begins in the volume, and whether others have that too.
+    to: u64,
+    shared: bool,
     len: u32,
     /// How far the command is then.
     step: u32,
@@ -361,14 +385,14 @@ struct Piece {
 fn piece(flight: &Flight, stretches: &[Stretch], end: u64) -> Option<Piece> {
     let Flight { io, begun, carried, .. } = flight;
     if io.op == Op::Flush {
-        return Some(Piece { op: Op::Flush, way: Some(*begun), at: 0, len: 0, step: 1 });
+        return Some(Piece { op: Op::Flush, way: Some(*begun), at: 0, to: 0, shared: false, len: 0, step: 1 });
     }
     let find = |offset: u64| {
         let i = stretches.partition_point(|s| s.start <= offset).checked_sub(1)?;
         let s = stretches[i];
         let inside = offset - s.start;
         let room = s.len.min(end.saturating_sub(s.start)).saturating_sub(inside);
-        (room > 0).then_some((s.way, s.at + inside, room))
+        (room > 0).then_some((s, s.at + inside, room))
     };
     let left = io.len - begun;
     let to = io.offset + u64::from(*begun);
@@ -382,12 +406,14 @@ fn piece(flight: &Flight, stretches: &[Stretch], end: u64) -> Option<Piece> {
         (Op::Copy, ..) => return None,
         (op, ..) => (op, to, left),
     };
-    let (way, at, room) = find(offset)?;
+    let (Stretch { way, shared, .. }, at, room) = find(offset)?;
     let len = room.min(u64::from(most)) as u32;
-    Some(Piece { op, way, at, len, step: len })
+    Some(Piece { op, way, at, to: offset, shared, len, step: len })
 }
 
 #[cfg(test)]
 mod copies_tests;
+#[cfg(test)]
+mod sharing_tests;
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,8 @@ pub enum Ask {
 /// Who hears what became of it.
 pub type Reply = Box<dyn FnOnce(Result<PoolAnswer, PoolError>) + Send>;
 
+/// Bytes of a chunk that are copied by one command.
+const PIECE: u64 = 256 << 10;
 /// Bytes that are unmapped by one command.
 const UNMAP: u64 = 256 << 20;
 /// Such commands at once.
@@ -45,6 +47,21 @@ pub struct PoolHost {
     unmap: (usize, u64, u64),
     /// That is what is done, or made durable.
     unmaps: bool,
+    /// What is being copied.
+    copy: Option<CopyOfChunk>,
+}
+
+/// A chunk that is copied, piece by piece.
+#[derive(Clone, Copy, Debug)]
+struct CopyOfChunk {
+    /// Place of a drive, and where the chunk begins there.
+    from: (usize, u64),
+    to: (usize, u64),
+    len: u64,
+    /// Bytes that are copied.
+    done: u64,
+    /// The next piece is being read, else written.
+    reads: bool,
 }
 
 impl PoolHost {
@@ -54,7 +71,7 @@ impl PoolHost {
         let (asked, read) = (VecDeque::new(), Vec::new());
         let (reply, failed, flushes, lossy) = (None, None, None, BTreeSet::new());
         let (out, unmap, unmaps) = (0, (0, 0, 0), false);
-        Self { number, pool, queues, asked, reply, out, failed, flushes, lossy, read, unmap, unmaps }
+        Self { number, pool, queues, asked, reply, out, failed, flushes, lossy, read, unmap, unmaps, copy: None }
     }
 
     /// A drive may have lost what it had acknowledged and not flushed: the next flush of the change that is under way fails. A pool with
@@ -109,9 +126,10 @@ impl PoolHost {
             self.read = bytes;
         }
         self.empty(parts, send);
-        if self.out > 0 {
+        if self.out > 0 || self.failed.is_none() && self.go_on_copying(parts, send) {
             return;
         }
+        self.copy = None;
         let result = match self.failed.take() {
             Some(status) if self.unmaps => {
                 let (pool, drive) = (self.pool.name(), self.pool.drive_name(self.unmap.0));
@@ -144,6 +162,12 @@ impl PoolHost {
                 self.unmap = (drive, offset, offset + len);
                 self.empty(parts, send);
             }
+            PoolEffect::Copy { from, from_offset, to, to_offset, len } => {
+                let (from, to) = ((from, from_offset), (to, to_offset));
+                self.copy = Some(CopyOfChunk { from, to, len, done: 0, reads: true });
+                let piece = len.min(PIECE) as u32;
+                self.submit((from.0, Op::Read, from.1, piece), vec![0; piece as usize], parts, send);
+            }
             PoolEffect::Finished(result) => {
                 if let Some(reply) = self.reply.take() {
                     reply(result);
@@ -151,6 +175,26 @@ impl PoolHost {
                 self.next(parts, send);
             }
         }
+    }
+
+    /// The next step of a copy; `false`: there is none. The chunk that is written is empty, so zeroes are there already.
+    fn go_on_copying(&mut self, parts: &mut Parts, send: &mut Vec<Sent>) -> bool {
+        let Some(mut copy) = self.copy else { return false };
+        let bytes = std::mem::take(&mut self.read);
+        let is_written = !copy.reads || bytes.iter().all(|byte| *byte == 0);
+        if is_written {
+            copy.done += PIECE.min(copy.len - copy.done);
+        }
+        copy.reads = is_written;
+        if copy.done >= copy.len {
+            return false;
+        }
+        self.copy = Some(copy);
+        let piece = PIECE.min(copy.len - copy.done) as u32;
+        let ((drive, offset), op) = if copy.reads { (copy.from, Op::Read) } else { (copy.to, Op::Write) };
+        let bytes = if copy.reads { vec![0; piece as usize] } else { bytes };
+        self.submit((drive, op, offset + copy.done, piece), bytes, parts, send);
+        true
     }
 
     fn empty(&mut self, parts: &mut Parts, send: &mut Vec<Sent>) {

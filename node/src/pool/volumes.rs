@@ -9,6 +9,7 @@ mod recovery;
 mod resize;
 mod scrub;
 mod scrub_progress;
+mod snapshots;
 mod tend;
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::time::{Duration, Instant};
 use weir_config::{Config, DoorConfig, TenantConfig};
-use weir_pool::{CHUNK, CopyHealth, PoolAnswer, PoolError, PoolRequest, Uuid, VolumeId, VolumeSegment};
+use weir_pool::{CHUNK, CopyHealth, PoolAnswer, PoolError, PoolRequest, SNAPSHOT_MARK, Uuid, VolumeId, VolumeSegment};
 use weir_units::Bytes;
 
 /// How long a volume that shrinks, or is not exported any more, waits for commands on their way.
@@ -82,6 +83,8 @@ struct Found {
     copies: u8,
     /// What it misses of its second copies.
     health: CopyHealth,
+    /// Bytes that no other volume has.
+    own: u64,
 }
 
 /// See the [module](self).
@@ -145,11 +148,18 @@ fn refusal(error: PoolError) -> Refusal {
         | PoolError::NotLost(_)
         | PoolError::TooSmall(..)
         | PoolError::Layout(_)
+        | PoolError::HasSnapshots(..)
+        | PoolError::IsSnapshot(_)
+        | PoolError::NoSnapshot(_)
+        | PoolError::TwoCopies(_)
+        | PoolError::Shares(_)
         | PoolError::Fault(_) => Refusal::Conflict(text),
         PoolError::Unknown(_) | PoolError::NoMember(_) => Refusal::NotFound(text),
-        PoolError::Broken(_) | PoolError::NotWritten(..) | PoolError::NotEmptied(..) | PoolError::Busy => {
-            Refusal::Unavailable(text)
-        }
+        PoolError::Broken(_)
+        | PoolError::NotWritten(..)
+        | PoolError::NotEmptied(..)
+        | PoolError::NotCopied(..)
+        | PoolError::Busy => Refusal::Unavailable(text),
     }
 }
 
@@ -166,6 +176,10 @@ fn uuid() -> std::io::Result<Uuid> {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     Ok(Uuid(bytes))
+}
+
+fn uuid_of_a_volume() -> Result<Uuid, Refusal> {
+    uuid().map_err(|e| Refusal::Unavailable(format!("/dev/urandom: {e}")))
 }
 
 impl Volumes {
@@ -287,7 +301,8 @@ impl Volumes {
                 let (name, tenant) = (v.name.clone(), v.tenant.clone());
                 let (id, uuid, chunks, extents) = (v.id, v.uuid, v.chunks, segments.len());
                 let (lost, copies, health) = (machine.lost_chunks(v), v.copies, machine.copy_health(v.id));
-                Found { pool, id, name, tenant, uuid, chunks, drives, extents, lost, copies, health }
+                let own = machine.own_bytes(v);
+                Found { pool, id, name, tenant, uuid, chunks, drives, extents, lost, copies, health, own }
             };
             match &wanted {
                 Wanted::Named(name) => machine.volume(name).map(found).into_iter().collect(),
@@ -353,6 +368,8 @@ impl Volumes {
             copies: found.copies,
             alone: Bytes(u64::from(found.health.lost) * CHUNK),
             rebuilding: Bytes(u64::from(found.health.stale) * CHUNK),
+            snapshot_of: found.name.split_once(SNAPSHOT_MARK).map(|(volume, _)| volume.into()),
+            own: Bytes(found.own),
             nqn: exports.iter().find(|e| e.door == DoorConfig::NvmeTcp).map(|e| e.nqn.clone()),
             exports: exports.iter().map(|e| e.door.to_string()).collect(),
         }
@@ -454,15 +471,8 @@ impl Volumes {
         let exports = self.turn();
         let pool = self.pool_named(pool)?;
         tenant_index(config, tenant)?;
-        if self.look_for(name)?.is_some() {
-            return Err(refusal(PoolError::Exists(name.into())));
-        }
-        if config.devices.iter().any(|d| d.nqn == self.nqn(name)) {
-            return Err(Refusal::Conflict(format!(
-                "name: a drive of this node is called \"{name}\"; choose another name"
-            )));
-        }
-        let uuid = uuid().map_err(|e| Refusal::Unavailable(format!("/dev/urandom: {e}")))?;
+        self.is_name_free(config, name)?;
+        let uuid = uuid_of_a_volume()?;
         let (name, tenant) = (name.to_string(), tenant.to_string());
         let of_pool = config.pools.iter().find(|p| p.name == self.pools[pool].name).map_or(1, |p| p.copies);
         let (chunks, copies) = (chunks(bytes)?, copies.unwrap_or(of_pool));
@@ -523,6 +533,7 @@ impl Volumes {
         let found = self.find(name)?;
         not_exported(&found, &exports)?;
         self.must_have_left(&found)?;
+        self.readers_must_pass(found.pool, &exports)?;
         let status = self.status(config, &found, &exports);
         let deleted = self.change(found.pool, PoolRequest::Delete { name: name.into() }, &exports);
         // What has failed after it counted keeps the pool from the next change, and brings nothing back.

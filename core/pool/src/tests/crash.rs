@@ -58,9 +58,9 @@ pub(super) fn reopen(drives: Vec<ModelDrive>, again: bool, allowed: &[Seen], see
     assert!(allowed.contains(&seen), "{what}: {seen:?} is none of {allowed:?}");
     // Everything that is free, in the hands of somebody else.
     let free: u64 = (0..world.drives.len()).map(|d| world.pool.room(d).1).sum();
-    let used: usize = seen.values().map(|(_, words)| words.len()).sum();
+    let used = world.used();
     let room: u64 = (0..world.drives.len()).map(|d| world.pool.room(d).0).sum();
-    assert_eq!(free + used as u64, room, "{what}: no chunk is lost");
+    assert_eq!(free + used, room, "{what}: no chunk is lost");
     if free > 0 {
         world.request(&create("stranger", free as u32)).unwrap();
         assert!(world.words("stranger").iter().all(|w| *w == 0), "{what}: a new volume reads as zeroes");
@@ -69,7 +69,7 @@ pub(super) fn reopen(drives: Vec<ModelDrive>, again: bool, allowed: &[Seen], see
 
 /// The old state and the new one, with everything that a change in its course may leave: a volume's words are its own, or zero where they
 /// are new or on their way out.
-fn crash_everywhere(world: &ModelWorld, request: &PoolRequest, again: bool, seed: &mut u64) -> ModelWorld {
+pub(super) fn crash_everywhere(world: &ModelWorld, request: &PoolRequest, again: bool, seed: &mut u64) -> ModelWorld {
     let before = world.seen();
     let mut after = world.clone();
     after.request(request).unwrap();

@@ -1,15 +1,31 @@
 //! Queues of fronts, pools and guests that a drive has dropped, and the ones that take their places.
 
 use super::super::Drives;
-use super::NUMBER;
+use super::{FRONT, NUMBER};
 use crate::directory::Place;
 use crate::pool::drive_queue::{DriveQueue, Guest, ShardMessage};
+use crate::pool::front::Front;
 use crate::pool::parts::{GUEST, POOL, Whose, guest_owner, pool_owner};
 use weir_controller::{ControllerHandle, Owner, SqHandle};
 use weir_spec::nvme::Status;
 use weir_units::Nanos;
 
 impl Drives {
+    /// Drives of a front are lost, and its volume has no copy elsewhere: what they had acknowledged and not flushed may be gone with them.
+    pub fn lose_front(&mut self, place: u32) {
+        self.volumes.fronts[(place & !FRONT) as usize].lose(|_| false);
+    }
+
+    /// A front's volume is another one from now on; its hosts are told.
+    ///
+    /// # Errors
+    /// It has no namespace.
+    pub fn renew_front(&mut self, place: u32, uuid: [u8; 16]) -> Result<(), String> {
+        self.device_mut(place).machine_mut().renew_namespace(1, uuid).map_err(|e| e.to_string())?;
+        self.front(place).into_iter().for_each(|(front, _)| front.medium = Front::medium_of(uuid));
+        Ok(())
+    }
+
     /// What a pool has on its way at that place of its drives comes to nothing, whatever the drive still makes of it.
     pub fn end_pool_io(&mut self, pool: u32, place: usize, now: Nanos) {
         match self.volumes.pools[pool as usize].queues.get(place).copied() {

@@ -7,7 +7,7 @@
 //! ```
 
 use super::Drives;
-use crate::pool::drive_queue::{NoteNumber, ShardMessage};
+use crate::pool::drive_queue::{ChunkPlaces, NoteNumber, ShardMessage};
 use crate::pool::front::{Front, JobKind, JobOutcome};
 use crate::pool::host::Ask;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +23,10 @@ pub(super) struct Noted {
     front: u32,
     number: NoteNumber,
     result: Result<(), PoolError>,
+    /// Chunks that a pool of this shard was asked to make the volume's own: the pool, and the chunks.
+    unshared: Option<(u32, Vec<ChunkRun>)>,
+    /// Where they lie, as the pool's shard says.
+    placed: Option<ChunkPlaces>,
 }
 
 /// A note on its way to a pool.
@@ -47,7 +51,7 @@ impl Notes {
     /// What a front has to tell.
     #[inline]
     pub fn collect(&mut self, place: u32, front: &mut Front) {
-        if front.copies.is_some() {
+        if front.has_notes() {
             self.collect_notes(place, front);
         }
     }
@@ -55,16 +59,22 @@ impl Notes {
     fn collect_notes(&mut self, place: u32, front: &mut Front) {
         if let Some(note) = front.take_note() {
             let (pool, volume) = front.volume;
-            let shard = front.copies.as_ref().and_then(|copies| copies.pool_shard);
+            let shard = front.copies.as_ref().map_or(front.sharing.pool_shard, |copies| copies.pool_shard);
             let number = NoteNumber { volume, number: note.number };
             self.to_tell.push(Telling { front: place, shard, pool, number, request: note.request });
         }
     }
 
     /// An answer has come.
-    pub fn say(&mut self, front: u32, number: NoteNumber, result: Result<(), PoolError>) {
+    pub fn say(
+        &mut self,
+        front: u32,
+        number: NoteNumber,
+        (result, placed): (Result<(), PoolError>, Option<ChunkPlaces>),
+    ) {
         self.asked += 1;
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).push(Noted { shard: None, front, number, result });
+        let noted = Noted { shard: None, front, number, result, unshared: None, placed };
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).push(noted);
     }
 
     /// Answers wait to be heard.
@@ -107,8 +117,12 @@ impl Drives {
     fn ask_for(&mut self, shard: Option<u32>, (pool, front): (u32, u32), number: NoteNumber, request: PoolRequest) {
         let said = self.volumes.notes.said.clone();
         self.volumes.notes.asked += 1;
+        let unshared = match &request {
+            PoolRequest::Unshare { runs, .. } => Some((pool, runs.clone())),
+            _ => None,
+        };
         let reply = move |result: Result<PoolAnswer, PoolError>| {
-            let noted = Noted { shard, front, number, result: result.map(|_| ()) };
+            let noted = Noted { shard, front, number, result: result.map(|_| ()), unshared, placed: None };
             said.lock().unwrap_or_else(PoisonError::into_inner).push(noted);
         };
         self.ask_pool(pool, Ask::Request(request), Box::new(reply));
@@ -118,9 +132,14 @@ impl Drives {
     pub(super) fn hear_pools<H: Host>(&mut self, now: Nanos, doors: &mut H) -> bool {
         let said = self.volumes.notes.take_said();
         let busy = !said.is_empty();
-        for Noted { shard, front: place, number, result } in said {
+        for Noted { shard, front: place, number, result, unshared, placed } in said {
+            let here = unshared.map(|(pool, runs)| {
+                let pool = self.pool(pool);
+                ChunkPlaces { segments: pool.locate(number.volume, &runs), changes: pool.changes() }
+            });
+            let placed = placed.or(here);
             if let Some(shard) = shard {
-                self.volumes.outbox.put(shard, ShardMessage::Noted { front: place, number, result });
+                self.volumes.outbox.put(shard, ShardMessage::Noted { front: place, number, result, placed });
                 continue;
             }
             self.volumes.wake(place);
@@ -129,6 +148,7 @@ impl Drives {
             let Some((front, _)) = device.front().filter(|(front, _)| front.volume.1 == number.volume) else {
                 continue;
             };
+            placed.iter().for_each(|placed| front.place(placed));
             front.noted((number.number, result), parts, send, ended);
             notes.collect(place, front);
             device.end_all(now, ended, doors);
@@ -163,6 +183,31 @@ impl Drives {
     pub fn has_told_all(&mut self, place: u32) -> bool {
         self.with_front(place, |front, _, _| front.copies.as_ref().is_none_or(|copies| copies.has_told_all()))
             .unwrap_or(true)
+    }
+
+    /// No write of a front's hosts is begun before it [thaws](Self::thaw_front); see [`Front::freeze`].
+    pub fn freeze_front(&mut self, place: u32) {
+        self.with_front(place, |front, _, _| front.freeze());
+    }
+
+    /// Writes of a front's hosts go on.
+    pub fn thaw_front(&mut self, place: u32) {
+        self.with_front(place, |front, _, _| front.thaw());
+    }
+
+    /// Whether something that a front's hosts write is at its drives.
+    pub fn front_writes(&mut self, place: u32) -> bool {
+        self.with_front(place, |front, _, _| front.writes()).unwrap_or(false)
+    }
+
+    /// See [`Front::mark`].
+    pub fn front_mark(&mut self, place: u32) -> u64 {
+        self.with_front(place, |front, _, _| front.mark()).unwrap_or(0)
+    }
+
+    /// See [`Front::is_past`].
+    pub fn is_front_past(&mut self, place: u32, mark: u64) -> bool {
+        self.with_front(place, |front, _, _| front.is_past(mark)).unwrap_or(true)
     }
 
     fn with_front<T>(

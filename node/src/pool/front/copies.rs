@@ -141,7 +141,10 @@ impl Copies {
 impl Front {
     /// The next thing that the pool is to be told.
     pub fn take_note(&mut self) -> Option<Note> {
-        let copies = self.copies.as_mut().filter(|copies| copies.told.is_none() && !copies.holds)?;
+        let Some(copies) = &mut self.copies else { return self.take_unsharing() };
+        if copies.told.is_some() || copies.holds {
+            return None;
+        }
         copies.told = copies.notes.pop_front();
         copies.told.clone()
     }
@@ -154,7 +157,7 @@ impl Front {
         send: &mut Vec<Sent>,
         ended: &mut Vec<(SlotId, Status)>,
     ) {
-        let Some(copies) = &mut self.copies else { return };
+        let Some(copies) = &mut self.copies else { return self.unshared((number, result), parts, send, ended) };
         let Some(note) = copies.told.take_if(|note| note.number == number) else { return };
         let status = match (&result, &note.request) {
             (Ok(()), PoolRequest::Written { runs, .. }) => {

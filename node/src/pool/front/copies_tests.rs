@@ -33,7 +33,7 @@ impl Bench {
         front.copies = Some(Box::new(Copies::new(None, &[])));
         front.ways = (0..2).map(way).collect();
         let second = Some(SecondCopy { way: Some(1), at: 16 * MIB, stale: false });
-        front.lay_out(vec![Stretch { start: 0, len: 2 * MIB, way: Some(0), at: 8 * MIB, second }]);
+        front.lay_out(vec![Stretch { start: 0, len: 2 * MIB, way: Some(0), at: 8 * MIB, shared: false, second }]);
         Bench { front, parts: Parts::default(), send: Vec::new() }
     }
 
@@ -137,7 +137,7 @@ fn a_write_that_one_drive_does_not_take_is_acknowledged_when_the_pool_knows() {
         assert_eq!((first, ended), (request, vec![(SlotId(0), Status::SUCCESS)]));
         // The other chunk is read as before, and a layout that does not know of it changes nothing.
         let second = Some(SecondCopy { way: Some(1), at: 16 * MIB, stale: false });
-        bench.front.lay_out(vec![Stretch { start: 0, len: 2 * MIB, way: Some(0), at: 8 * MIB, second }]);
+        bench.front.lay_out(vec![Stretch { start: 0, len: 2 * MIB, way: Some(0), at: 8 * MIB, shared: false, second }]);
         assert_eq!((bench.begin(io(1, Op::Read, 0)), bench.begin(io(2, Op::Read, MIB))), (None, None));
         let drives: Vec<u32> = bench.sent().into_iter().map(|(drive, ..)| drive).collect();
         assert_eq!(drives, [1 - fails, 0]);
@@ -214,7 +214,7 @@ fn a_piece_is_rebuilt_without_a_write_in_between() {
     let mut bench = Bench::new();
     bench.write();
     let second = Some(SecondCopy { way: Some(1), at: 16 * MIB, stale: true });
-    bench.front.lay_out(vec![Stretch { start: 0, len: 2 * MIB, way: Some(0), at: 8 * MIB, second }]);
+    bench.front.lay_out(vec![Stretch { start: 0, len: 2 * MIB, way: Some(0), at: 8 * MIB, shared: false, second }]);
     // A write is on its way: the rebuild waits for it, and the next write for the rebuild.
     assert_eq!(bench.begin(io(0, WRITE, 0)), None);
     assert_eq!(bench.sent().len(), 2);

@@ -28,6 +28,8 @@ pub struct Stretch {
     pub way: Option<u32>,
     /// Where it begins on the drive.
     pub at: u64,
+    /// Other volumes have these bytes too: they are not written here.
+    pub shared: bool,
     /// The other copy, of a volume with two.
     pub second: Option<SecondCopy>,
 }
@@ -52,6 +54,15 @@ impl Stretch {
     fn from(self, inside: u64, len: u64) -> Stretch {
         let second = self.second.map(|second| SecondCopy { at: second.at + inside, ..second });
         Stretch { start: self.start + inside, len, at: self.at + inside, second, ..self }
+    }
+
+    /// What of it is before and behind another one.
+    pub(super) fn without(self, other: &Stretch) -> Vec<Stretch> {
+        let (start, end) = (self.start, self.start + self.len);
+        let (from, to) = (other.start.clamp(start, end), (other.start + other.len).clamp(start, end));
+        let head = self.from(0, from - start);
+        let tail = self.from(to - start, end - to);
+        [head, tail].into_iter().filter(|s| s.len > 0).collect()
     }
 
     /// The same in up to three pieces, of which the one with these chunks has a stale copy where that is at such a way.

@@ -31,8 +31,14 @@ fn nothing_goes_behind_the_end_whatever_was_let_pass_before() {
     const MIB: u64 = 1 << 20;
     let mut front = Front::new(0, (0, VolumeId(1)), 0, [1; 16]);
     front.ways = (0..2).map(way).collect();
-    let at =
-        [(0, 0), (MIB, 1)].map(|(start, way)| Stretch { start, len: MIB, way: Some(way), at: 8 * MIB, second: None });
+    let at = [(0, 0), (MIB, 1)].map(|(start, way)| Stretch {
+        start,
+        len: MIB,
+        way: Some(way),
+        at: 8 * MIB,
+        shared: false,
+        second: None,
+    });
     front.lay_out(at.to_vec());
     let (mut parts, mut send) = (Parts::default(), Vec::new());
     let done = |bytes| (bytes, Status::SUCCESS);
@@ -69,8 +75,14 @@ fn nothing_goes_behind_the_end_whatever_was_let_pass_before() {
 fn flushed(ways: usize, lies: &[u32]) -> (Vec<u32>, Option<Status>) {
     let mut front = Front::new(0, (0, VolumeId(1)), 0, [1; 16]);
     front.ways = (0..ways as u32).map(way).collect();
-    let stretch =
-        |(i, way): (usize, &u32)| Stretch { start: i as u64 * 4096, len: 4096, way: Some(*way), at: 0, second: None };
+    let stretch = |(i, way): (usize, &u32)| Stretch {
+        start: i as u64 * 4096,
+        len: 4096,
+        way: Some(*way),
+        at: 0,
+        shared: false,
+        second: None,
+    };
     front.lay_out(lies.iter().enumerate().map(stretch).collect());
     let (mut parts, mut send) = (Parts::default(), Vec::new());
     let mut ended = front.begin(flush(), &mut parts, &mut send);
@@ -92,7 +104,9 @@ fn what_is_lost_fails_and_nothing_else() {
     let mut front = Front::new(0, (0, VolumeId(1)), 0, [1; 16]);
     front.ways = vec![way(0)];
     front.lay_out(
-        [(0, Some(0)), (MIB, None)].map(|(start, way)| Stretch { start, len: MIB, way, at: 0, second: None }).to_vec(),
+        [(0, Some(0)), (MIB, None)]
+            .map(|(start, way)| Stretch { start, len: MIB, way, at: 0, shared: false, second: None })
+            .to_vec(),
     );
     let (mut parts, mut send) = (Parts::default(), Vec::new());
     let done = || (Bytes::Own(Vec::new()), Status::SUCCESS);

@@ -1,6 +1,6 @@
 //! Volumes at doors.
 
-use super::{Export, Found, Leaving, PoolPlace, Volumes, Wanted, gone, tenant_index};
+use super::{Export, Found, Leaving, PoolPlace, Volumes, Wanted, gone, refusal, tenant_index};
 use crate::directory::Place;
 use crate::door::{vfio_user, vhost_user};
 use crate::pool::front::{Copies, SLOTS};
@@ -15,7 +15,7 @@ use std::sync::{MutexGuard, PoisonError};
 use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_config::{ClassFrom, Config, DoorConfig, Doorbells, TenantConfig, VolumeConfig};
 use weir_controller::{self as controller, DiscoveryRecord, NamespaceConfig, Subsystem};
-use weir_pool::{CHUNK, Uuid, VolumeId};
+use weir_pool::{CHUNK, PoolError, SNAPSHOT_MARK, Uuid, VolumeId};
 
 /// Virtqueues of a vhost-user device, and I/O queues of an NVMe host.
 const QUEUES: u16 = 16;
@@ -44,6 +44,9 @@ impl Volumes {
     ) -> Result<VolumeSnapshot, Refusal> {
         let mut exports = self.turn();
         let found = self.find(name)?;
+        if found.name.contains(SNAPSHOT_MARK) {
+            return Err(refusal(PoolError::IsSnapshot(found.name)));
+        }
         let tenant = tenant_index(config, &found.tenant)?;
         let same = |e: &Export| match (e.door.socket(), door.socket()) {
             (Some((one, _)), Some((other, _))) => one == other,
@@ -114,7 +117,7 @@ impl Volumes {
                 Some(Copies::new(pool_shard, &written))
             }
         };
-        let machine = (tenant as u16, machine, copies);
+        let machine = (tenant as u16, machine, copies, (place.shard != first).then_some(place.shard));
         let add = move |s: &mut Shard| {
             let now = s.reactor.now();
             s.drives.add_front((number, id), machine, now)

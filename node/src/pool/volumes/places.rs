@@ -100,19 +100,34 @@ impl Volumes {
 
     /// Where the chunks of a volume lie, but for those that are lost.
     pub(super) fn pieces(&self, pool: usize, volume: VolumeId) -> Result<Vec<Lies>, Refusal> {
-        let segments = self.call(pool, move |s, number| s.drives.pool(number).segments(volume))?;
+        self.pieces_and_changes(pool, volume).map(|(pieces, _)| pieces)
+    }
+
+    /// The same, and the [changes](weir_pool::Pool::changes) of the pool by then.
+    fn pieces_and_changes(&self, pool: usize, volume: VolumeId) -> Result<(Vec<Lies>, u64), Refusal> {
+        let look = move |s: &mut Shard, number: u32| {
+            let pool = s.drives.pool(number);
+            (pool.segments(volume), pool.changes())
+        };
+        let (segments, changes) = self.call(pool, look)?;
         let devices = self.pools[pool].devices();
         let at = |drive: usize| place(devices[drive].0, self.shards.len());
         let lies = |segment: VolumeSegment| {
             let second = segment.second.filter(|second| second.state != CopyState::Lost);
             Lies { first: (!segment.lost).then(|| at(segment.drive)), second: second.map(|s| at(s.drive)), segment }
         };
-        Ok(segments.into_iter().map(lies).collect())
+        Ok((segments.into_iter().map(lies).collect(), changes))
     }
 
     /// A front's volume lies where its pool says now.
     pub(super) fn lay_out(&self, pool: usize, volume: VolumeId, front: Place) -> Result<(), Refusal> {
-        let pieces = self.pieces(pool, volume)?;
+        // Chunks may have got another place meanwhile, and the front have heard of it.
+        while !self.lay_out_once(pool, volume, front)? {}
+        Ok(())
+    }
+
+    fn lay_out_once(&self, pool: usize, volume: VolumeId, front: Place) -> Result<bool, Refusal> {
+        let (pieces, changes) = self.pieces_and_changes(pool, volume)?;
         let (tenant, host, have) = self.at(front.shard, move |s| s.drives.ways(front.drive))?;
         let mut reaches: Vec<Reach> = have.into_iter().map(|place| Reach { place, guest: None }).collect();
         let had = reaches.len();
@@ -130,7 +145,7 @@ impl Volumes {
             let pieces: Vec<Piece> = pieces.iter().map(of).collect();
             let lay_out = move |s: &mut Shard| {
                 let now = s.reactor.now();
-                s.drives.lay_out(front.drive, &pieces, now)
+                s.drives.lay_out(front.drive, (&pieces, changes), now)
             };
             // Guests that it did not take it has sent away itself.
             return self.at(front.shard, lay_out)?.map_err(Refusal::Conflict);
@@ -144,6 +159,6 @@ impl Volumes {
                 self.at(reach.place.shard, remove)?;
             }
         }
-        laid
+        laid.map(|()| true)
     }
 }

@@ -35,6 +35,9 @@ impl Volumes {
                  HTTP)"
             )));
         }
+        if after < before {
+            self.readers_must_pass(found.pool, &exports)?;
+        }
         if let Some(front) = front.filter(|_| after < before) {
             self.show(front, size(after))?;
             if let Err(why) = self.wait(front, size(after)) {
