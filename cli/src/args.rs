@@ -244,14 +244,15 @@ raw is the difference as it was. net is without the time in which the drive's th
 late means that a tenth of the completions or more are over 5 us late, net; overloaded, that this is so because the core is full;
 starved, that as many are late, but only raw.")]
     Stats(DeviceStatsArgs),
-    /// Show what is wrong with the drive that a drive's media is on, what was seen and done, and what to do
+    /// Show what is wrong with a drive, or with the one that its media is on: what was seen and done, and what to do
     #[command(after_help = "\
 Examples:
   weir device health ssd0
   weir device health ssd0 --json
 
 A drive whose media is another drive (media = \"nvme:…\") is diagnosed by what is seen of that one: its errors, its SMART log, its
-link. One with bad blocks or a failed controller goes on; one whose media have failed is isolated.")]
+link. One with bad blocks or a failed controller goes on; one whose media have failed is isolated. A drive with a profile or a latency
+is held to its model under load: slow, as expected, or not judged.")]
     Health {
         /// The drive
         name: String,

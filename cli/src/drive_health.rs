@@ -2,19 +2,19 @@
 
 use crate::failure::CommandFailure;
 use crate::output;
-use weir_api::{DeviceStatus, DriveHealth, DriveReport};
+use weir_api::{DeviceStatus, DriveHealth, DriveReport, DriveSpeed};
 
 /// Reports in the text, the latest.
 const REPORTS: usize = 4;
 
-/// Prints what is wrong with the drive that the device's media is on.
+/// Prints what is wrong with a drive that is modelled, or whose media is on another drive.
 ///
 /// # Errors
-/// Its media is on no other drive.
+/// It is neither.
 pub fn print(device: &DeviceStatus, json: bool) -> Result<(), CommandFailure> {
     let Some(health) = &device.health else {
         return Err(CommandFailure::new(format!(
-            "{}: its media is {}, which is not diagnosed; that of a drive behind media = \"nvme:…\" is",
+            "{}: its media is {}, and it has no model; that is not diagnosed: a drive with a profile or a latency is, and one behind media = \"nvme:…\"",
             device.name, device.media
         )));
     };
@@ -33,12 +33,35 @@ fn text(name: &str, health: &DriveHealth) -> String {
     if let (Some(warning), Some(errors)) = (health.critical_warning, health.media_errors) {
         text += &format!("  SMART: critical warning {warning:#04x}, {errors} media errors\n");
     }
+    text += &health.speed.as_ref().map(|speed| format!("  speed: {}\n", speed_text(speed))).unwrap_or_default();
     for bad in &health.bad_blocks {
         text += &format!("  unreadable: {} blocks at {}\n", bad.blocks, bad.lba);
     }
     let first = health.reports.len().saturating_sub(REPORTS);
     health.reports[first..].iter().for_each(|report| text += &report_text(report));
     text
+}
+
+fn speed_text(speed: &DriveSpeed) -> String {
+    let (windows, factor) = (speed.windows, speed.factor.unwrap_or(1.0));
+    let others = match speed.dies.len() {
+        0 | 1 => String::new(),
+        several => format!(", {several} dies are slow"),
+    };
+    match (speed.state.as_str(), speed.why.as_deref(), speed.die) {
+        ("slow", _, Some(die)) => {
+            format!("die {die} takes {factor:.1} times what it should{others}; {windows} windows judged")
+        }
+        ("slow", _, None) => {
+            format!("the drive takes {factor:.1} times what it should{others}; {windows} windows judged")
+        }
+        ("as-expected", ..) => format!("as expected; {windows} windows judged"),
+        (_, Some("disturbed"), _) => format!(
+            "not judged: this machine was late itself in {} looks; give the node cores of its own, and look again",
+            speed.dropped
+        ),
+        _ => "not judged: the drive has too little to do; look again under load".to_owned(),
+    }
 }
 
 fn commands(word: &str) -> &str {
@@ -90,6 +113,15 @@ mod tests {
             bad_blocks: vec![BlockRange { lba: 64, blocks: 8 }],
             critical_warning: Some(0),
             media_errors: Some(2),
+            speed: Some(DriveSpeed {
+                state: "slow".into(),
+                why: None,
+                factor: Some(5.0),
+                die: Some(3),
+                dies: vec![],
+                windows: 70,
+                dropped: 0,
+            }),
             disturbances: 1,
             verdicts: Vec::new(),
             last_pause_s: Some(0.25),
@@ -100,6 +132,7 @@ ssd0: bad-blocks; serving, commands are sent
   meaning: some blocks cannot be read; all others can
   to do: restore them
   SMART: critical warning 0x00, 2 media errors
+  speed: die 3 takes 5.0 times what it should; 70 windows judged
   unreadable: 8 blocks at 64
   bad-blocks 12.0 s ago, took 0.250 s
         0.000 s  seen  a read failed

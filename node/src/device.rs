@@ -6,6 +6,7 @@ mod error;
 mod fault_state;
 mod faults;
 mod handover;
+mod health;
 mod inside;
 mod lost;
 mod metadata;
@@ -38,6 +39,7 @@ use crate::metadata_store::Beside;
 use crate::power_cut_undo::Undo;
 use backend::Backend;
 use fault_state::FaultStateFile;
+use health::SpeedDiagnosis;
 use inside::flash_of;
 use open::open_backend;
 use power_state::Down;
@@ -107,6 +109,7 @@ pub struct Device {
     /// What its rules of failures have done, for the next process, and how much of that was written.
     fault_state: Option<FaultStateFile>,
     faults_seen: u64,
+    speed: SpeedDiagnosis,
 }
 
 impl Device {
@@ -232,6 +235,7 @@ impl Device {
             noted: None,
             fault_state: None,
             faults_seen: 0,
+            speed: SpeedDiagnosis::default(),
         }
     }
 
@@ -321,6 +325,9 @@ impl Device {
     #[inline]
     fn settle(&mut self, now: Nanos) {
         self.write_remembered(now);
+        if now >= self.speed.due() {
+            self.look_at_speed(now);
+        }
         if self.machine.nonvolatile_generation() != self.shape.seen {
             self.look_at_shape();
         }
@@ -571,6 +578,8 @@ mod cost_tests;
 #[cfg(test)]
 mod timed_tests;
 
+#[cfg(test)]
+mod health_tests;
 #[cfg(test)]
 mod moments_tests;
 

@@ -115,6 +115,8 @@ pub struct Lateness {
     recent: (f64, f64),
     /// The last completion.
     last: Nanos,
+    /// Raw, of all completions there were.
+    sum: Nanos,
     overloads: u64,
     overloaded: Nanos,
 }
@@ -134,6 +136,7 @@ impl Lateness {
             since: now,
             recent: (0.0, 0.0),
             last: now,
+            sum: Nanos(0),
             overloads: 0,
             overloaded: Nanos(0),
         }
@@ -146,6 +149,7 @@ impl Lateness {
     pub fn record(&mut self, (due, net): (Nanos, Nanos), (at, busy): (Nanos, Nanos)) {
         let raw = at.saturating_sub(due);
         self.raw.record(raw.get());
+        self.sum = self.sum.saturating_add(raw);
         self.net.record(net.get());
         self.total.count(raw, net);
         if self.window.completions == 0 {
@@ -216,6 +220,11 @@ impl Lateness {
     /// How long has been measured.
     pub fn span(&self, now: Nanos) -> Nanos {
         now.saturating_sub(self.began)
+    }
+
+    /// All differences added, of every completion since the drive was opened.
+    pub fn sum(&self) -> Nanos {
+        self.sum
     }
 
     /// Differences in nanoseconds, as they were.

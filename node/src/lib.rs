@@ -65,3 +65,4 @@ pub use snapshot::{
     NodeSnapshot, PoolMember, PoolSnapshot, ScrubSnapshot, ShardSnapshot, TenantSnapshot, VolumeSnapshot,
 };
 pub use start_error::StartError;
+pub use weir_drive::SpeedStatus;

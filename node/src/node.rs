@@ -298,7 +298,7 @@ fn open_drives(config: &mut Config, shards: &mut [Shard], keep: &Keep, events: &
                 left_out.push(own[at]);
             }
         }
-        opened.report_to(events);
+        opened.report_to(events, &device.name);
         opened.keep_faults(&device.name, keep);
         shard.drives.push(opened);
     }

@@ -13,7 +13,6 @@
 mod answer;
 mod connector;
 mod diagnosis;
-mod episodes;
 mod gone;
 mod hosts;
 mod origin;
@@ -26,6 +25,7 @@ use answer::is_later;
 use connector::{Connector, Step};
 use diagnosis::Diagnosis;
 pub use diagnosis::HealthStatus;
+pub(crate) use diagnosis::REPORTS;
 use gone::Gone;
 pub use origin::{Origin, Source};
 use std::collections::VecDeque;

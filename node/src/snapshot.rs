@@ -2,7 +2,7 @@
 
 use crate::door::vhost_user::Recoveries;
 use crate::lateness::{Lateness, Summary};
-use crate::remote::RemoteStatus;
+use crate::remote::{HealthStatus, RemoteStatus};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,6 +102,8 @@ pub struct DeviceSnapshot {
     pub fault: Option<String>,
     /// How the way to its media is, where that is another drive.
     pub link: Option<RemoteStatus>,
+    /// What is wrong with it; `None` of a drive that is not diagnosed.
+    pub health: Option<HealthStatus>,
     /// How well it keeps its modelled times; `None` before it has completed a command that has one.
     pub timing: Option<Summary>,
     /// What its flash did, where it has any.

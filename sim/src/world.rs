@@ -9,6 +9,8 @@ use weir_controller::{
     Attach, BlockRequest, ControllerHandle, DriveStats, Effect, Effects, Event, NamespaceConfig, Op, Owner, Subsystem,
     SubsystemConfig, Tag, TenantConfig, TimingModel, TransportModel,
 };
+use weir_drive::DriveSpeed;
+use weir_driver::health::Evidence;
 use weir_fault::{FaultRule, RuleError};
 use weir_spec::nvme::Status;
 use weir_units::{Bytes, Class, Nanos};
@@ -425,6 +427,11 @@ impl SimulatedDrive {
     /// It can never apply to this drive, or contradicts another.
     pub fn add_fault(&mut self, rule: FaultRule) -> Result<u32, RuleError> {
         self.drive.add_fault(self.now, rule)
+    }
+
+    /// Looks at the drive's speed, as a node does every second; here nothing but the drive is ever late.
+    pub fn look_at_speed(&mut self, speed: &mut DriveSpeed) -> Option<Evidence> {
+        speed.look(self.now, &self.drive, Nanos(0))
     }
 
     /// What the drive counted.

@@ -131,7 +131,7 @@ pub use saved::in_flight::{Begun, VERSION as BEGUN_VERSION};
 pub use saved::journals::{Journals, RecoveredController, Trouble};
 pub use saved::nonvolatile::VERSION as NONVOLATILE_VERSION;
 pub use saved::pcie::VERSION as FUNCTION_VERSION;
-pub use stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
+pub use stats::{ControllerInfo, DriveStats, QueueInfo, ServiceTimes, TenantStats, Work};
 pub use subsystem::{Attach, Subsystem, TransportModel};
 pub use tenant::reserve::{Share, default_reserve, may_have_one_more};
 pub use tenant::sla::{Attainment, Judge, PERIOD, PeriodFigures, TOLERANCE};

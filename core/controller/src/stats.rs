@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use weir_units::{Ceiling, Class, Floor, Sla};
+use weir_units::{Ceiling, Class, Floor, Nanos, Sla};
 
 /// Work done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +72,17 @@ pub struct DriveStats {
     pub admin: u64,
     /// Every tenant, in the order of the configuration.
     pub tenants: Vec<TenantStats>,
+}
+
+/// What commands have taken, as sums over them that wrap around.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServiceTimes {
+    /// I/O that the executor has done.
+    pub done: u64,
+    /// Time of commands in a slot, up to what the executor has done: their service times.
+    pub served: Nanos,
+    /// Time of commands that had left their queues and were kept from starting: by what makes the drive slow, not by the want of a slot.
+    pub delayed: Nanos,
 }
 
 /// One controller, as `weir status` lists it.

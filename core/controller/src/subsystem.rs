@@ -21,6 +21,7 @@ use crate::power::health::Health;
 use crate::queues::Queues;
 use crate::queues::command::Command;
 use crate::queues::queue::NONE;
+use crate::stats::ServiceTimes;
 use crate::tenant::Tenants;
 use crate::vendor::Vendor;
 use crate::zns::Space;
@@ -89,6 +90,8 @@ pub struct Subsystem {
     /// Failures by rule, and what they hold; none while there is no rule.
     pub(crate) faults: Option<Box<Faults>>,
     pub(crate) changes: Changes,
+    /// What commands have taken.
+    pub(crate) service_times: ServiceTimes,
 }
 
 /// The turn under way.
@@ -154,6 +157,7 @@ impl Subsystem {
             power: Power::new(now),
             faults: None,
             changes: Changes::default(),
+            service_times: ServiceTimes::default(),
             config,
         })
     }
@@ -161,10 +165,14 @@ impl Subsystem {
     /// Takes one event to its end.
     #[inline]
     pub fn apply<H: Host>(&mut self, now: Nanos, event: Event, host: &mut H, effects: &mut Effects) {
+        self.count_service(now);
         self.turn.now = now;
         match event {
             Event::Run => self.run(now, host, effects),
-            Event::Done { slot, status } => self.done(now, slot.0, status, host),
+            Event::Done { slot, status } => {
+                self.service_times.done += 1;
+                self.done(now, slot.0, status, host);
+            }
             Event::SqTail { controller, qid, tail } => {
                 if let Some(c) = self.resolve(controller) {
                     self.ring_tail(c, qid, tail, host);

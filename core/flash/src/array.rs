@@ -204,7 +204,7 @@ impl Array {
 
     /// Erases a block; the end may move while nobody was told it.
     pub fn erase_as(&mut self, now: Nanos, plane: u32, block: u32, promise: Promise) -> Nanos {
-        let time = self.on_chip(plane, self.timing.erase).0;
+        let time = self.begin_on_chip(plane, self.timing.erase).0;
         if let Some(varied) = &mut self.varied {
             varied.erased(now, self.shape.block_index(plane, block));
         }

@@ -15,6 +15,7 @@ use crate::image::Image;
 use crate::lun::Promise;
 use crate::pending_commands::PendingCommands;
 use crate::stats::{DieBlocks, Stats, WearSpread};
+use crate::variability::DieWork;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use weir_units::Nanos;
@@ -159,6 +160,11 @@ impl Flash {
     /// See [`Array::set_die_times`].
     pub fn set_die_times(&mut self, die: u32, thousandths: u32) {
         self.silicon.set_die_times(die, thousandths);
+    }
+
+    /// See [`Array::die_work`].
+    pub fn die_work(&self) -> &[DieWork] {
+        self.silicon.die_work()
     }
 
     /// Chooses victims by `policy` from now on.

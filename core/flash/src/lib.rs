@@ -130,7 +130,7 @@ pub use stats::{DieBlocks, Stats, WearSpread};
 pub use timing::{
     Arbitration, FlashTiming, Levels, OperationUnit, Order, Overheads, Registers, Suspend, TimingError, levels, uniform,
 };
-pub use variability::{EccSteps, Errors, Housekeeping, Variability, VariabilityError};
+pub use variability::{DieWork, EccSteps, Errors, Housekeeping, Variability, VariabilityError};
 pub use weir_units::rng::SplitMix64;
 pub use wire::{Packet, Wire};
 pub use zns::{

@@ -45,7 +45,7 @@ impl Array {
         }
         let index = self.lun_of(plane);
         let start = now.0.max(self.locked).max(self.luns[index].free);
-        let mut moving = self.on_chip(plane, work.read.saturating_add(work.program)).0;
+        let mut moving = self.begin_on_chip(plane, work.read.saturating_add(work.program)).0;
         let mut begun = start;
         if scope != Scope::Plane {
             moving = moving.saturating_add(self.transfer_sum(work.bytes).saturating_mul(2));

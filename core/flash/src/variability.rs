@@ -202,6 +202,17 @@ struct Chip {
     errors: f64,
 }
 
+/// What the array of a die has done since the drive was made. Waits, transfers and housekeeping are no part of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DieWork {
+    /// Reads, programs and erases; what is moved by collection in one piece is one.
+    pub operations: u64,
+    /// How long they took.
+    pub taken: Nanos,
+    /// How long they would have taken by the die's times as they were drawn, with the same wear and retries.
+    pub as_drawn: Nanos,
+}
+
 /// The state behind [`Variability`]. Arrays of what is switched off are empty.
 #[derive(Clone, Debug)]
 pub(crate) struct Varied {
@@ -215,6 +226,8 @@ pub(crate) struct Varied {
     draws: u64,
     /// By die: when it is away in the period that was looked at last.
     away: Vec<Away>,
+    /// By die: what its array has done.
+    work: Vec<DieWork>,
 }
 
 /// A period of a die, and the part of it in which the die is away. All times in nanoseconds, ends exclusive.
@@ -291,6 +304,7 @@ impl Varied {
             since: vec![0; some(errors.is_some_and(|e| e.retention.is_some()))],
             draws: 0,
             away: vec![Away::default(); if config.housekeeping.is_some() { shape.dies() as usize } else { 0 }],
+            work: vec![DieWork::default(); shape.dies() as usize],
         })
     }
 
@@ -305,6 +319,7 @@ impl Varied {
             since: Vec::new(),
             draws: 0,
             away: Vec::new(),
+            work: vec![DieWork::default(); shape.dies() as usize],
         }
     }
 
@@ -313,6 +328,22 @@ impl Varied {
         if let Some(chip) = self.chips.get_mut(die as usize) {
             chip.times = (u64::from(chip.drawn) * u64::from(thousandths) / 1000).min(u32::MAX.into()) as u32;
         }
+    }
+
+    /// What the array of each die has done.
+    pub fn work(&self) -> &[DieWork] {
+        &self.work
+    }
+
+    /// Counts an array operation of a die that takes `taken`, of which `scaled` goes by the die's times.
+    #[inline]
+    pub fn count(&mut self, die: u32, taken: Nanos, scaled: Nanos) {
+        let Chip { times, drawn, .. } = self.chips[die as usize];
+        let work = &mut self.work[die as usize];
+        let more = if times == drawn { 0 } else { scaled.0 - scaled.0 * u64::from(drawn) / u64::from(times.max(1)) };
+        work.operations += 1;
+        work.taken.0 += taken.0;
+        work.as_drawn.0 += taken.0 - more;
     }
 
     /// What a retry takes, where retries are modelled and take a time of their own.
@@ -338,16 +369,17 @@ impl Varied {
         (away.begin, away.end)
     }
 
-    /// A program's time on this page, as worn as its block is.
-    pub fn program_time(&self, shape: &Shape, at: PageAddress, time: Nanos) -> Nanos {
-        let time = self.scale(shape, at, time);
-        if self.config.wear_slowdown == 0 {
-            return time;
+    /// The time of a program that begins on this page, as worn as its block is.
+    pub fn program_time(&mut self, shape: &Shape, at: PageAddress, time: Nanos) -> Nanos {
+        let mut time = self.scale(shape, at, time);
+        if self.config.wear_slowdown > 0 {
+            let rated = u64::from(self.config.errors.unwrap_or_default().endurance);
+            let cycles = u64::from(self.cycles(shape.block_index(at.plane, at.block)));
+            let more = u128::from(time.0) * u128::from(self.config.wear_slowdown) * u128::from(cycles);
+            time = Nanos(time.0.saturating_add((more / (1000 * u128::from(rated))) as u64));
         }
-        let rated = u64::from(self.config.errors.unwrap_or_default().endurance);
-        let cycles = u64::from(self.cycles(shape.block_index(at.plane, at.block)));
-        let more = u128::from(time.0) * u128::from(self.config.wear_slowdown) * u128::from(cycles);
-        Nanos(time.0.saturating_add((more / (1000 * u128::from(rated))) as u64))
+        self.count(shape.die_of(at.plane), time, time);
+        time
     }
 
     /// A time on this page's chip and this page.
@@ -375,7 +407,10 @@ impl Varied {
             let taken = (self.cycles[block] / steps.cycles).min(steps.most);
             sensed.time.0 += steps.step.0 * u64::from(taken);
         }
-        let Some(errors) = self.config.errors else { return sensed };
+        let Some(errors) = self.config.errors else {
+            self.count(shape.die_of(at.plane), sensed.time, sense);
+            return sensed;
+        };
         let expected =
             self.expected_errors(&errors, now, block, level) * self.chips[shape.die_of(at.plane) as usize].errors;
         self.draws += 1;
@@ -390,6 +425,8 @@ impl Varied {
             sensed.retries += 1;
         }
         sensed.time.0 += errors.retry.unwrap_or(sense).0 * u64::from(sensed.retries);
+        let scaled = if errors.retry.is_some() { sense.0 } else { sense.0 * (1 + u64::from(sensed.retries)) };
+        self.count(shape.die_of(at.plane), sensed.time, Nanos(scaled));
         if let Some(reads) = self.reads.get_mut(block) {
             *reads = reads.saturating_add(1);
         }

@@ -2,8 +2,8 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use weir_driver::health::{Extent, HealthReport, VerdictCount};
-use weir_node::HealthStatus;
+use weir_driver::health::{Extent, HealthReport, NotJudged, Slowness, Speed, VerdictCount};
+use weir_node::{HealthStatus, SpeedStatus};
 use weir_units::Nanos;
 
 /// What is wrong with a drive, and what was done about it.
@@ -31,6 +31,9 @@ pub struct DriveHealth {
     /// Media and data integrity errors of its SMART log; absent before it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_errors: Option<u64>,
+    /// How fast it is, compared with its model; absent of a drive without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed: Option<DriveSpeed>,
     /// Disturbances since it was opened that are over.
     pub disturbances: u64,
     /// How they have ended.
@@ -50,6 +53,37 @@ pub struct VerdictTotal {
     pub verdict: String,
     /// Disturbances since it was opened.
     pub disturbances: u64,
+}
+
+/// How fast a drive is, compared with its model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DriveSpeed {
+    /// `as-expected`, `slow`, or `not-judged`.
+    pub state: String,
+    /// Why it is not judged: `idle` where the drive has too little to do, `disturbed` where the machine that runs the node was late itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Of a slow drive: measured time over expected time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factor: Option<f64>,
+    /// The die that is slow, or the slowest of several; absent where it is the whole drive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub die: Option<u32>,
+    /// Every die that is slow.
+    pub dies: Vec<SlowDie>,
+    /// Windows that were judged, of the drive and its dies together.
+    pub windows: u64,
+    /// Looks that say nothing, because the machine that runs the node was late itself.
+    pub dropped: u64,
+}
+
+/// A die that is slow.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SlowDie {
+    /// Its number, as rules of failures have it.
+    pub die: u32,
+    /// Measured time of its array operations over expected time.
+    pub factor: f64,
 }
 
 /// Logical blocks that follow each other.
@@ -103,6 +137,7 @@ impl From<HealthStatus> for DriveHealth {
             bad_blocks: found.bad_blocks.iter().map(block).collect(),
             critical_warning: found.smart.map(|smart| smart.critical_warning),
             media_errors: found.smart.map(|smart| smart.media_errors.min(u64::MAX.into()) as u64),
+            speed: found.speed.map(Into::into),
             disturbances: found.disturbances,
             verdicts: found.verdicts.iter().map(total).collect(),
             last_pause_s: found.last_pause.map(Nanos::as_secs_f64),
@@ -113,6 +148,32 @@ impl From<HealthStatus> for DriveHealth {
 
 fn total(of: &VerdictCount) -> VerdictTotal {
     VerdictTotal { verdict: of.verdict.name().into(), disturbances: of.count }
+}
+
+/// A factor of a ratio in percent.
+fn factor(slowness: &Slowness) -> f64 {
+    f64::from(slowness.percent) / 100.0
+}
+
+impl From<SpeedStatus> for DriveSpeed {
+    fn from(found: SpeedStatus) -> Self {
+        let (state, why, slowness) = match found.speed {
+            Speed::AsExpected => ("as-expected", None, None),
+            Speed::Slow(slowness) => ("slow", None, Some(slowness)),
+            Speed::NotJudged(NotJudged::Idle) => ("not-judged", Some("idle"), None),
+            Speed::NotJudged(NotJudged::Disturbed) => ("not-judged", Some("disturbed"), None),
+        };
+        let slow_die = |slowness: &Slowness| Some(SlowDie { die: slowness.die?, factor: factor(slowness) });
+        DriveSpeed {
+            state: state.into(),
+            why: why.map(Into::into),
+            factor: slowness.as_ref().map(factor),
+            die: slowness.and_then(|slowness| slowness.die),
+            dies: found.dies.iter().filter_map(slow_die).collect(),
+            windows: found.windows,
+            dropped: found.dropped,
+        }
+    }
 }
 
 fn drive_report(report: &HealthReport, now: Nanos) -> DriveReport {

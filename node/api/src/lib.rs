@@ -44,7 +44,7 @@ pub use board::{
 pub use control::Control;
 pub use fault::{FaultAdd, FaultStatus};
 pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStatus};
-pub use health::{BlockRange, DriveHealth, DriveReport, DriveReportStep, VerdictTotal};
+pub use health::{BlockRange, DriveHealth, DriveReport, DriveReportStep, DriveSpeed, SlowDie, VerdictTotal};
 pub use pooled::{
     LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, ScrubStatus, VolumeAdd,
     VolumeExport, VolumePatch, VolumeStatus,

@@ -318,7 +318,7 @@ impl From<DeviceSnapshot> for DeviceStatus {
             queues: found.controllers.iter().map(|c| c.queues.len() as u32).sum(),
             io: (&found.stats.work).into(),
             fault: found.fault.clone(),
-            health: found.link.clone().and_then(|link| link.health).map(Into::into),
+            health: found.health.clone().map(Into::into),
             link: found.link.clone().map(link),
             timing: found.timing.map(Into::into),
             flash: found.flash.clone().map(FlashStatus::from),

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use weir_controller::{FlashPlace, FlashShape, Op, Operation, TimingModel};
 use weir_flash::{
-    ConfigError, DieBlocks, Fdp, Flash, FlashOp, HandleWork, PowerLoss, Precondition, Stats, UNIT, Utilisation,
+    ConfigError, DieBlocks, DieWork, Fdp, Flash, FlashOp, HandleWork, PowerLoss, Precondition, Stats, UNIT, Utilisation,
     WearSpread, When,
 };
 use weir_units::Nanos;
@@ -422,6 +422,10 @@ impl TimingModel for FlashService {
 
     fn set_die_times(&mut self, die: u32, thousandths: u32) {
         self.flash.set_die_times(die, thousandths);
+    }
+
+    fn die_work(&self) -> &[DieWork] {
+        self.flash.die_work()
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -8,7 +8,9 @@
 //! Knows neither doors nor media: `weir-node` has those.
 
 mod flash;
+mod speed;
 mod subsystem;
 
 pub use flash::{DieFigures, FlashFigures, FlashService};
+pub use speed::{DriveSpeed, SpeedStatus};
 pub use subsystem::{class_from, class_of, machine_config, machine_tenant, subsystem_config};

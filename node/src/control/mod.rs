@@ -162,6 +162,7 @@ impl NodeControl {
                 block_size: device.block_size(),
                 fault: device.fault(),
                 link: device.link(now),
+                health: device.health(now),
             }
         };
         self.shards[place.shard as usize].call(look).ok_or_else(gone)

@@ -8,10 +8,12 @@
 //! ```
 //! Nothing here waits: an event costs a write into memory. The log has lines of its own; this is for programs, and for what was before.
 
+mod disturbances;
 mod event;
 pub mod on_failure;
 mod ring;
 
+pub(crate) use disturbances::tell;
 pub use event::{EventLevel, NodeEvent, kind};
 pub use ring::{EventRing, NAME};
 

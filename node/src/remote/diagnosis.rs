@@ -4,10 +4,11 @@
 //! there is no other. A drive that has just been connected to needs none.
 
 use super::Remote;
-use crate::events::EventLog;
+use crate::events::{EventLog, tell};
 use crate::transfer::Transfer;
 use std::collections::{BTreeMap, VecDeque};
 use weir_controller::SlotId;
+use weir_drive::SpeedStatus;
 use weir_driver::health::{
     Access, Awaited, EpisodeEvent, Episodes, Evidence, Extent, FailReason, Failure, Gate, Health, HealthAction,
     HealthReport, Limits, NamespaceAnswer, NamespaceIdentity, Observation, PathState, Policy, Question, ResetLevel,
@@ -18,7 +19,7 @@ use weir_spec::nvme::Status;
 use weir_units::Nanos;
 
 /// Reports that are kept.
-const REPORTS: usize = 16;
+pub(crate) const REPORTS: usize = 16;
 /// Commands wait for that long at least while the drive is asked.
 const LEAST_HOLD: Nanos = Nanos::from_secs(1);
 /// How often an answer to a question is looked for.
@@ -84,6 +85,8 @@ pub struct HealthStatus {
     pub verdicts: Vec<VerdictCount>,
     /// For how long commands have waited or failed, the last time that they did and then went on.
     pub last_pause: Option<Nanos>,
+    /// How fast it is, compared with its model; `None` of a drive without one.
+    pub speed: Option<SpeedStatus>,
     /// The clock of the reports.
     pub now: Nanos,
 }
@@ -98,6 +101,7 @@ impl HealthStatus {
             State::Serving if self.limits.read_only => Some(Verdict::ReadOnly),
             State::Serving if self.limits.worn => Some(Verdict::WearWarning),
             State::Serving if !self.bad_blocks.is_empty() => Some(Verdict::BadBlocks),
+            State::Serving if self.limits.slow.is_some() => Some(Verdict::Slow),
             _ => goes_on,
         }
     }
@@ -182,6 +186,7 @@ impl Diagnosis {
             reports,
             verdicts: self.episodes.counts().collect(),
             last_pause: self.episodes.last_pause(),
+            speed: None,
             now,
         }
     }
@@ -208,6 +213,14 @@ fn access(kind: IoKind) -> Access {
 }
 
 impl Remote {
+    /// Events of the diagnosis go there from now on.
+    pub fn report_to(&mut self, events: &EventLog) {
+        if let Some(diagnosis) = &mut self.diagnosis {
+            diagnosis.number_after(events, &self.origin.source.drive);
+        }
+        self.events = Some(events.clone());
+    }
+
     /// A command has come back with an error.
     #[cold]
     pub(super) fn judge(&mut self, now: Nanos, transfer: Transfer, status: Status) {
@@ -246,7 +259,7 @@ impl Remote {
             diagnosis.actions = actions;
             next = diagnosis.evidence.pop_front();
             let told = diagnosis.take_told(now);
-            told.iter().for_each(|event| self.tell_episode(event));
+            told.iter().for_each(|event| tell(self.events.as_ref(), &self.origin.source.drive, event));
         }
         self.knows_bad_blocks =
             self.diagnosis.as_ref().is_some_and(|diagnosis| diagnosis.health.bad_blocks().next().is_some());

@@ -17,7 +17,8 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_bad_block_costs_that_block", bad_block),
         test(S, "a_controller_that_fails_for_a_time_costs_nothing", controller),
         test(S, "what_a_host_asks_for_wrongly_is_no_evidence", wrong_commands),
-        test(S, "a_drive_that_is_not_another_one_is_not_diagnosed", none),
+        test(S, "a_drive_without_a_model_or_another_drive_is_not_diagnosed", none),
+        test(S, "a_die_that_became_slow_is_found_under_load", slow_die),
         long(S, "a_hundred_failures_cost_the_blocks_that_cannot_be_read", hundred),
     ]
 }
@@ -195,6 +196,55 @@ fn hundred(env: &Env) -> Outcome {
         ensure((of("link"), of("bad-blocks")) == (20, 20), || format!("{:#}", found["verdicts"]))?;
         println!("    verdicts: {}", found["verdicts"]);
         Ok(())
+    })
+}
+
+/// Four dies whose reads take long enough for a busy machine not to matter.
+const SLOW_READS: &str = r#"kind = "flash"
+[device.flash]
+channels = 2
+ways = 2
+planes = 1
+blocks = 64
+pages = 64
+page_size = "4KiB"
+cell = "slc"
+read = "2ms"
+precondition = "sequential"
+"#;
+
+fn slow_die(env: &Env) -> Outcome {
+    let setup = Setup { node: "faults = true".into(), capacity: "32MiB".into(), ..Setup::default() };
+    with_node(env, &setup.device(SLOW_READS).vfio(SOCKET, ""), |node| {
+        let client = &mut Client::of(node)?;
+        let idle = health(node)?;
+        ensure(idle["speed"]["state"] == "not-judged" && idle["speed"]["why"] == "idle", || format!("{idle:#}"))?;
+        // A hundred reads, by turns from each die, and what is known of the drive then.
+        let mut page = 0;
+        let mut load = |is: &dyn Fn(&Value) -> bool| -> Result<Option<Value>, String> {
+            for _ in 0..100 {
+                page = (page + 1) % 4096;
+                client.is_well(READ, page * 8)?;
+            }
+            let found = health(node)?;
+            Ok(is(&found).then_some(found))
+        };
+        let found =
+            until(WAIT * 2, "the drive is not judged", || load(&|found| found["speed"]["state"] == "as-expected"))?;
+        ensure(found["verdict"].is_null() && found["state"] == "serving", || format!("{found:#}"))?;
+        node.cli_ok(&["fault", "add", "ssd0", "slow-die", "die=2", "times=5"])?;
+        let found = until(WAIT * 2, "the slow die is not found", || load(&|found| found["verdict"] == "slow"))?;
+        let speed = &found["speed"];
+        let factor = speed["factor"].as_f64().unwrap_or_default();
+        ensure(speed["die"] == 2 && (4.5..=5.1).contains(&factor), || format!("{found:#}"))?;
+        ensure(verdicts(&found) == ["slow"] && found["commands"] == "sent", || format!("{found:#}"))?;
+        let text = node.cli_ok(&["device", "health", "ssd0"])?;
+        let says = text.starts_with("ssd0: slow; ") && text.contains("speed: die 2 takes 5.0 times what it should");
+        ensure(says, || text.clone())?;
+        // Repaired, it is as expected again.
+        node.cli_ok(&["fault", "rm", "ssd0", "all"])?;
+        let found = until(WAIT * 2, "the die stays accused", || load(&|found| found["verdict"].is_null()))?;
+        ensure(found["speed"]["dies"] == serde_json::json!([]) && found["disturbances"] == 1, || format!("{found:#}"))
     })
 }
 

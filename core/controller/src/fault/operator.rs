@@ -2,6 +2,7 @@
 
 use crate::fault::state::{BegunBefore, Faults};
 use crate::namespace::why;
+use crate::stats::ServiceTimes;
 use crate::subsystem::Subsystem;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,6 +21,22 @@ pub struct RuleState {
 }
 
 impl Subsystem {
+    /// What commands have taken until the newest event.
+    pub fn service_times(&self) -> ServiceTimes {
+        self.service_times
+    }
+
+    /// Counts the time until `now` for the commands in slots, and for those that rules delay.
+    #[inline]
+    pub(crate) fn count_service(&mut self, now: Nanos) {
+        let passed = now.0.saturating_sub(self.turn.now.0);
+        let times = &mut self.service_times;
+        times.served.0 = times.served.0.wrapping_add(passed.wrapping_mul(u64::from(self.slots.used)));
+        if let Some(faults) = &self.faults {
+            times.delayed.0 = times.delayed.0.wrapping_add(passed.wrapping_mul(faults.delayed()));
+        }
+    }
+
     /// What rules of this drive are held against.
     pub fn fault_facts(&self) -> DriveFacts {
         let fact = |(nsid, ns): (u32, &Option<crate::namespace::Namespace>)| {

@@ -126,6 +126,11 @@ impl Faults {
         Some(self.held.remove(at))
     }
 
+    /// I/O commands that are kept from starting for a time.
+    pub fn delayed(&self) -> u64 {
+        self.held.iter().filter(|held| matches!(held.until, HeldUntil::Delayed(..))).count() as u64
+    }
+
     /// The same of admin commands.
     pub fn release_admin(&mut self, now: Nanos) -> Option<HeldAdmin> {
         let at = self.admin.iter().position(|held| held.until.is_over(&self.plan, now))?;

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use core::any::Any;
 use core::fmt::Debug;
 use weir_fault::{FlashPlace, FlashShape};
-use weir_flash::{Flash, When};
+use weir_flash::{DieWork, Flash, When};
 use weir_units::Nanos;
 
 /// A model of the drive's inside (flash, for one). It holds no data and reads no clock: each command is told to it when it
@@ -88,6 +88,10 @@ pub trait TimingModel: Debug + Send + Any {
     /// Array operations of a die take so many thousandths of their time from now on.
     fn set_die_times(&mut self, die: u32, thousandths: u32) {
         let _ = (die, thousandths);
+    }
+    /// What the array of each die has done; empty where nobody counts it.
+    fn die_work(&self) -> &[DieWork] {
+        &[]
     }
     /// For whoever knows what it is.
     fn as_any(&self) -> &dyn Any;

@@ -130,7 +130,7 @@ struct Part {
     is_slow: bool,
     /// A window of it has been judged.
     is_known: bool,
-    /// Of the slow windows since the sum left zero.
+    /// Of the slow windows after the one in which the sum left zero.
     suspected: WorkDone,
 }
 
@@ -156,10 +156,12 @@ impl Part {
             (ratio, false) => ratio,
             (ratio, true) => -ratio,
         };
+        // What began within a window is not its whole factor.
+        let is_first = self.sum == 0 && !self.is_slow;
         self.sum = (self.sum + ratio).clamp(0, THRESHOLD);
-        if is_slow {
+        if is_slow && !is_first {
             self.suspected.add(window);
-        } else if !self.is_slow && self.sum == 0 {
+        } else if !is_slow && !self.is_slow && self.sum == 0 {
             self.suspected = WorkDone::default();
         }
         if self.sum == THRESHOLD {

@@ -202,7 +202,7 @@ impl Array {
     /// [`Array::relocate`] where ends are not known: the pages move when the plane and the channel let them. On a plane that has been
     /// idle since before the present, work on it alone is done in hindsight from `now` on, and its erase's command takes no channel time.
     pub(crate) fn ask_relocate(&mut self, now: Nanos, plane: u32, work: &Relocation, scope: Scope) {
-        let mut moving = self.on_chip(plane, work.read.saturating_add(work.program)).0;
+        let mut moving = self.begin_on_chip(plane, work.read.saturating_add(work.program)).0;
         if scope != Scope::Plane {
             moving = moving.saturating_add(self.transfer_sum(work.bytes).saturating_mul(2));
         }
@@ -210,7 +210,7 @@ impl Array {
             if let Some(varied) = &mut self.varied {
                 varied.erased(now, self.shape.block_index(plane, block));
             }
-            self.on_chip(plane, self.timing.erase).0
+            self.begin_on_chip(plane, self.timing.erase).0
         });
         let Suspend { erase: stop, program, .. } = self.timing.suspend;
         // What stays on the plane makes room for reads as its programs do.

@@ -206,3 +206,65 @@ fn what_is_out_of_range_is_named() {
     let long = FlashTiming { erase: Nanos::from_secs(11), ..parts.timing };
     assert_eq!(format!("{}", long.validate().unwrap_err()), "timing.erase is 11s; at most 10s is supported");
 }
+
+/// A drive with a slow die beside one that differs in nothing else: what the slow die's array should have taken is what the other's took.
+#[test]
+fn what_a_slow_die_should_take_is_what_it_takes_without_the_fault() {
+    let v = Variability {
+        seed: 5,
+        chip_spread: 100,
+        bad_chips: 200,
+        bad_chip_slowdown: 1000,
+        page_spread: 100,
+        initial_cycles: 2_800,
+        wear_slowdown: 200,
+        ecc_steps: Some(EccSteps { step: Nanos(2_000), cycles: 500, most: 8 }),
+        housekeeping: Some(Housekeeping { time: Nanos::from_millis(2), every: Nanos::from_millis(20) }),
+        ..Variability::default()
+    };
+    let retries = [None, Some(Nanos(30_000))].map(|retry| Errors { retry, ..Errors::default() });
+    for errors in retries {
+        let work = |times: u32| {
+            let (mut a, shape) = array(Variability { errors: Some(errors), ..v });
+            a.set_die_times(1, times);
+            let per_die = shape.planes_per_die();
+            for i in 0..4_000 {
+                let plane = (i % 4) * per_die;
+                let at = PageAddress { plane, block: i % 7, page: i / 4 % 16 };
+                let now = a.plane_free_at(plane);
+                match i % 5 {
+                    0 => drop(a.program(now, at, 16384)),
+                    1 => drop(a.erase(now, plane, at.block)),
+                    2 => {
+                        let work = Relocation { read: Nanos(60_000), program: Nanos(900_000), ..Relocation::default() };
+                        a.relocate(now, plane, &work, Scope::Plane);
+                    }
+                    _ => drop(a.read_outcome(now, at, UNIT)),
+                }
+            }
+            a.die_work()[..4].to_vec()
+        };
+        let (healthy, slow) = (work(1000), work(5000));
+        for (die, (healthy, slow)) in healthy.iter().zip(&slow).enumerate() {
+            assert_eq!(healthy.taken, healthy.as_drawn, "die {die} has no fault");
+            assert_eq!((slow.operations, slow.operations >= 1_000), (healthy.operations, true), "die {die}");
+            // Each of an operation's scalings rounds.
+            let off = slow.as_drawn.0.abs_diff(healthy.taken.0);
+            assert!(off <= 20 * slow.operations, "die {die}: {off} ns in {} operations", slow.operations);
+            let factor = slow.taken.0 as f64 / slow.as_drawn.0 as f64;
+            let expected = if die == 1 { 4.0..=5.0 } else { 1.0..=1.0 };
+            assert!(expected.contains(&factor), "die {die}: {factor}");
+        }
+    }
+}
+
+#[test]
+fn dies_are_not_counted_while_all_are_as_the_data_sheet_says() {
+    let (mut a, _) = array(Variability::default());
+    a.program(Nanos(0), PageAddress::default(), UNIT);
+    assert!(a.die_work().is_empty());
+    a.set_die_times(1, 2000);
+    a.program(Nanos(10_000_000), PageAddress::default(), UNIT);
+    let work = a.die_work();
+    assert_eq!((work.len(), work[0].operations, work[1]), (256, 1, DieWork::default()));
+}

@@ -1,36 +1,22 @@
-//! Disturbances of the drive behind another one, as lines of the log and as events of the node.
+//! Disturbances of drives, as lines of the log and as events of the node.
 
-use super::{Remote, Source};
-use crate::events::{EventLevel, NodeEvent, kind};
+use super::{EventLevel, EventLog, NodeEvent, kind};
 use weir_driver::health::{EpisodeAction, EpisodeEvent, Evidence, Verdict};
 use weir_units::Nanos;
 
-impl Remote {
-    /// Events of the diagnosis go there from now on.
-    pub fn report_to(&mut self, events: &crate::events::EventLog) {
-        if let Some(diagnosis) = &mut self.diagnosis {
-            diagnosis.number_after(events, &self.origin.source.drive);
-        }
-        self.events = Some(events.clone());
+/// The log has a line where commands begin to fail, and one at the end of a disturbance; the events have every step.
+#[cold]
+pub(crate) fn tell(events: Option<&EventLog>, drive: &str, event: &EpisodeEvent) {
+    let text = text(event);
+    match (event.action, level(event)) {
+        (EpisodeAction::Pause | EpisodeAction::Reset | EpisodeAction::Replay, _) => tracing::debug!(drive, "{text}"),
+        (EpisodeAction::Fail, _) if is_of_link(event.verdict) => tracing::info!(drive, "{text}"),
+        (_, EventLevel::Info) => tracing::info!(drive, "{text}"),
+        (_, EventLevel::Warning) => tracing::warn!(drive, "{text}"),
+        (_, EventLevel::Error) => tracing::error!(drive, "{text}"),
     }
-
-    /// The log has a line where commands begin to fail, and one at the end of a disturbance; the events have every step.
-    #[cold]
-    pub(super) fn tell_episode(&self, event: &EpisodeEvent) {
-        let Source { drive, .. } = &self.origin.source;
-        let text = text(event);
-        match (event.action, level(event)) {
-            (EpisodeAction::Pause | EpisodeAction::Reset | EpisodeAction::Replay, _) => {
-                tracing::debug!(drive, "{text}")
-            }
-            (EpisodeAction::Fail, _) if is_of_link(event.verdict) => tracing::info!(drive, "{text}"),
-            (_, EventLevel::Info) => tracing::info!(drive, "{text}"),
-            (_, EventLevel::Warning) => tracing::warn!(drive, "{text}"),
-            (_, EventLevel::Error) => tracing::error!(drive, "{text}"),
-        }
-        if let Some(events) = &self.events {
-            events.add(node_event(drive, event, text));
-        }
+    if let Some(events) = events {
+        events.add(node_event(drive, event, text));
     }
 }
 
