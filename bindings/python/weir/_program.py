@@ -107,13 +107,17 @@ def plan(
     :class:`WeirError`. Runs the program.
     """
     added = [f"--add={os.fspath(file)}" for file in add] + (["--full"] if full else [])
+
+    def of(file: str | os.PathLike[str]) -> Plan:
+        return Plan(_json(["plan", os.fspath(file), *added], is_answer_at_1=True))
+
     if not isinstance(config, Mapping):
-        return Plan(_json(["plan", os.fspath(config), *added], is_answer_at_1=True))
+        return of(config)
     tables = {k: [v] if k in ("device", "tenant") and isinstance(v, Mapping) else v for k, v in config.items()}
     with tempfile.TemporaryDirectory(prefix="weir-plan-") as folder:
         file = Path(folder) / "plan.toml"
         file.write_text(_toml.dumps(tables), encoding="utf-8")
-        return Plan(_json(["plan", os.fspath(file), *added], is_answer_at_1=True))
+        return of(file)
 
 
 class Calibration:

@@ -178,7 +178,27 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table({name: [row.get(name) for row in rows] for name in names})
 
 
-class DriveResult:
+class _Tabular:
+    """What has a table, in the forms of other packages."""
+
+    def table(self) -> Table:
+        """A row for each thing that was measured."""
+        raise NotImplementedError
+
+    def to_arrow(self) -> Any:
+        """:meth:`table` as a ``pyarrow.Table``."""
+        return self.table().to_arrow()
+
+    def to_pandas(self) -> Any:
+        """:meth:`table` as a ``pandas.DataFrame``."""
+        return self.table().to_pandas()
+
+    def to_polars(self) -> Any:
+        """:meth:`table` as a ``polars.DataFrame``."""
+        return self.table().to_polars()
+
+
+class DriveResult(_Tabular):
     """The result of one drive."""
 
     def __init__(self, name: str, run: RunResult) -> None:
@@ -216,23 +236,11 @@ class DriveResult:
         rows = [{"job": job.name, "class": job.priority_class, **_row(self.name, job, {})} for job in self.jobs]
         return _table([{k: v for k, v in row.items() if k not in ("drive", "write_amplification")} for row in rows])
 
-    def to_arrow(self) -> Any:
-        """:meth:`table` as a ``pyarrow.Table``."""
-        return self.table().to_arrow()
-
-    def to_pandas(self) -> Any:
-        """:meth:`table` as a ``pandas.DataFrame``."""
-        return self.table().to_pandas()
-
-    def to_polars(self) -> Any:
-        """:meth:`table` as a ``polars.DataFrame``."""
-        return self.table().to_polars()
-
     def __repr__(self) -> str:
         return f"DriveResult({self.name!r}: {self.total.iops:.0f} IOPS, p99 {self.total.latency.p99 / 1000:.1f} us)"
 
 
-class Result:
+class Result(_Tabular):
     """The result of a simulation. Where it has one drive, what a :class:`DriveResult` has is here as well."""
 
     def __init__(self, drives: list[DriveResult], settings: Mapping[str, Any] | None = None) -> None:
@@ -283,23 +291,11 @@ class Result:
         """A row for each job of the only drive."""
         return self._only.table()
 
-    def to_arrow(self) -> Any:
-        """:meth:`table` as a ``pyarrow.Table``."""
-        return self.table().to_arrow()
-
-    def to_pandas(self) -> Any:
-        """:meth:`table` as a ``pandas.DataFrame``."""
-        return self.table().to_pandas()
-
-    def to_polars(self) -> Any:
-        """:meth:`table` as a ``polars.DataFrame``."""
-        return self.table().to_polars()
-
     def __repr__(self) -> str:
         return f"Result({', '.join(map(repr, self.drives))})"
 
 
-class Sweep(Sequence[Result]):
+class Sweep(_Tabular, Sequence[Result]):
     """The results of a grid of simulations, the last key varying fastest."""
 
     def __init__(self, runs: list[Result]) -> None:
@@ -314,18 +310,6 @@ class Sweep(Sequence[Result]):
     def table(self) -> Table:
         """A row for each drive of each run: what was set, then the figures of all its jobs together."""
         return _table([{**r.settings, **_row(d.name, d.total, d.device)} for r in self._runs for d in r.drives])
-
-    def to_arrow(self) -> Any:
-        """:meth:`table` as a ``pyarrow.Table``."""
-        return self.table().to_arrow()
-
-    def to_pandas(self) -> Any:
-        """:meth:`table` as a ``pandas.DataFrame``."""
-        return self.table().to_pandas()
-
-    def to_polars(self) -> Any:
-        """:meth:`table` as a ``polars.DataFrame``."""
-        return self.table().to_polars()
 
     def __repr__(self) -> str:
         return f"Sweep({len(self)} runs)"

@@ -53,8 +53,11 @@ fn dist(env: &Env, module: &Path, out: &Path) -> Outcome {
     Process::spawn(&env.folder()?, "dist", cargo)?.wait(MADE)?.success("cargo xtask dist").map(drop)
 }
 
-/// The module of the package, built.
+/// The module of the package: the one that `WEIR_PYTHON_MODULE` names, or else built like the program.
 fn module(env: &Env) -> Result<PathBuf, String> {
+    if let Some(built) = std::env::var_os("WEIR_PYTHON_MODULE") {
+        return Ok(built.into());
+    }
     let (folder, profile) = built(env)?;
     let mut cargo = command(Path::new("cargo"));
     cargo.args(["build", "-q", "--locked", "-p", "weir-python", "--profile", profile, "--manifest-path"]);
