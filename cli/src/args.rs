@@ -1,6 +1,7 @@
 //! The command line.
 // tidy: long because every command and option is here, with its help.
 
+use crate::output::Form;
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -9,6 +10,14 @@ use weir_api::Ana;
 use weir_config::Mechanism;
 use weir_spec::pci::PciAddress;
 use weir_units::{Bytes, Nanos, parse};
+
+/// In what form the answer is printed.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct OutputArgs {
+    /// How to print it
+    #[arg(short = 'o', long = "output", global = true, value_name = "FORM", value_enum)]
+    pub output: Option<Form>,
+}
 
 /// NVMe drives that tenants share with guarantees.
 ///
@@ -43,6 +52,23 @@ Examples:
   weir plan three.plan.toml              can all tenants have what they were promised?
   weir reproduce femu-fig4               make a paper's figure again";
 
+impl Cli {
+    /// In what form answers are printed, where that is said.
+    pub fn form(&self) -> Option<Form> {
+        let output = match &self.command {
+            CliCommand::Status(output) => output,
+            CliCommand::Device(args) => &args.output,
+            CliCommand::Tenant(args) => &args.output,
+            CliCommand::Fault(args) => &args.output,
+            CliCommand::Pool(args) => &args.output,
+            CliCommand::Volume(args) => &args.output,
+            CliCommand::Export(args) => &args.output,
+            _ => return self.json.then_some(Form::Json),
+        };
+        output.output.or(self.json.then_some(Form::Json))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
     /// Start a node in the foreground and serve until SIGTERM, SIGINT or `weir shutdown`
@@ -54,7 +80,7 @@ pub enum CliCommand {
     #[command(hide = true)]
     Keeper(Up),
     /// Show what the running node serves, and to whom
-    Status,
+    Status(OutputArgs),
     /// Make a running node what a configuration file says, as far as that goes while I/O runs
     Apply(crate::apply::ApplyArgs),
     /// Show what drives and tenants do now, again and again
@@ -153,6 +179,8 @@ pub struct Up {
 pub struct DeviceArgs {
     #[command(subcommand)]
     pub command: DeviceCommand,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -292,6 +320,8 @@ Examples:
 pub struct FaultArgs {
     #[command(subcommand)]
     pub command: FaultCommand,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -437,6 +467,8 @@ impl From<MechanismArg> for Mechanism {
 pub struct TenantArgs {
     #[command(subcommand)]
     pub command: TenantCommand,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -578,6 +610,8 @@ impl ClassArg {
 pub struct PoolArgs {
     #[command(subcommand)]
     pub command: PoolCommand,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -688,6 +722,8 @@ Example:
 pub struct Volume {
     #[command(subcommand)]
     pub command: VolumeCommand,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -764,6 +800,8 @@ fn volume_size(text: &str) -> Result<u64, String> {
 pub struct Export {
     #[command(subcommand)]
     pub command: ExportCommand,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, Subcommand)]

@@ -11,7 +11,7 @@ pub fn run(client: &ApiClient, args: &args::FaultArgs, json: bool) -> Result<(),
     match &args.command {
         FaultCommand::Ls { device } => {
             let faults = list(client, device.as_deref())?;
-            if json { output::json(&faults) } else { output::text(&table(&faults).render()) }
+            output::list(&faults, |f| format!("{} {}", f.device, f.id), |faults| table(faults).shown())
         }
         FaultCommand::Add { device, rule } => {
             let made: FaultStatus = client.create(&path(device), &body(rule).map_err(CommandFailure::usage)?)?;

@@ -57,17 +57,24 @@ mod tests;
 use args::{Cli, CliCommand};
 use clap::{CommandFactory, Parser};
 use failure::CommandFailure;
+use output::Form;
 use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 fn main() -> ExitCode {
     complete::answer();
-    let cli = Cli::parse();
+    let mut cli = Cli::parse();
     log_to_stderr();
-    let json = cli.json;
+    let form = cli.form().unwrap_or_default();
+    if cli.json && form != Form::Json {
+        let both = "the arguments '--json' and '--output' ask for two forms; leave one out";
+        Cli::command().error(clap::error::ErrorKind::ArgumentConflict, both).exit();
+    }
+    output::set_form(form);
+    cli.json = matches!(form, Form::Json | Form::Yaml);
     match run(cli) {
         Ok(status) => status,
-        Err(failure) if json => failure.report_json(),
+        Err(failure) if form == Form::Json => failure.report_json(),
         Err(failure) => failure.report(),
     }
 }
@@ -93,23 +100,24 @@ fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
         }
         CliCommand::Man { command, out } => man::run(&command, out.as_deref(), json),
         CliCommand::Doctor(args) => return doctor::run(&args, json, api, node),
-        CliCommand::Status => node_commands::status(&client()?, json),
+        CliCommand::Status(_) => node_commands::status(&client()?, json),
         CliCommand::Apply(args) => apply::run(&client()?, &args, json),
         CliCommand::Events(args) => events::run(&client()?, &args, json),
         CliCommand::Top(args) => top::run(&client()?, &args, json),
-        CliCommand::Device(args::DeviceArgs { command: args::DeviceCommand::Profiles { name, quirks } }) => {
+        CliCommand::Device(args::DeviceArgs { command: args::DeviceCommand::Profiles { name, quirks }, .. }) => {
             profiles::run(name.as_deref(), quirks, json)
         }
         CliCommand::Device(args::DeviceArgs {
             command: args::DeviceCommand::FirmwareImage { revision, payload, out },
+            ..
         }) => firmware::run(&revision, payload.as_deref(), &out, json),
-        CliCommand::Device(args::DeviceArgs { command: args::DeviceCommand::Ls { pci: true } }) => {
+        CliCommand::Device(args::DeviceArgs { command: args::DeviceCommand::Ls { pci: true }, .. }) => {
             pci_drives::list(json)
         }
-        CliCommand::Device(args::DeviceArgs { command: args::DeviceCommand::Bind { address } }) => {
+        CliCommand::Device(args::DeviceArgs { command: args::DeviceCommand::Bind { address }, .. }) => {
             pci_drives::bind(address, json)
         }
-        CliCommand::Device(args::DeviceArgs { command: args::DeviceCommand::Unbind { address } }) => {
+        CliCommand::Device(args::DeviceArgs { command: args::DeviceCommand::Unbind { address }, .. }) => {
             pci_drives::unbind(address, json)
         }
         CliCommand::Device(args) => node_commands::device(&client()?, &args, json),

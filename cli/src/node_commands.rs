@@ -36,8 +36,8 @@ pub fn describe(status: &Status) -> String {
     out += &format!("cores {}{poll}  api {}\n", cores.join(", "), status.api.join(" "));
     for (title, table) in [
         ("devices", devices_text(&status.devices)),
-        ("tenants", tenants_table(&status.tenants).render()),
-        ("exports", exports_table(&status.exports).render()),
+        ("tenants", tenants_table(&status.tenants).shown()),
+        ("exports", exports_table(&status.exports).shown()),
     ] {
         out += &format!("\n{title}\n{table}");
     }
@@ -58,7 +58,7 @@ pub fn device(client: &ApiClient, args: &args::DeviceArgs, json: bool) -> Result
     match &args.command {
         DeviceCommand::Ls { pci: false } => {
             let devices: Vec<DeviceStatus> = client.get("/v1/devices")?;
-            if json { output::json(&devices) } else { output::text(&devices_text(&devices)) }
+            output::list(&devices, |d| d.name.clone(), devices_text)
         }
         DeviceCommand::Stats(args) => {
             let path = format!("/v1/devices/{}/stats", in_url(&args.name));
@@ -162,7 +162,7 @@ pub fn tenant(client: &ApiClient, args: &args::TenantArgs, json: bool) -> Result
     match &args.command {
         TenantCommand::Ls => {
             let tenants: Vec<TenantStatus> = client.get("/v1/tenants")?;
-            if json { output::json(&tenants) } else { output::text(&tenants_table(&tenants).render()) }
+            output::list(&tenants, |t| t.name.clone(), |tenants| tenants_table(tenants).shown())
         }
         TenantCommand::Set(set) => {
             let tenant: TenantStatus =
@@ -195,7 +195,7 @@ pub fn export(client: &ApiClient, args: &args::Export, json: bool) -> Result<(),
     match &args.command {
         ExportCommand::Ls => {
             let exports: Vec<ExportStatus> = client.get("/v1/exports")?;
-            if json { output::json(&exports) } else { output::text(&exports_table(&exports).render()) }
+            output::list(&exports, export_name, |exports| exports_table(exports).shown())
         }
         ExportCommand::VfioUser(add) => {
             let body = ExportAdd {
@@ -211,7 +211,7 @@ pub fn export(client: &ApiClient, args: &args::Export, json: bool) -> Result<(),
                 return output::json(&export);
             }
             let said = if add.force { admission(client)? } else { String::new() };
-            output::text(&format!("{}{said}", exports_table(&[export]).render()))
+            output::text(&format!("{}{said}", exports_table(&[export]).shown()))
         }
         ExportCommand::Volume { name, door, max_controllers } => {
             crate::volume::export(client, name, (door, *max_controllers), json)
@@ -283,17 +283,17 @@ fn devices_table(devices: &[DeviceStatus]) -> Table {
     let mut table = Table::new(&[
         "NAME",
         "KIND",
-        "MEDIA",
+        "~MEDIA",
         ">CAPACITY",
-        ">LATENCY",
-        "TIMING",
-        ">SLOTS",
+        "~>LATENCY",
+        "~TIMING",
+        "~>SLOTS",
         "ARBITRATION",
-        ">QUEUES",
-        ">READ",
-        ">WRITTEN",
+        "~>QUEUES",
+        "~>READ",
+        "~>WRITTEN",
         ">ERRORS",
-        "NQN",
+        "~NQN",
     ]);
     for d in devices {
         let latency = if d.latency_ns == 0 { "-".to_string() } else { Nanos(d.latency_ns).to_string() };
@@ -323,7 +323,7 @@ fn devices_text(devices: &[DeviceStatus]) -> String {
     let faults = faults.chain(links).chain(devices.iter().filter_map(timing::complaint));
     let flash = devices.iter().filter_map(|d| Some((d.name.as_str(), d.flash.as_ref()?)));
     let flash = flash.map(|(name, flash)| indented(name, &flash_text(flash)));
-    faults.chain(flash).fold(devices_table(devices).render(), |text, line| text + &line)
+    faults.chain(flash).fold(devices_table(devices).shown(), |text, line| text + &line)
 }
 
 /// An outage of the drive behind a drive.
@@ -341,8 +341,8 @@ fn indented(name: &str, text: &str) -> String {
 fn tenants_table(tenants: &[TenantStatus]) -> Table {
     let promised = tenants.iter().any(service_levels::has_any);
     let mut headings = vec!["NAME", "CLASS", ">WEIGHT"];
-    headings.extend(promised.then_some(["FLOOR", "CEILING", "SLA", "KEPT"]).into_iter().flatten());
-    headings.extend([">QUEUES", ">READS", ">WRITES", ">READ", ">WRITTEN", ">ERRORS", "HOSTS"]);
+    headings.extend(promised.then_some(["~FLOOR", "~CEILING", "SLA", "KEPT"]).into_iter().flatten());
+    headings.extend(["~>QUEUES", "~>READS", "~>WRITES", "~>READ", "~>WRITTEN", ">ERRORS", "~HOSTS"]);
     let mut table = Table::new(&headings);
     for t in tenants {
         let class = if t.urgent && t.class != "urgent" { format!("{} (urgent)", t.class) } else { t.class.clone() };
@@ -362,9 +362,18 @@ fn tenants_table(tenants: &[TenantStatus]) -> Table {
     table
 }
 
+/// As `weir export rm` takes it.
+fn export_name(export: &ExportStatus) -> String {
+    match (&export.volume, export.door.as_str(), export.addresses.first()) {
+        (Some(volume), "nvme-tcp", _) => format!("nvme-tcp:{volume}"),
+        (_, _, Some(address)) => address.clone(),
+        (_, door, None) => door.to_string(),
+    }
+}
+
 fn exports_table(exports: &[ExportStatus]) -> Table {
     const HEAD: [&str; 9] =
-        ["DEVICE", "VOLUME", "DOOR", "TENANT", "CLASS FROM", ">QUEUES", "MODE", ">CLIENTS", "ADDRESS"];
+        ["DEVICE", "VOLUME", "DOOR", "~TENANT", "~CLASS FROM", "~>QUEUES", "~MODE", "~>CLIENTS", "ADDRESS"];
     // Who has no volumes sees no column of them.
     let columns = |i: &usize| *i != 1 || exports.iter().any(|e| e.volume.is_some());
     let head: Vec<&str> = (0..HEAD.len()).filter(columns).map(|i| HEAD[i]).collect();

@@ -13,8 +13,7 @@ use weir_units::Bytes;
 pub fn pool(client: &ApiClient, args: &args::PoolArgs, json: bool) -> Result<(), CommandFailure> {
     let pools: Vec<PoolStatus> = client.get("/v1/pools")?;
     match &args.command {
-        PoolCommand::Ls if json => output::json(&pools),
-        PoolCommand::Ls => output::text(&pools_table(&pools).render()),
+        PoolCommand::Ls => output::list(&pools, |p| p.name.clone(), |pools| pools_table(pools).shown()),
         PoolCommand::Add { device, pool } => {
             let path = format!("/v1/pools/{}/drives", in_url(meant(&pools, pool.as_deref())?));
             show(&client.create(&path, &PoolDriveAdd { device: device.clone() })?, json)
@@ -130,7 +129,7 @@ fn meant<'a>(pools: &'a [PoolStatus], name: Option<&'a str>) -> Result<&'a str, 
 }
 
 fn pools_table(pools: &[PoolStatus]) -> Table {
-    let mut table = Table::new(&["NAME", ">SIZE", ">FREE", ">VOLUMES", "DRIVES", "UUID"]);
+    let mut table = Table::new(&["NAME", ">SIZE", ">FREE", ">VOLUMES", "DRIVES", "~UUID"]);
     for p in pools {
         table.row([
             p.name.clone(),
@@ -157,7 +156,7 @@ fn described(pool: &PoolStatus, volumes: &[VolumeStatus]) -> String {
             [scrub.compared_bytes, scrub.differing_bytes, scrub.failed_bytes].map(Bytes);
         out += &format!("SCRUB {state}: {compared} compared, {differing} differ, {failed} could not be read\n");
     }
-    let mut table = Table::new(&[">NUMBER", "DEVICE", ">SIZE", ">FREE", ">LARGEST FREE", ">EMPTYING", "UUID"]);
+    let mut table = Table::new(&[">NUMBER", "DEVICE", ">SIZE", ">FREE", "~>LARGEST FREE", "~>EMPTYING", "~UUID"]);
     for d in &pool.drives {
         table.row([
             d.number.to_string(),
@@ -169,7 +168,7 @@ fn described(pool: &PoolStatus, volumes: &[VolumeStatus]) -> String {
             d.uuid.clone(),
         ]);
     }
-    out + &table.render()
+    out + &table.shown()
 }
 
 pub fn volume(client: &ApiClient, args: &args::Volume, json: bool) -> Result<(), CommandFailure> {
@@ -177,7 +176,7 @@ pub fn volume(client: &ApiClient, args: &args::Volume, json: bool) -> Result<(),
     let changed: VolumeStatus = match &args.command {
         VolumeCommand::Ls => {
             let volumes: Vec<VolumeStatus> = client.get("/v1/volumes")?;
-            return if json { output::json(&volumes) } else { output::text(&volumes_table(&volumes).render()) };
+            return output::list(&volumes, |v| v.name.clone(), |volumes| volumes_table(volumes).shown());
         }
         VolumeCommand::Create { name, size, tenant, pool, copies } => {
             let (name, tenant, pool, copies) = (name.clone(), tenant.clone(), pool.clone(), *copies);
@@ -194,7 +193,7 @@ pub fn volume(client: &ApiClient, args: &args::Volume, json: bool) -> Result<(),
             return if json { output::json(&gone) } else { output::text(&format!("{name}: deleted\n")) };
         }
     };
-    if json { output::json(&changed) } else { output::text(&volumes_table(&[changed]).render()) }
+    if json { output::json(&changed) } else { output::text(&volumes_table(&[changed]).shown()) }
 }
 
 /// Exports a volume; a socket's path is made absolute here, the node's folder is not ours.
@@ -210,11 +209,11 @@ pub fn export(
     };
     let body = VolumeExport { door, max_controllers };
     let volume: VolumeStatus = client.create(&format!("/v1/volumes/{}/exports", in_url(name)), &body)?;
-    if json { output::json(&volume) } else { output::text(&volumes_table(&[volume]).render()) }
+    if json { output::json(&volume) } else { output::text(&volumes_table(&[volume]).shown()) }
 }
 
 fn volumes_table(volumes: &[VolumeStatus]) -> Table {
-    let mut table = Table::new(&["NAME", "TENANT", ">SIZE", "POOL", "DRIVES", ">EXTENTS", "EXPORTS", "NQN"]);
+    let mut table = Table::new(&["NAME", "TENANT", ">SIZE", "POOL", "~DRIVES", "~>EXTENTS", "EXPORTS", "~NQN"]);
     for v in volumes {
         table.row([
             v.name.clone(),

@@ -329,6 +329,15 @@ fn status_and_lists(env: &Env) -> Outcome {
             let text = node.cli_ok(args)?;
             ensure(text.contains(says), || format!("weir {args:?}: {text}"))?;
         }
+        // For scripts, and for those who read YAML.
+        ensure(node.cli_ok(&["tenant", "ls", "-o", "name"])? == "gold\nsilver\nbronze\n", || "-o name".into())?;
+        let socket = node.cli_ok(&["export", "ls", "-o", "name"])?;
+        ensure(socket.lines().any(|line| line.ends_with("/gold.sock")), || socket.clone())?;
+        let yaml = node.cli_ok(&["device", "ls", "-o", "yaml"])?;
+        ensure(yaml.starts_with("- ") && yaml.contains("\n  name: ssd0\n"), || yaml.clone())?;
+        ensure(parse(&node.cli_ok(&["status", "-o", "json"])?)?["state"] == "serving", || "-o json".into())?;
+        let both = node.cli(&["status", "-o", "yaml", "--json"])?;
+        ensure(both.status.code() == Some(2) && both.stderr.contains("--output"), || both.describe())?;
         // What was done is counted, at the drive and for the tenant.
         bench(env, &node.tcp_target(), &["--time", "300ms", "--rw", "randread"])?.clean()?;
         let status = parse(&node.cli_ok(&["status", "--json"])?)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::test;
 use crate::harness::{Context, Env, Outcome, Test, ensure};
-use crate::node::text;
+use crate::node::{Setup, text, with_node};
 use crate::process::run;
 
 /// The tests of this suite.
@@ -15,6 +15,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_plan_says_that_the_drive_is_measured", plan),
         test(S, "a_reproduction_says_how_far_it_is", reproduction),
         test(S, "a_bench_says_that_the_drive_is_opened", bench),
+        test(S, "tables_fit_the_terminal", tables),
         test(S, "csv_has_the_series", csv_series),
         test(S, "a_sweep_has_write_amplification", sweep),
     ]
@@ -26,6 +27,22 @@ fn on_terminal(env: &Env, args: &[&str]) -> Result<String, String> {
     let line = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
     let args = ["--quiet", "--return", "--command", &line, "/dev/null"];
     run(&env.folder()?, Path::new("script"), args, Duration::from_secs(120))?.success(&line)
+}
+
+/// A drive's row on 80 columns, on 200, and with all columns on 80.
+fn tables(env: &Env) -> Outcome {
+    with_node(env, &Setup::default(), |node| {
+        let on = |columns: u32, more: &str| {
+            let api = text(&node.api());
+            let line = format!("stty cols {columns}; '{}' --api '{api}' device ls {more}", text(&env.weir));
+            let args = ["--quiet", "--return", "--command", &line, "/dev/null"];
+            run(&env.folder()?, Path::new("script"), args, Duration::from_secs(60))?.success(&line)
+        };
+        let (narrow, wide, all) = (on(80, "")?, on(200, "")?, on(80, "-o wide")?);
+        ensure(narrow.lines().all(|line| line.trim_end().chars().count() <= 80), || narrow.clone())?;
+        ensure(narrow.contains("ARBITRATION") && !narrow.contains("NQN"), || narrow.clone())?;
+        ensure(wide.contains("NQN") && wide == all, || format!("{wide}{all}"))
+    })
 }
 
 fn file(env: &Env, contents: &str) -> Result<PathBuf, String> {
