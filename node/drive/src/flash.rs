@@ -4,8 +4,8 @@ use std::any::Any;
 use std::collections::VecDeque;
 use weir_controller::{FlashPlace, FlashShape, Op, Operation, TimingModel};
 use weir_flash::{
-    ConfigError, DieBlocks, DieWork, Fdp, Flash, FlashOp, HandleWork, PowerLoss, Precondition, Stats, UNIT, Utilisation,
-    WearSpread, When,
+    ConfigError, DieBlocks, DieWork, Fdp, Flash, FlashOp, HandleWork, PowerLoss, Precondition, Stats, UNIT,
+    Utilisation, WearSpread, When,
 };
 use weir_units::Nanos;
 
