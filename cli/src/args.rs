@@ -97,7 +97,7 @@ pub enum CliCommand {
     Fault(FaultArgs),
     /// List pools and their drives, or change which drives they have
     Pool(PoolArgs),
-    /// List, make, resize, rename and delete volumes
+    /// List, make, resize, rename and delete volumes, their snapshots and clones
     Volume(Volume),
     /// List the ways to drives and volumes, open and end some
     Export(Export),
@@ -779,12 +779,44 @@ Example:
         /// The new name
         to: String,
     },
-    /// Delete a volume that is not exported, and what it holds
+    /// Make a snapshot of a volume, while its hosts use it: it keeps what was acknowledged by then, and never changes
     #[command(after_help = "\
 Example:
-  weir volume delete gold-old")]
+  weir volume snapshot gold-1@monday
+
+It takes no room at first. The volume gets a copy of each chunk of 1 MiB that is written after that.")]
+    Snapshot {
+        /// VOLUME@NAME
+        snapshot: String,
+    },
+    /// Make a volume with what a snapshot has
+    #[command(after_help = "\
+Example:
+  weir volume clone gold-1@monday test-1 && weir export volume test-1 nvme-tcp")]
+    Clone {
+        /// VOLUME@NAME
+        snapshot: String,
+        /// The new volume
+        name: String,
+        /// Whose it is [default: whose the snapshot is]
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// Give a volume that is not exported back what it had when a snapshot was made; what it has had since is gone
+    #[command(after_help = "\
+Example:
+  weir volume rollback gold-1@monday")]
+    Rollback {
+        /// VOLUME@NAME
+        snapshot: String,
+    },
+    /// Delete a volume that is not exported, and what it holds; or a snapshot
+    #[command(after_help = "\
+Examples:
+  weir volume delete gold-old
+  weir volume delete gold-1@monday")]
     Delete {
-        /// The volume
+        /// The volume, or VOLUME@NAME
         name: String,
     },
 }

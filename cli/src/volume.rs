@@ -6,7 +6,8 @@ use crate::failure::CommandFailure;
 use crate::node_commands::absolute;
 use crate::output::{self, Table};
 use weir_api::{
-    PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
+    PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeClone, VolumeExport, VolumePatch,
+    VolumeSnapshotAdd, VolumeStatus,
 };
 use weir_units::Bytes;
 
@@ -188,6 +189,20 @@ pub fn volume(client: &ApiClient, args: &args::Volume, json: bool) -> Result<(),
         VolumeCommand::Rename { name, to } => {
             client.patch(&at(name), &VolumePatch { name: Some(to.clone()), ..VolumePatch::default() })?
         }
+        VolumeCommand::Snapshot { snapshot } => {
+            let Some((volume, name)) = snapshot.split_once('@') else {
+                let what = format!(
+                    "\"{snapshot}\" names no snapshot: it is called VOLUME@NAME, {snapshot}@monday for example"
+                );
+                return Err(CommandFailure::new(what));
+            };
+            client.create(&format!("{}/snapshots", at(volume)), &VolumeSnapshotAdd { name: name.into() })?
+        }
+        VolumeCommand::Clone { snapshot, name, tenant } => {
+            let (name, tenant) = (name.clone(), tenant.clone());
+            client.create(&format!("{}/clones", at(snapshot)), &VolumeClone { name, tenant })?
+        }
+        VolumeCommand::Rollback { snapshot } => client.post(&format!("{}/rollback", at(snapshot)))?,
         VolumeCommand::Delete { name } => {
             let gone: VolumeStatus = client.delete(&at(name))?;
             return if json { output::json(&gone) } else { output::text(&format!("{name}: deleted\n")) };
@@ -213,12 +228,13 @@ pub fn export(
 }
 
 fn volumes_table(volumes: &[VolumeStatus]) -> Table {
-    let mut table = Table::new(&["NAME", "TENANT", ">SIZE", "POOL", "~DRIVES", "~>EXTENTS", "EXPORTS", "~NQN"]);
+    let mut table = Table::new(&["NAME", "TENANT", ">SIZE", ">OWN", "POOL", "~DRIVES", "~>EXTENTS", "EXPORTS", "~NQN"]);
     for v in volumes {
         table.row([
             v.name.clone(),
             v.tenant.clone(),
             Bytes(v.size_bytes).to_string(),
+            Bytes(v.own_bytes).to_string(),
             v.pool.clone(),
             v.drives.join(" "),
             v.extents.to_string(),

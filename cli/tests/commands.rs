@@ -8,7 +8,7 @@ use weir_api::{
     Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, DriveBoardStatus, ExportAdd, ExportStatus,
     FaultAdd, FaultStatus, PlanAsked, PlanStatus, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus,
     PowerCutStatus, Refusal, Running, SlaPatch, State, Status, TenantAdd, TenantPatch, TenantStatus, UpgradeStart,
-    UpgradeState, UpgradeStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
+    UpgradeState, UpgradeStatus, VolumeAdd, VolumeClone, VolumeExport, VolumePatch, VolumeSnapshotAdd, VolumeStatus,
 };
 use weir_config::{Address, Arbitration, ClassFrom, Cost};
 use weir_node::events::{EventLog, Listener, NodeEvent};
@@ -261,6 +261,8 @@ impl Control for Fake {
             copies: 1,
             alone_bytes: 0,
             rebuilding_bytes: 0,
+            snapshot_of: None,
+            own_bytes: 1 << 20,
             nqn: None,
             exports: Vec::new(),
         };
@@ -283,6 +285,19 @@ impl Control for Fake {
 
     fn remove_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
         self.set_volume(name, &VolumePatch::default())
+    }
+
+    fn add_snapshot(&self, volume: &str, snapshot: &VolumeSnapshotAdd) -> Result<VolumeStatus, Refusal> {
+        let found = self.volume(volume)?;
+        Ok(VolumeStatus { name: format!("{volume}@{}", snapshot.name), snapshot_of: Some(volume.into()), ..found })
+    }
+
+    fn add_clone(&self, snapshot: &str, _: &VolumeClone) -> Result<VolumeStatus, Refusal> {
+        self.set_volume(snapshot, &VolumePatch::default())
+    }
+
+    fn roll_back(&self, snapshot: &str) -> Result<VolumeStatus, Refusal> {
+        self.set_volume(snapshot, &VolumePatch::default())
     }
 
     fn add_volume_export(&self, name: &str, _: &VolumeExport) -> Result<VolumeStatus, Refusal> {

@@ -3,7 +3,8 @@
 use super::board::{DriveBoardStatus, MOST_EVENTS, PlanAsked, PlanStatus, Sample, unix_ms};
 use super::fault::{FaultAdd, FaultStatus};
 use super::pooled::{
-    PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
+    PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeClone, VolumeExport, VolumePatch,
+    VolumeSnapshotAdd, VolumeStatus,
 };
 use super::timing::DeviceStats;
 use super::types::{
@@ -74,6 +75,12 @@ pub trait Control: Send + Sync + 'static {
     fn set_volume(&self, name: &str, patch: &VolumePatch) -> Result<VolumeStatus, Refusal>;
     /// Deletes a volume that is not exported, and what it holds; the answer is what it was.
     fn remove_volume(&self, name: &str) -> Result<VolumeStatus, Refusal>;
+    /// A snapshot of a volume, which its hosts may be writing.
+    fn add_snapshot(&self, volume: &str, snapshot: &VolumeSnapshotAdd) -> Result<VolumeStatus, Refusal>;
+    /// A new volume with what a snapshot has.
+    fn add_clone(&self, snapshot: &str, clone: &VolumeClone) -> Result<VolumeStatus, Refusal>;
+    /// The volume of a snapshot, which is not exported, has again what the snapshot has.
+    fn roll_back(&self, snapshot: &str) -> Result<VolumeStatus, Refusal>;
     /// A volume at one more door.
     fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal>;
     /// The latest events with greater numbers than that, in their order.

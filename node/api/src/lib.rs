@@ -47,7 +47,7 @@ pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStat
 pub use health::{BlockRange, DriveHealth, DriveReport, DriveReportStep, DriveSpeed, SlowDie, VerdictTotal};
 pub use pooled::{
     LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, ScrubStatus, VolumeAdd,
-    VolumeExport, VolumePatch, VolumeStatus,
+    VolumeClone, VolumeExport, VolumePatch, VolumeSnapshotAdd, VolumeStatus,
 };
 pub use promise::{
     AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, PeriodStatus, SlaPatch, SlaState, SlaStatus,

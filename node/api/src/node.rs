@@ -6,7 +6,7 @@ use crate::fault::{FaultAdd, FaultStatus};
 use crate::flash::FlashStatus;
 use crate::pooled::{
     LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, ScrubStatus, VolumeAdd,
-    VolumeExport, VolumePatch, VolumeStatus,
+    VolumeClone, VolumeExport, VolumePatch, VolumeSnapshotAdd, VolumeStatus,
 };
 use crate::promise::{AttainmentStatus, CeilingStatus, Changes, FloorStatus, SlaStatus};
 use crate::timing::{CompletionError, DeviceStats};
@@ -191,6 +191,18 @@ impl Control for NodeControl {
 
     fn remove_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
         self.delete_volume(name).map(Into::into)
+    }
+
+    fn add_snapshot(&self, volume: &str, snapshot: &VolumeSnapshotAdd) -> Result<VolumeStatus, Refusal> {
+        self.snapshot_volume(volume, &snapshot.name).map(Into::into)
+    }
+
+    fn add_clone(&self, snapshot: &str, clone: &VolumeClone) -> Result<VolumeStatus, Refusal> {
+        self.clone_snapshot(snapshot, &clone.name, clone.tenant.as_deref()).map(Into::into)
+    }
+
+    fn roll_back(&self, snapshot: &str) -> Result<VolumeStatus, Refusal> {
+        NodeControl::roll_back(self, snapshot).map(Into::into)
     }
 
     fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal> {
@@ -455,6 +467,8 @@ impl From<VolumeSnapshot> for VolumeStatus {
             copies: volume.copies,
             alone_bytes: volume.alone.get(),
             rebuilding_bytes: volume.rebuilding.get(),
+            snapshot_of: volume.snapshot_of,
+            own_bytes: volume.own.get(),
             nqn: volume.nqn,
             exports: volume.exports,
         }

@@ -36,6 +36,12 @@ pub struct VolumeStatus {
     /// What of it has one copy, from which the other one is being rebuilt.
     #[serde(default)]
     pub rebuilding_bytes: u64,
+    /// Of a snapshot, which is called `VOLUME@NAME`: the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_of: Option<String>,
+    /// What it has of the pool's drives that no other volume has: what deleting it gives back.
+    #[serde(default)]
+    pub own_bytes: u64,
     /// The subsystem's name over NVMe/TCP, where it is exported there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nqn: Option<String>,
@@ -181,6 +187,25 @@ pub struct VolumePatch {
     /// Another name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+}
+
+/// `POST /v1/volumes/NAME/snapshots`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeSnapshotAdd {
+    /// Its name; the snapshot is called `VOLUME@NAME` then.
+    pub name: String,
+}
+
+/// `POST /v1/volumes/VOLUME@NAME/clones`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeClone {
+    /// The name of the new volume.
+    pub name: String,
+    /// Whose it is; the snapshot's tenant's where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
 }
 
 /// `POST /v1/volumes/NAME/exports`.

@@ -9,7 +9,8 @@ use super::events::{Followers, events};
 use super::fault::{FaultAdd, FaultStatus};
 use super::openapi::{SchemaOf, schema_of};
 use super::pooled::{
-    PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeExport, VolumePatch, VolumeStatus,
+    PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeClone, VolumeExport, VolumePatch,
+    VolumeSnapshotAdd, VolumeStatus,
 };
 use super::timing::DeviceStats;
 use super::types::{
@@ -352,6 +353,35 @@ pub(super) fn operations() -> Vec<Operation> {
         .or(409, "It has lost nothing, or the lost drive was not replaced.")
         .or(503, NO_CHANGE),
         Op::new::<VolumeStatus>(
+            "/v1/volumes/{name}/snapshots",
+            "add_snapshot",
+            "A snapshot of a volume, which its hosts may be writing: it has all that was acknowledged, and never changes.",
+            ("post", 201, post(add_snapshot)),
+        )
+        .takes::<VolumeSnapshotAdd>()
+        .or(400, "The name cannot be one.")
+        .or(409, "The volume has such a snapshot, has two copies or is degraded, or the metadata have no room.")
+        .or(503, NO_CHANGE),
+        Op::new::<VolumeStatus>(
+            "/v1/volumes/{name}/clones",
+            "add_clone",
+            "A new volume with what a snapshot has.",
+            ("post", 201, post(add_clone)),
+        )
+        .takes::<VolumeClone>()
+        .or(400, "The name cannot be one.")
+        .or(404, "There is no such snapshot or tenant.")
+        .or(409, "It is no snapshot, or the name is taken.")
+        .or(503, NO_CHANGE),
+        Op::new::<VolumeStatus>(
+            "/v1/volumes/{name}/rollback",
+            "roll_back",
+            "The volume of a snapshot, which is not exported, has again what the snapshot has; the answer is the volume.",
+            ("post", 200, post(roll_back)),
+        )
+        .or(409, "It is no snapshot, or its volume is exported.")
+        .or(503, NO_CHANGE),
+        Op::new::<VolumeStatus>(
             "/v1/volumes/{name}/exports",
             "add_volume_export",
             "A volume at one more door.",
@@ -560,6 +590,28 @@ async fn set_volume(
 
 async fn remove_volume(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
     ask(node, move |c| c.remove_volume(&name)).await.map(Json)
+}
+
+async fn add_snapshot(
+    State(node): State<Node>,
+    Path(name): Path<String>,
+    Body(snapshot): Body<VolumeSnapshotAdd>,
+) -> Result<impl IntoResponse, Failure> {
+    let added = ask(node, move |c| c.add_snapshot(&name, &snapshot)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+async fn add_clone(
+    State(node): State<Node>,
+    Path(name): Path<String>,
+    Body(clone): Body<VolumeClone>,
+) -> Result<impl IntoResponse, Failure> {
+    let added = ask(node, move |c| c.add_clone(&name, &clone)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+async fn roll_back(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
+    ask(node, move |c| c.roll_back(&name)).await.map(Json)
 }
 
 async fn add_volume_export(

@@ -443,6 +443,8 @@ impl Control for Fake {
             copies: 1,
             alone_bytes: 0,
             rebuilding_bytes: 0,
+            snapshot_of: None,
+            own_bytes: 1 << 20,
             nqn: Some("nqn".into()),
             exports: vec!["nvme-tcp".into()],
         }])
@@ -464,6 +466,19 @@ impl Control for Fake {
 
     fn remove_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
         self.set_volume(name, &VolumePatch::default())
+    }
+
+    fn add_snapshot(&self, volume: &str, snapshot: &VolumeSnapshotAdd) -> Result<VolumeStatus, Refusal> {
+        let found = self.volume(volume)?;
+        Ok(VolumeStatus { name: format!("{volume}@{}", snapshot.name), snapshot_of: Some(volume.into()), ..found })
+    }
+
+    fn add_clone(&self, snapshot: &str, clone: &VolumeClone) -> Result<VolumeStatus, Refusal> {
+        Ok(VolumeStatus { name: clone.name.clone(), ..self.volume(snapshot)? })
+    }
+
+    fn roll_back(&self, snapshot: &str) -> Result<VolumeStatus, Refusal> {
+        self.volume(snapshot)
     }
 
     fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal> {
@@ -870,6 +885,10 @@ fn answers_are_as_described() {
     let read = serde_json::from_value::<PoolDriveReplace>(replace.clone()).unwrap();
     assert_eq!(serde_json::to_value(read).unwrap(), replace);
     check("PoolScrub", serde_json::to_value(PoolScrub { repair: true }).unwrap());
+    let snapshot = fake.add_snapshot("v0", &VolumeSnapshotAdd { name: "s".into() }).unwrap();
+    check("Volume", serde_json::to_value(snapshot).unwrap());
+    let clone = VolumeClone { name: "v3".into(), tenant: Some("gold".into()) };
+    check("VolumeClone", serde_json::to_value(clone).unwrap());
     let patch = json!({ "name": "v2", "shrink": true, "size_bytes": 5 });
     check("VolumePatch", patch.clone());
     assert_eq!(serde_json::to_value(serde_json::from_value::<VolumePatch>(patch.clone()).unwrap()).unwrap(), patch);

@@ -61,6 +61,7 @@ mod restart;
 mod rogue;
 mod rogue_connects;
 mod shares;
+mod snapshots;
 mod spdk_preload;
 mod store;
 mod store_bench;
@@ -138,6 +139,7 @@ pub fn all() -> Vec<Test> {
         guest_vfio::tests(),
         guest_crash::tests(),
         shares::tests(),
+        snapshots::tests(),
         rogue::tests(),
         rogue_connects::tests(),
         limits::tests(),

@@ -1,0 +1,268 @@
+//! Snapshots and clones of volumes, under load, through kills of the node, and what is refused.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::pool::{device, head, nqn, read, setup};
+use super::test;
+use crate::bench::Bench;
+use crate::harness::{Env, Outcome, Test, ensure};
+use crate::http;
+use crate::node::{Node, host_nqn, with_node};
+use crate::raw::nvme_tcp::{Data, Host, io, kind};
+
+/// The tests of this suite.
+pub fn tests() -> Vec<Test> {
+    const S: &str = "snapshots";
+    vec![
+        test(S, "a_snapshot_keeps_what_was_acknowledged", keeps),
+        test(S, "snapshots_under_load_and_a_kill", loaded),
+        test(S, "killed_between_writes_of_shared_chunks", killed),
+        test(S, "a_full_pool_fails_the_write_and_keeps_the_snapshot", full),
+        test(S, "what_cannot_be_is_refused_and_changes_nothing", refused),
+    ]
+}
+
+/// MiB of volume `v`.
+const MIB: u32 = 16;
+
+fn config() -> String {
+    let drive = |name: &str| device(name, &format!("media = \"file:{name}.img\"\ncapacity = \"64MiB\""));
+    head()
+        + &["a", "b"].map(drive).concat()
+        + "[[pool]]\nname = \"p\"\ndrives = [\"a\", \"b\"]\n"
+        + &format!(
+            "[[volume]]\nname = \"v\"\ntenant = \"gold\"\nsize = \"{MIB}MiB\"\nexport = [\"nvme-tcp\", \"vhost-user:v.sock\"]\n"
+        )
+}
+
+/// A raw host of a volume.
+struct Client {
+    _admin: Host,
+    queue: Host,
+    cid: u16,
+}
+
+impl Client {
+    fn new(node: &Node, volume: &str) -> Result<Self, String> {
+        let (admin, cntlid) = Host::admin_of(&nqn(volume), node.address(), &host_nqn("gold"), 0)?;
+        let queue = Host::io_queue_of(&nqn(volume), node.address(), &host_nqn("gold"), cntlid, 1)?;
+        Ok(Client { _admin: admin, queue, cid: 0 })
+    }
+
+    fn read(&mut self, lba: u32) -> Result<Vec<u8>, String> {
+        self.cid = self.cid.wrapping_add(1);
+        read(&mut self.queue, self.cid, lba)?.map_err(|status| format!("block {lba}: status {status:#x}"))
+    }
+
+    /// The status of a write of a block that is all of one byte.
+    fn write(&mut self, lba: u32, byte: u8) -> Result<u16, String> {
+        self.cid = self.cid.wrapping_add(1);
+        self.queue.send(&io(1, self.cid, lba, 1, Data::InCapsule(&[byte; 512])))?;
+        Ok(self.queue.expect(kind::RESPONSE)?.status() & 0x7ff)
+    }
+}
+
+/// The first block of each MiB, and the last one.
+fn blocks() -> impl Iterator<Item = u32> {
+    (0..MIB).flat_map(|mib| [mib * 2048, mib * 2048 + 2047])
+}
+
+fn fill(node: &Node, byte: u8) -> Outcome {
+    let mut client = Client::new(node, "v")?;
+    blocks().try_for_each(|lba| {
+        let status = client.write(lba, byte)?;
+        ensure(status == 0, || format!("a write of block {lba}: status {status:#x}"))
+    })
+}
+
+fn holds(node: &Node, volume: &str, byte: u8) -> Outcome {
+    let mut client = Client::new(node, volume)?;
+    blocks().try_for_each(|lba| {
+        let block = client.read(lba)?;
+        ensure(block.iter().all(|b| *b == byte), || format!("block {lba} of {volume} is {}, not {byte}", block[0]))
+    })
+}
+
+/// What a snapshot has, by way of a clone that is deleted again; `look` is given the clone's name.
+fn through_clone<T>(node: &Node, snapshot: &str, look: impl FnOnce(&str) -> Result<T, String>) -> Result<T, String> {
+    node.cli_ok(&["volume", "clone", snapshot, "looked-at"])?;
+    node.cli_ok(&["export", "volume", "looked-at", "nvme-tcp"])?;
+    let seen = look("looked-at")?;
+    let begun = std::time::Instant::now();
+    // The connections of the look have to be gone.
+    while !node.cli(&["export", "rm", "nvme-tcp:looked-at"])?.status.success() {
+        ensure(begun.elapsed() < Duration::from_secs(10), || "the clone is used still".into())?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    node.cli_ok(&["volume", "delete", "looked-at"])?;
+    Ok(seen)
+}
+
+fn snapshot_holds(node: &Node, snapshot: &str, byte: u8) -> Outcome {
+    through_clone(node, snapshot, |clone| holds(node, clone, byte))
+}
+
+/// A block of every 16 KiB of a volume.
+fn sample(node: &Node, volume: &str) -> Result<Vec<u8>, String> {
+    let mut client = Client::new(node, volume)?;
+    let mut bytes = Vec::new();
+    for lba in (0..MIB * 2048).step_by(32) {
+        bytes.extend(client.read(lba)?);
+    }
+    Ok(bytes)
+}
+
+fn volume(node: &Node, name: &str) -> Result<Value, String> {
+    http::get(&node.api(), &format!("/v1/volumes/{}", name.replace('@', "%40")))
+}
+
+fn free(node: &Node) -> Result<u64, String> {
+    http::get(&node.api(), "/v1/pools")?[0]["free_bytes"].as_u64().ok_or_else(|| "no free_bytes".into())
+}
+
+fn keeps(env: &Env) -> Outcome {
+    with_node(env, &setup(config()), |node| {
+        fill(node, 1)?;
+        let before = free(node)?;
+        node.cli_ok(&["volume", "snapshot", "v@one"])?;
+        ensure(free(node)? == before && volume(node, "v@one")?["own_bytes"] == 0, || "it takes room".into())?;
+        ensure(volume(node, "v@one")?["snapshot_of"] == "v", || "whose snapshot it is".into())?;
+        fill(node, 2)?;
+        ensure(before - free(node)? == u64::from(MIB) << 20, || "each chunk was copied once".into())?;
+        fill(node, 3)?;
+        ensure(before - free(node)? == u64::from(MIB) << 20, || "each chunk was copied once".into())?;
+        node.cli_ok(&["volume", "snapshot", "v@two"])?;
+        holds(node, "v", 3)?;
+        snapshot_holds(node, "v@one", 1)?;
+        snapshot_holds(node, "v@two", 3)?;
+        let listed = node.cli_ok(&["volume", "ls"])?;
+        ensure(listed.contains("v@one") && listed.contains("v@two"), || listed.clone())?;
+        node.kill_and_start()?;
+        holds(node, "v", 3)?;
+        snapshot_holds(node, "v@one", 1)?;
+        // Back to the first one, and what is nobody's any more is free.
+        node.cli_ok(&["export", "rm", &node.socket("v.sock").display().to_string()])?;
+        node.cli_ok(&["export", "rm", "nvme-tcp:v"])?;
+        node.cli_ok(&["volume", "rollback", "v@one"])?;
+        node.cli_ok(&["export", "volume", "v", "nvme-tcp"])?;
+        holds(node, "v", 1)?;
+        for snapshot in ["v@two", "v@one"] {
+            node.cli_ok(&["volume", "delete", snapshot])?;
+        }
+        holds(node, "v", 1)?;
+        ensure(free(node)? == before, || format!("{} is free, and {before} was", free(node).unwrap_or(0)))
+    })
+}
+
+fn loaded(env: &Env) -> Outcome {
+    with_node(env, &setup(config()), |node| {
+        let args = ["--bs", "4KiB", "--qd", "8", "--rw", "randrw", "--verify", "crc32c", "--time", "4s"];
+        let load = Bench::start(env, &node.socket_target("v.sock"), &args)?;
+        let mut seen = Vec::new();
+        for round in 0..3 {
+            std::thread::sleep(Duration::from_millis(400));
+            let name = format!("v@s{round}");
+            node.cli_ok(&["volume", "snapshot", &name])?;
+            let bytes = through_clone(node, &name, |clone| sample(node, clone))?;
+            seen.push((name, bytes));
+        }
+        node.cli_ok(&["volume", "delete", "v@s1"])?;
+        load.finish()?.clean()?;
+        seen.remove(1);
+        let unchanged = |node: &Node, when: &str| {
+            seen.iter().try_for_each(|(name, bytes)| {
+                let now = through_clone(node, name, |clone| sample(node, clone))?;
+                ensure(now == *bytes, || format!("{name} has changed {when}"))
+            })
+        };
+        unchanged(node, "under load")?;
+        // A kill while chunks are copied.
+        node.cli_ok(&["volume", "snapshot", "v@s3"])?;
+        let args = ["--bs", "4KiB", "--qd", "8", "--rw", "randwrite", "--time", "3s"];
+        let load = Bench::start(env, &node.socket_target("v.sock"), &args)?;
+        let before = volume(node, "v")?["own_bytes"].clone();
+        let begun = std::time::Instant::now();
+        while volume(node, "v")?["own_bytes"] == before {
+            ensure(begun.elapsed() < Duration::from_secs(10), || "no chunk is copied".into())?;
+        }
+        node.kill_and_start()?;
+        drop(load);
+        unchanged(node, "by a kill")
+    })
+}
+
+fn killed(env: &Env) -> Outcome {
+    with_node(env, &setup(config()), |node| {
+        fill(node, 1)?;
+        for round in 1..5u8 {
+            node.cli_ok(&["volume", "snapshot", &format!("v@s{round}")])?;
+            let mut client = Client::new(node, "v")?;
+            for lba in blocks().take(usize::from(round) * 7) {
+                ensure(client.write(lba, round + 1)? == 0, || format!("a write of block {lba}"))?;
+            }
+            node.kill_and_start()?;
+            let mut client = Client::new(node, "v")?;
+            for (i, lba) in blocks().enumerate() {
+                let expected = if i < usize::from(round) * 7 { round + 1 } else { round };
+                let found = client.read(lba)?[0];
+                ensure(found == expected, || format!("block {lba} is {found}, and {expected} was written"))?;
+            }
+            drop(client);
+            fill(node, round + 1)?;
+        }
+        (1..5u8).try_for_each(|round| snapshot_holds(node, &format!("v@s{round}"), round))
+    })
+}
+
+fn full(env: &Env) -> Outcome {
+    with_node(env, &setup(config()), |node| {
+        fill(node, 1)?;
+        node.cli_ok(&["volume", "snapshot", "v@s"])?;
+        let rest = free(node)? >> 20;
+        node.cli_ok(&["volume", "create", "rest", &format!("{}MiB", rest - 1), "--tenant", "gold"])?;
+        let mut client = Client::new(node, "v")?;
+        let statuses: Vec<u16> =
+            [0, 2048, 4096].map(|lba| client.write(lba, 2)).into_iter().collect::<Result<_, _>>()?;
+        // One chunk is left, and Write Fault is what the others get (NVM Command Set 1.0, 3.2: 80h of the media errors).
+        let failed = statuses.iter().filter(|status| **status == 0x280).count();
+        ensure(statuses[0] == 0 && failed == 2, || format!("{statuses:x?}"))?;
+        ensure(client.read(2048)?[0] == 1, || "a write that failed has changed something".into())?;
+        drop(client);
+        snapshot_holds(node, "v@s", 1)?;
+        node.cli_ok(&["volume", "delete", "rest"])?;
+        fill(node, 3)?;
+        holds(node, "v", 3)?;
+        snapshot_holds(node, "v@s", 1)
+    })
+}
+
+fn refused(env: &Env) -> Outcome {
+    with_node(env, &setup(config()), |node| {
+        node.cli_ok(&["volume", "create", "twice", "2MiB", "--tenant", "gold", "--copies", "2"])?;
+        node.cli_ok(&["volume", "snapshot", "v@s"])?;
+        let before = http::get(&node.api(), "/v1/volumes")?;
+        for (args, why) in [
+            (vec!["volume", "snapshot", "v@s"], "there is a volume \"v@s\" already"),
+            (vec!["volume", "snapshot", "v"], "is called VOLUME@NAME"),
+            (vec!["volume", "snapshot", "x@s"], "there is no volume \"x\""),
+            (vec!["volume", "snapshot", "v@a b"], "begins with a letter"),
+            (vec!["volume", "snapshot", "twice@s"], "two copies"),
+            (vec!["volume", "clone", "v@t", "c"], "there is no volume \"v@t\""),
+            (vec!["volume", "clone", "v", "c"], "is no snapshot"),
+            (vec!["volume", "clone", "v@s", "twice"], "already"),
+            (vec!["volume", "clone", "v@s", "c", "--tenant", "tin"], "there is no tenant \"tin\""),
+            (vec!["volume", "rollback", "v@s"], "is exported by"),
+            (vec!["volume", "rollback", "v@t"], "there is no volume \"v@t\""),
+            (vec!["volume", "resize", "v@s", "4MiB"], "is a snapshot"),
+            (vec!["volume", "rename", "v@s", "c"], "is a snapshot"),
+            (vec!["export", "volume", "v@s", "nvme-tcp"], "is a snapshot"),
+        ] {
+            let out = node.cli(&args)?;
+            ensure(!out.status.success() && out.stderr.contains(why), || format!("{args:?}: {}", out.describe()))?;
+        }
+        let after = http::get(&node.api(), "/v1/volumes")?;
+        ensure(before == after, || format!("{before} and then {after}"))
+    })
+}
