@@ -28,7 +28,7 @@ weir up --api ./a.sock && weir shutdown --api unix:a.sock
 weir up --api b.sock && weir shutdown --api $PWD/b.sock
 weir up --api 127.0.0.1:9401
 weir status --api http://127.0.0.1:9401/ | grep "^node n1 "
-weir shutdown --api 127.0.0.1:9401 2>&1 | grep "over TCP nothing is changed without a token"
+(weir shutdown --api 127.0.0.1:9401 2>&1 || true) | grep "over TCP nothing is changed without a token"
 weir shutdown --api 127.0.0.1:9401       # exit status 1
 kill $(weir status --api 127.0.0.1:9401 --json | grep -o '"pid": *[0-9]*' | grep -o '[0-9]*')
 while weir status --api 127.0.0.1:9401 >status.out 2>&1; do sleep 0.05; done
