@@ -83,8 +83,8 @@ mod tests {
     fn config(device: &str) -> Config {
         let text = format!(
             "[[device]]\n{device}\narbitration = \"drr\"\nslots = 8\n\
-             [[tenant]]\nname = \"gold\"\nclass = \"high\"\nhosts = [\"a\"]\n\
-             [[tenant]]\nname = \"tin\"\nclass = \"low\"\nhosts = [\"b\"]\n"
+             [[tenant]]\nname = \"gold\"\nclass = \"high\"\nhosts = [\"nqn.2026-01.test.weir:gold\"]\n\
+             [[tenant]]\nname = \"tin\"\nclass = \"low\"\nhosts = [\"nqn.2026-01.test.weir:tin\"]\n"
         );
         Config::parse(&text, "t", Path::new("/")).unwrap_or_else(|e| panic!("{e}"))
     }
