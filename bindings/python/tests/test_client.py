@@ -15,6 +15,9 @@ CONFIG = """\
 name = "py"
 keeper = false
 faults = true
+api = ["unix:api.sock", "127.0.0.1:API"]
+[api]
+tokens = [{ role = "read", file = "read.token" }, { role = "operate", file = "operate.token" }]
 [door.nvme-tcp]
 listen = ["127.0.0.1:PORT"]
 [[tenant]]
@@ -29,12 +32,16 @@ capacity = "16MiB"
 @pytest.fixture(scope="module")
 def node(tmp_path_factory, program):
     folder = tmp_path_factory.mktemp("node")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    (folder / "weir.toml").write_text(CONFIG.replace("PORT", str(port)))
+    with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as other:
+        port, api_port = free.getsockname()[1], other.getsockname()[1]
+    (folder / "weir.toml").write_text(CONFIG.replace("PORT", str(port)).replace("API", str(api_port)))
+    for role in ("read", "operate"):
+        token = folder / f"{role}.token"
+        token.write_text(f"the-token-of-those-who-{role}\n")
+        token.chmod(0o600)
     api = folder / "api.sock"
     with open(folder / "log", "w") as log:
-        command = [program, "up", "-c", folder / "weir.toml", "--api", f"unix:{api}"]
+        command = [program, "up", "-c", "weir.toml"]
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder)
         client = weir.Client(api)
         for _ in range(600):
@@ -44,6 +51,7 @@ def node(tmp_path_factory, program):
             except weir.WeirError:
                 assert process.poll() is None, (folder / "log").read_text()
                 time.sleep(0.05)
+        client.tcp, client.folder = f"127.0.0.1:{api_port}", folder
         yield client
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -66,6 +74,21 @@ def test_changes(node):
     (rule,) = node.faults("ssd0")
     node.remove_fault("ssd0", rule["id"])
     assert node.faults("ssd0") == []
+
+
+def test_tokens_over_tcp(node, monkeypatch):
+    monkeypatch.delenv("WEIR_TOKEN_FILE", raising=False)
+    with pytest.raises(weir.ApiError) as raised:
+        weir.Client(node.tcp).status()
+    assert raised.value.status == 401
+    reader = weir.Client(node.tcp, token_file=node.folder / "read.token")
+    assert reader.tenant("gold")["name"] == "gold"
+    with pytest.raises(weir.ApiError) as raised:
+        reader.set_tenant("gold", weight=3)
+    assert raised.value.status == 403
+    monkeypatch.setenv("WEIR_TOKEN_FILE", str(node.folder / "operate.token"))
+    weir.Client(node.tcp).set_tenant("gold", weight=3)
+    assert node.tenant("gold")["weight"] == 3
 
 
 def test_errors_are_the_nodes_words(node, tmp_path):

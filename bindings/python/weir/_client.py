@@ -46,17 +46,24 @@ class Client:
     """A node's API.
 
     ``address`` is ``unix:PATH``, a path, ``IP:PORT`` or ``http://IP:PORT``; by default ``$WEIR_API``, else the socket of a node that
-    was started without one. ``get``, ``post``, ``patch`` and ``delete`` take any path of docs/reference/api.md and return what JSON
+    was started without one. Over TCP it shows the token on the first line of ``token_file``, by default of ``$WEIR_TOKEN_FILE``. ``get``, ``post``, ``patch`` and ``delete`` take any path of docs/reference/api.md and return what JSON
     says; the other methods are the frequent ones by name.
     """
 
-    def __init__(self, address: str | os.PathLike[str] | None = None, *, timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        address: str | os.PathLike[str] | None = None,
+        *,
+        timeout: float = 10.0,
+        token_file: str | os.PathLike[str] | None = None,
+    ) -> None:
         text = os.fspath(address) if address is not None else os.environ.get("WEIR_API") or _usual()
         #: Where the node answers.
         self.address = text
         #: Seconds until a node that does not answer is an error.
         self.timeout = timeout
         self._path: str | None = None
+        self._token_file = token_file if token_file is not None else os.environ.get("WEIR_TOKEN_FILE")
         self._host, self._port = "", 0
         if text.startswith("unix:"):
             self._path = text.removeprefix("unix:")
@@ -68,6 +75,14 @@ class Client:
                 raise ValueError(f"{text!r} is no address of an API; write unix:PATH or IP:PORT")
             self._port = int(port)
 
+    def _token(self) -> str:
+        """What is on the first line of the file."""
+        with open(self._token_file or "", encoding="ascii") as file:
+            token = file.readline().strip()
+        if not token:
+            raise WeirError(f"{os.fspath(self._token_file or '')}: its first line is no token")
+        return token
+
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
         """One request; the bytes of the answer."""
         connection = (
@@ -76,6 +91,8 @@ class Client:
             else http.client.HTTPConnection(self._host.strip("[]"), self._port, timeout=self.timeout)
         )
         headers = {"Connection": "close"}
+        if self._path is None and self._token_file:
+            headers["Authorization"] = f"Bearer {self._token()}"
         data = None
         if body is not None:
             data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"

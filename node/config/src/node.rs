@@ -176,7 +176,7 @@ pub fn address(text: &str, base: &Path) -> Result<Address, String> {
     };
     if !address.ip().is_loopback() {
         return Err(format!(
-            "{address} is not loopback, and the API asks nobody for a password; use 127.0.0.1 or [::1]"
+            "{address} is not loopback, and the API is not encrypted; use 127.0.0.1 or [::1]"
         ));
     }
     Ok(Address::Tcp(address))

@@ -741,7 +741,7 @@ fn addresses_and_media() {
         ),
         (
             "[node]\napi = [\"unix:a\",\n\"0.0.0.0:9400\"]",
-            "weir.toml:3: node.api: 0.0.0.0:9400 is not loopback, and the API asks nobody for a password; use 127.0.0.1 or [::1]",
+            "weir.toml:3: node.api: 0.0.0.0:9400 is not loopback, and the API is not encrypted; use 127.0.0.1 or [::1]",
         ),
         ("[node]\napi = []", "weir.toml:2: node.api: no address; leave the key out for the default unix:weir.sock"),
         ("[node]\napi = [\"unix:a\", \"unix:a\"]", "weir.toml:2: node.api: unix:/etc/weir/a is listed twice; keep one"),
