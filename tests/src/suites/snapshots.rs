@@ -27,14 +27,19 @@ pub fn tests() -> Vec<Test> {
 /// MiB of volume `v`.
 const MIB: u32 = 16;
 
-fn config() -> String {
-    let drive = |name: &str| device(name, &format!("media = \"file:{name}.img\"\ncapacity = \"64MiB\""));
+/// Of a pool of two drives; the volume lies on one of them, and so do its copies.
+fn config_of(capacity: u32) -> String {
+    let drive = |name: &str| device(name, &format!("media = \"file:{name}.img\"\ncapacity = \"{capacity}MiB\""));
     head()
         + &["a", "b"].map(drive).concat()
         + "[[pool]]\nname = \"p\"\ndrives = [\"a\", \"b\"]\n"
         + &format!(
             "[[volume]]\nname = \"v\"\ntenant = \"gold\"\nsize = \"{MIB}MiB\"\nexport = [\"nvme-tcp\", \"vhost-user:v.sock\"]\n"
         )
+}
+
+fn config() -> String {
+    config_of(192)
 }
 
 /// A raw host of a volume.
@@ -217,7 +222,7 @@ fn killed(env: &Env) -> Outcome {
 }
 
 fn full(env: &Env) -> Outcome {
-    with_node(env, &setup(config()), |node| {
+    with_node(env, &setup(config_of(64)), |node| {
         fill(node, 1)?;
         node.cli_ok(&["volume", "snapshot", "v@s"])?;
         let rest = free(node)? >> 20;

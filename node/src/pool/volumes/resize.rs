@@ -7,7 +7,7 @@ use crate::refusal::Refusal;
 use crate::shard::Shard;
 use crate::snapshot::VolumeSnapshot;
 use weir_config::Config;
-use weir_pool::{CHUNK, PoolError, PoolRequest};
+use weir_pool::{CHUNK, PoolError, PoolRequest, SNAPSHOT_MARK};
 use weir_units::Bytes;
 
 impl Volumes {
@@ -27,6 +27,9 @@ impl Volumes {
         let size = |chunks: u32| u64::from(chunks) * CHUNK;
         if after == 0 {
             return Err(refusal(PoolError::Empty));
+        }
+        if name.contains(SNAPSHOT_MARK) {
+            return Err(refusal(PoolError::IsSnapshot(name.into())));
         }
         if after < before && !shrink {
             let (has, end) = (Bytes(size(before)), Bytes(size(after)));
