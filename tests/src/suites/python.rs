@@ -117,7 +117,7 @@ fn pytest(env: &Env, file: &str) -> Outcome {
 
 fn same_twice(env: &Env) -> Outcome {
     let (first, again) = (wheel(env)?, env.folder()?.join("again"));
-    dist(env, &built(env)?.0.join("libweir_native.so"), &again)?;
+    dist(env, &module(env)?, &again)?;
     let second = again.join(first.file_name().unwrap_or_default());
     let read = |path: &Path| std::fs::read(path).context(|| text(path));
     ensure(read(&first)? == read(&second)?, || format!("{} differs the second time", text(&first)))
