@@ -175,9 +175,7 @@ pub fn address(text: &str, base: &Path) -> Result<Address, String> {
         return Err(format!("{} is not an address like unix:weir.sock or 127.0.0.1:9400", quoted(text)));
     };
     if !address.ip().is_loopback() {
-        return Err(format!(
-            "{address} is not loopback, and the API is not encrypted; use 127.0.0.1 or [::1]"
-        ));
+        return Err(format!("{address} is not loopback, and the API is not encrypted; use 127.0.0.1 or [::1]"));
     }
     Ok(Address::Tcp(address))
 }

@@ -824,8 +824,7 @@ fn space_again(env: &Env) -> Outcome {
         ensure(changes < 1000, || format!("{changes} changes, and the metadata have room"))?;
         changes += 1;
         let (from, to) = if changes % 2 == 1 { ("v1", "w1") } else { ("w1", "v1") };
-        let (code, said) =
-            http::request(&api, "PATCH", &format!("/v1/volumes/{from}"), Some(&json!({ "name": to })))?;
+        let (code, said) = http::request(&api, "PATCH", &format!("/v1/volumes/{from}"), Some(&json!({ "name": to })))?;
         if !good(code) {
             break said;
         }
