@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -178,12 +179,12 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table({name: [row.get(name) for row in rows] for name in names})
 
 
-class _Tabular:
+class _Tabular(ABC):
     """What has a table, in the forms of other packages."""
 
+    @abstractmethod
     def table(self) -> Table:
         """A row for each thing that was measured."""
-        raise NotImplementedError
 
     def to_arrow(self) -> Any:
         """:meth:`table` as a ``pyarrow.Table``."""

@@ -1,7 +1,7 @@
 //! What has happened to a node that its operator may want to hear of: the latest [`SLOTS`](ring::SLOTS) events, each with a number.
 //!
 //! ```text
-//!   Remote (diagnosis) ─┐                        ┌─► memory, for the API and those who follow
+//!   drives (diagnosis) ─┐                        ┌─► memory, for the API and those who follow
 //!   pools, upgrades ────┼─► EventLog::add ───────┼─► EventRing, which outlives the worker
 //!   watch (promises) ───┘                        └─► OnFailure: the operator's command
 //!   keeper, while no worker serves ─────────────────► EventRing

@@ -10,9 +10,9 @@ use tokio::sync::{Notify, watch};
 use weir_node::Refusal;
 
 /// Between two pictures while a page is open, at least.
-const PAUSE: Duration = Duration::from_secs(1);
+const PICTURE_INTERVAL: Duration = Duration::from_secs(1);
 /// And at most, however dear one is.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MOST_PICTURE_INTERVAL: Duration = Duration::from_secs(10);
 /// Between two looks while none is: a point of the history.
 const REST: Duration = Duration::from_secs(super::history::STEP_S);
 /// A picture may take this part of the pause after it: 0.4 % of a core.
@@ -121,7 +121,7 @@ impl Live {
             return REST;
         }
         let took = *self.took.lock().unwrap_or_else(PoisonError::into_inner);
-        took.saturating_mul(DEARNESS).clamp(PAUSE, LONGEST_PAUSE)
+        took.saturating_mul(DEARNESS).clamp(PICTURE_INTERVAL, MOST_PICTURE_INTERVAL)
     }
 
     /// The newest picture where it is of this half second and nothing was changed since, else a new one.
@@ -131,7 +131,7 @@ impl Live {
     pub(crate) async fn look(self: &Arc<Self>) -> Result<Arc<Picture>, Refusal> {
         let _turn = self.turn.lock().await;
         let is_stale = self.is_stale.swap(false, Ordering::Relaxed);
-        let is_new = |p: &Arc<Picture>| !is_stale && p.made.elapsed() < PAUSE / 2;
+        let is_new = |p: &Arc<Picture>| !is_stale && p.made.elapsed() < PICTURE_INTERVAL / 2;
         if let Some(newest) = self.newest.borrow().clone().filter(is_new) {
             return Ok(newest);
         }
