@@ -4,7 +4,7 @@ use super::connection::in_time;
 use super::engine::io_outcome;
 use super::error::{ClientError, ClientErrorKind};
 use super::memory::CallerMemory;
-use super::{Client, unexpected};
+use super::{Client, FileReader, FileWriter, unexpected};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -112,6 +112,16 @@ impl File {
     pub(super) fn new(client: Client, id: OpenFileId, path: &[u8], at: InodePath) -> Self {
         let deadline = AtomicU64::new(client.shared.deadline.as_nanos() as u64);
         Self { open: Arc::new(FileHandle { client, id, path: path.into(), at, deadline, end: Mutex::new(()) }) }
+    }
+
+    /// A buffered stream of its bytes, up to the size that it has at this moment.
+    pub fn reader(&self) -> FileReader {
+        FileReader::new(vec![File { open: self.open.clone() }])
+    }
+
+    /// A buffered stream that writes from an offset on.
+    pub fn writer(self, offset: u64) -> FileWriter {
+        FileWriter::new(self, offset)
     }
 
     /// Its number, and the directory that it was opened in.
