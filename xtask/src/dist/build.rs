@@ -68,6 +68,8 @@ pub enum Kind {
     Library,
     /// The module of the Python package.
     Module,
+    /// The native part of the jar.
+    JavaLibrary,
 }
 
 /// Where cargo builds.
@@ -86,6 +88,7 @@ pub fn build(root: &Path, commit: &Commit, kind: Kind) -> Result<PathBuf, String
         Kind::StaticProgram => ("packages-static", "weir"),
         Kind::Library => ("packages", "libweir.so"),
         Kind::Module => ("packages", "libweir_native.so"),
+        Kind::JavaLibrary => ("packages", "libweir_java.so"),
     };
     let folder = target.join(folder);
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -94,6 +97,7 @@ pub fn build(root: &Path, commit: &Commit, kind: Kind) -> Result<PathBuf, String
     match kind {
         Kind::Library => command.args(["-p", "weir-capi", "--lib", "--crate-type", "cdylib"]),
         Kind::Module => command.args(["-p", "weir-python", "--lib"]),
+        Kind::JavaLibrary => command.args(["-p", "weir-java", "--lib"]),
         Kind::Program | Kind::StaticProgram => command.args(["-p", "weir-cli", "--bin", "weir"]),
     };
     command.current_dir(root).env_remove("RUSTFLAGS").env("CARGO_INCREMENTAL", "0").env("WEIR_COMMIT", &commit.id);

@@ -1,4 +1,5 @@
-//! Packages: `cargo xtask dist [--only deb,tar,oci,lib,wheel,doc] [--out DIR] [--binary FILE] [--library FILE] [--module FILE]`.
+//! Packages: `cargo xtask dist [--only deb,tar,oci,lib,wheel,doc,jar] [--out DIR] [--binary FILE] [--library FILE]
+//! [--module FILE] [--java FILE]`. Without `--only`: all but `jar`, which needs Maven.
 //!
 //! | kind | files | from |
 //! |---|---|---|
@@ -7,10 +8,11 @@
 //! | `oci` | `weir-VERSION-oci.tar` | a static program |
 //! | `lib` | `libweir0_VERSION_amd64.deb`, `libweir-dev_VERSION_amd64.deb` | `libweir.so` |
 //! | `wheel` | `weir-VERSION-cp311-abi3-manylinux_2_N_x86_64.whl` | `libweir_native.so` and a program linked against the C library |
+//! | `jar` | `weir-hadoop-VERSION.jar` | `libweir_java.so`, and classes that Maven compiles |
 //! | `doc` | `weir-doc_VERSION_all.deb`, `weir-VERSION-site.tar.gz` | `docs/`, by mdBook |
 //!
 //! ```text
-//! build (cargo) ──▶ elf (what it needs) ──▶ contents (what goes where) ──▶ deb, oci, wheel ──▶ files (tar, gzip)
+//! build (cargo) ──▶ elf (what it needs) ──▶ contents (what goes where) ──▶ deb, oci, wheel, jar ──▶ files (tar, gzip)
 //!                   copyright (cargo metadata) ──▶┘
 //! docs/ ──▶ site (mdBook) ────────────▶┘
 //! ```
@@ -24,6 +26,7 @@ mod copyright;
 mod deb;
 mod elf;
 mod files;
+mod jar;
 mod oci;
 mod site;
 #[cfg(test)]
@@ -39,10 +42,13 @@ use build::{Commit, Kind};
 use contents::Source;
 use elf::Linked;
 
-const USAGE: &str = "usage: cargo xtask dist [--only deb,tar,oci,lib,wheel,doc] [--out DIR] [--binary FILE] [--library FILE] [--module FILE]";
+const USAGE: &str = "usage: cargo xtask dist [--only deb,tar,oci,lib,wheel,doc,jar] [--out DIR] [--binary FILE] [--library FILE] [--module FILE] [--java FILE]";
 
 /// The kinds of packages.
-const KINDS: [&str; 6] = ["deb", "tar", "oci", "lib", "wheel", "doc"];
+const KINDS: [&str; 7] = ["deb", "tar", "oci", "lib", "wheel", "doc", "jar"];
+
+/// The kind that is made only where it is asked for: it needs Maven, and the network where Maven has not been used.
+const BY_NAME: &str = "jar";
 
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,11 +58,15 @@ struct Options {
     binary: Option<PathBuf>,
     library: Option<PathBuf>,
     module: Option<PathBuf>,
+    java: Option<PathBuf>,
 }
 
 impl Options {
     fn parse(args: &[String]) -> Result<Self, String> {
-        let mut options = Self { only: KINDS.map(String::from).into(), ..Self::default() };
+        let mut options = Self {
+            only: KINDS.iter().filter(|kind| **kind != BY_NAME).map(|kind| (*kind).into()).collect(),
+            ..Self::default()
+        };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             let (name, value) = arg.split_once('=').map_or((arg.as_str(), None), |(name, value)| (name, Some(value)));
@@ -68,6 +78,7 @@ impl Options {
                 "--binary" => options.binary = Some(value()?.into()),
                 "--library" => options.library = Some(value()?.into()),
                 "--module" => options.module = Some(value()?.into()),
+                "--java" => options.java = Some(value()?.into()),
                 _ => return Err(format!("unknown argument '{arg}'")),
             }
         }
@@ -179,6 +190,11 @@ fn make(source: &Source<'_>, release: &str, options: &Options) -> Result<Vec<(St
         let copyright = copyright("weir-cli", &program.linked)? + &copyright("weir-python", &module.linked)?;
         let parts = wheel::Parts { module: &module, program: &program, copyright: &copyright };
         made.push(wheel::wheel(source, &parts)?);
+    }
+    if options.wants("jar") {
+        let (bytes, linked) = build::stripped(&built(&options.java, Kind::JavaLibrary)?, scratch)?;
+        let copyright = copyright("weir-java", &linked)?;
+        made.push(jar::jar(source, &wheel::Binary { bytes, linked }, &copyright)?);
     }
     if options.wants("doc") {
         let site = site::build(root, scratch)?;

@@ -139,7 +139,7 @@ fn base64(bytes: &[u8]) -> String {
 ///
 /// # Errors
 /// A time before 1980, or a file that is too large for the format's 32 bits.
-fn zip(files: &Files, epoch: u64) -> Result<Vec<u8>, String> {
+pub fn zip(files: &Files, epoch: u64) -> Result<Vec<u8>, String> {
     let DosTime { time, day } = dos_time(epoch)?;
     let (mut archive, mut directory, mut count) = (Vec::new(), Vec::new(), 0u16);
     for (path, node) in files.iter() {
