@@ -11,7 +11,7 @@ use crate::page::{Needs, namespaces, root, try_page};
 type Page = (&'static str, fn(&Env) -> Outcome);
 
 /// Pages with blocks that run, in the order in which they are tried.
-const PAGES: [Page; 44] = [
+const PAGES: [Page; 45] = [
     ("README.md", |env| page(env, "README.md")),
     ("docs/guides/calibrate.md", |env| page(env, "docs/guides/calibrate.md")),
     ("docs/guides/coming-from.md", |env| page(env, "docs/guides/coming-from.md")),
@@ -21,6 +21,7 @@ const PAGES: [Page; 44] = [
     ("docs/guides/flash-drive.md", |env| page(env, "docs/guides/flash-drive.md")),
     ("docs/guides/flash-policies.md", |env| page(env, "docs/guides/flash-policies.md")),
     ("docs/guides/monitor.md", |env| page(env, "docs/guides/monitor.md")),
+    ("docs/guides/hadoop.md", |env| page(env, "docs/guides/hadoop.md")),
     ("docs/guides/libweir.md", |env| page(env, "docs/guides/libweir.md")),
     ("docs/guides/mount.md", |env| page(env, "docs/guides/mount.md")),
     ("docs/guides/namespaces.md", |env| with_guest(env, "docs/guides/namespaces.md")),

@@ -31,6 +31,7 @@ mod guest_tcp;
 mod guest_vfio;
 mod guest_vhost;
 mod guest_zns;
+mod hadoop;
 mod health;
 mod hostile_tcp;
 mod hostile_vfio;
@@ -91,6 +92,7 @@ pub fn all() -> Vec<Test> {
         store::tests(),
         store_bench::tests(),
         mount::tests(),
+        hadoop::tests(),
         virtio_driver::tests(),
         vfio_client::tests(),
         vfio_messages::tests(),
