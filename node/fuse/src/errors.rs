@@ -3,7 +3,6 @@
 use fuser::Errno;
 use std::fmt;
 use weir_store::StoreError;
-use weir_store::file::FileError;
 use weir_store_node::client::{ClientError, ClientErrorKind};
 
 /// A request that came to nothing.
@@ -31,7 +30,7 @@ impl Failed {
 
 impl From<ClientError> for Failed {
     fn from(error: ClientError) -> Self {
-        let errno = errno(error.kind());
+        let errno = errno(&error);
         let is_late = matches!(error.kind(), ClientErrorKind::Unreachable(_) | ClientErrorKind::Deadline);
         let reason = (!is_usual(error.kind())).then(|| error.to_string());
         Self { errno, reason, is_late }
@@ -58,47 +57,12 @@ fn is_usual(kind: &ClientErrorKind) -> bool {
     matches!(kind, ClientErrorKind::Store(error) if usual.contains(error))
 }
 
-/// The number of a kind of error.
-fn errno(kind: &ClientErrorKind) -> Errno {
-    match kind {
-        ClientErrorKind::Store(error) => store_errno(*error),
-        ClientErrorKind::File(FileError::TooFar) => Errno::EFBIG,
-        ClientErrorKind::File(FileError::NoSpace) => Errno::ENOSPC,
-        ClientErrorKind::File(FileError::Deadline) | ClientErrorKind::Deadline => Errno::ETIMEDOUT,
-        ClientErrorKind::File(FileError::Unsettled(_)) => Errno::EAGAIN,
+/// The number that the program gets. A store that is not reached is late for it, and a session that is over an error of input and output.
+fn errno(error: &ClientError) -> Errno {
+    match error.kind() {
         ClientErrorKind::Unreachable(_) => Errno::ETIMEDOUT,
-        ClientErrorKind::Usage(_) => Errno::EINVAL,
-        ClientErrorKind::Cancelled => Errno::EINTR,
-        _ => Errno::EIO,
-    }
-}
-
-fn store_errno(error: StoreError) -> Errno {
-    match error {
-        StoreError::NotFound => Errno::ENOENT,
-        StoreError::Exists => Errno::EEXIST,
-        StoreError::NotDirectory => Errno::ENOTDIR,
-        StoreError::IsDirectory => Errno::EISDIR,
-        StoreError::NotEmpty => Errno::ENOTEMPTY,
-        StoreError::IntoItself
-        | StoreError::BadName
-        | StoreError::WrongKind
-        | StoreError::ClassName
-        | StoreError::NoClass
-        | StoreError::Location
-        | StoreError::Malformed
-        | StoreError::BlockSize
-        | StoreError::Copies
-        | StoreError::Classes => Errno::EINVAL,
-        StoreError::NameTooLong => Errno::ENAMETOOLONG,
-        StoreError::HardLink => Errno::EPERM,
-        StoreError::Root | StoreError::Busy | StoreError::InUse => Errno::EBUSY,
-        StoreError::TooLarge(_) => Errno::EFBIG,
-        StoreError::NoAttribute => Errno::NO_XATTR,
-        StoreError::AttributeSpace(_) | StoreError::NoSpace => Errno::ENOSPC,
-        StoreError::TooManyLinks => Errno::ELOOP,
-        StoreError::Recovering | StoreError::Overloaded | StoreError::Unavailable => Errno::EAGAIN,
-        _ => Errno::EIO,
+        ClientErrorKind::SessionOver => Errno::EIO,
+        _ => Errno::from_i32(error.errno()),
     }
 }
 

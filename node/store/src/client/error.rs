@@ -1,5 +1,6 @@
 //! What goes wrong at a client, as its user reads it.
 
+use rustix::io::Errno;
 use std::{fmt, io};
 use weir_store::StoreError;
 use weir_store::client::{ClientFailure, ClientFault};
@@ -78,9 +79,61 @@ impl ClientError {
         }
     }
 
+    /// The number of POSIX for it, as `errno` has it: `ENOTCONN` where the store is not reached or the session is over, `EBUSY` for a second
+    /// writer, `EIO` for what POSIX has no number for.
+    pub fn errno(&self) -> i32 {
+        let number = match &self.kind {
+            ClientErrorKind::Store(error) => store_errno(*error),
+            ClientErrorKind::File(FileError::TooFar) => Errno::FBIG,
+            ClientErrorKind::File(FileError::NoSpace) => Errno::NOSPC,
+            ClientErrorKind::File(FileError::Deadline) | ClientErrorKind::Deadline => Errno::TIMEDOUT,
+            ClientErrorKind::File(FileError::Unsettled(_)) => Errno::AGAIN,
+            ClientErrorKind::Unreachable(_) | ClientErrorKind::SessionOver => Errno::NOTCONN,
+            ClientErrorKind::Usage(_) => Errno::INVAL,
+            ClientErrorKind::Cancelled => Errno::INTR,
+            _ => Errno::IO,
+        };
+        number.raw_os_error()
+    }
+
+    /// What is wrong, without the path that it is about.
+    pub fn reason(&self) -> String {
+        let node = self.node.clone().filter(|node| self.path.as_ref() != Some(node));
+        Self { path: None, node, kind: self.kind.clone() }.to_string()
+    }
+
     /// Whether nothing has that name.
     pub fn is_not_found(&self) -> bool {
         self.store_error() == Some(StoreError::NotFound)
+    }
+}
+
+fn store_errno(error: StoreError) -> Errno {
+    match error {
+        StoreError::NotFound => Errno::NOENT,
+        StoreError::Exists => Errno::EXIST,
+        StoreError::NotDirectory => Errno::NOTDIR,
+        StoreError::IsDirectory => Errno::ISDIR,
+        StoreError::NotEmpty => Errno::NOTEMPTY,
+        StoreError::IntoItself
+        | StoreError::BadName
+        | StoreError::WrongKind
+        | StoreError::ClassName
+        | StoreError::NoClass
+        | StoreError::Location
+        | StoreError::Malformed
+        | StoreError::BlockSize
+        | StoreError::Copies
+        | StoreError::Classes => Errno::INVAL,
+        StoreError::NameTooLong => Errno::NAMETOOLONG,
+        StoreError::HardLink => Errno::PERM,
+        StoreError::Root | StoreError::Busy | StoreError::InUse => Errno::BUSY,
+        StoreError::TooLarge(_) => Errno::FBIG,
+        StoreError::NoAttribute => Errno::NODATA,
+        StoreError::AttributeSpace(_) | StoreError::NoSpace => Errno::NOSPC,
+        StoreError::TooManyLinks => Errno::LOOP,
+        StoreError::Recovering | StoreError::Overloaded | StoreError::Unavailable => Errno::AGAIN,
+        _ => Errno::IO,
     }
 }
 
@@ -176,6 +229,7 @@ mod tests {
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::NotFound);
         let once = ClientError::from(StoreError::NotFound).at("/a/b").on("/a/b");
         assert_eq!(once.to_string(), "/a/b: no such file or directory");
+        assert_eq!((once.reason().as_str(), once.errno()), ("no such file or directory", 2));
         let late = ClientError::from(FileError::Deadline).at(b"/\xff");
         assert_eq!(late.to_string(), "/\u{fffd}: it was not done before its deadline");
         assert_eq!(io::Error::from(late).kind(), io::ErrorKind::TimedOut);
