@@ -5,6 +5,8 @@
 //!                                        │  ▲
 //!                 progress, signals ◀────┘  └──── policies that are Python functions
 //! ```
+//! `weir.fs` is a client of a store: see [`store`].
+//!
 //! Nothing is decided here: files are read by `weir_config`, and `weir_sim` runs the machines that a node runs. Errors carry the
 //! program's words. The stable ABI of Python 3.11 is the only one used.
 
@@ -15,6 +17,7 @@ mod host;
 mod policy;
 mod result;
 mod scenario;
+mod store;
 
 use pyo3::prelude::*;
 
@@ -29,5 +32,9 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<column::Column>()?;
     module.add_class::<drive::Drive>()?;
     module.add_class::<result::RunResult>()?;
-    module.add_class::<scenario::Scenarios>()
+    module.add_class::<scenario::Scenarios>()?;
+    module.add_class::<store::StoreClient>()?;
+    module.add_class::<store::StoreEntry>()?;
+    module.add_class::<store::StoreFile>()?;
+    module.add_class::<store::StoreOptions>()
 }

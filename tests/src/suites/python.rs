@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::test;
 use crate::harness::{Context, Env, Outcome, Test, ensure};
-use crate::node::text;
+use crate::node::{Setup, text, with_node};
 use crate::process::{Process, run};
 use crate::suites::bindings;
 
@@ -20,6 +20,10 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_drive_in_the_process", |env| pytest(env, "test_device.py")),
         test(S, "plans_calibrations_and_reproductions", |env| pytest(env, "test_program.py")),
         test(S, "a_client_for_the_api", |env| pytest(env, "test_client.py")),
+        test(S, "a_store_through_fsspec", |env| pytest_with_store(env, "test_fs.py")),
+        test(S, "a_store_that_refuses_says_why", |env| pytest_with_store(env, "test_fs_errors.py")),
+        test(S, "fsspecs_own_tests_pass_on_a_store", |env| pytest_with_store(env, "test_fs_abstract.py")),
+        test(S, "pandas_pyarrow_and_polars_on_a_store", |env| pytest_with_store(env, "test_fs_data.py")),
         test(S, "examples", |env| pytest(env, "test_examples.py")),
         test(S, "notebooks", |env| pytest(env, "test_notebooks.py")),
         test(S, "types_are_right", types),
@@ -101,13 +105,39 @@ fn python(env: &Env) -> Result<PathBuf, String> {
 /// Where an environment's packages are.
 const PACKAGES: &str = "import sysconfig; print(sysconfig.get_path('purelib'))";
 
+/// A file of the package's tests that needs a store: it gets one of its own, with the classes `dram` (128 MiB) and `flash`.
+fn pytest_with_store(env: &Env, file: &str) -> Outcome {
+    let device = |name: &str, media: &str, capacity: &str, class: &str| {
+        format!(
+            "[[device]]\nname = \"{name}\"\nmedia = \"{media}\"\ncapacity = \"{capacity}\"\n\
+             [[export]]\ndevice = \"{name}\"\ndoor = \"nvme-tcp\"\n\
+             [[store.donate]]\ndevice = \"{name}\"\nclass = \"{class}\"\n"
+        )
+    };
+    let address = format!("127.0.0.1:{}", env.free_port()?);
+    let whole = format!(
+        "[node]\nname = \"e2e\"\napi = \"unix:weir.sock\"\ncores = [0]\n\
+         [[tenant]]\nname = \"store\"\nclass = \"medium\"\nhosts = [\"*\"]\n\
+         [door.nvme-tcp]\nlisten = \"127.0.0.1:PORT\"\n\
+         [store]\nmeta = \"redb:store.redb\"\nlisten = \"{address}\"\n{}{}",
+        device("ram0", "ram", "128MiB", "dram"),
+        device("file0", "file:flash.img", "1GiB", "flash")
+    );
+    with_node(env, &Setup { whole, ..Setup::default() }, |_| pytest_with(env, file, &[("WEIR_STORE", &address)]))
+}
+
 /// Runs a file of the package's tests in a folder of its own.
 fn pytest(env: &Env, file: &str) -> Outcome {
+    pytest_with(env, file, &[])
+}
+
+fn pytest_with(env: &Env, file: &str, variables: &[(&str, &str)]) -> Outcome {
     let (python, here) = (python(env)?, env.folder()?);
     let mut tests = command(&python);
     tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no", "--rootdir"]).arg(&here);
     tests.arg(bindings::root(env).join("bindings/python/tests").join(file));
     tests.env("PYTHONDONTWRITEBYTECODE", "1").env("WEIR_BIN", &env.weir).current_dir(&here);
+    tests.envs(variables.iter().copied());
     let said = Process::spawn(&here, "pytest", tests)?.wait(TESTED)?;
     let last = said.stdout.lines().last().unwrap_or_default().to_owned();
     ensure(said.status.success(), || said.describe() + &said.stdout)?;

@@ -3,7 +3,7 @@
 //! ```text
 //! weir/…                    the package, with weir/_native.abi3.so
 //! weir-VERSION.data/scripts/weir        the program, which pip puts beside python
-//! weir-VERSION.dist-info/   METADATA, WHEEL, licenses, RECORD with the SHA-256 of all
+//! weir-VERSION.dist-info/   METADATA, WHEEL, entry_points.txt, licenses, RECORD with the SHA-256 of all
 //! ```
 
 use std::io::Write;
@@ -59,6 +59,7 @@ pub fn wheel(source: &Source<'_>, parts: &Parts<'_>) -> Result<(String, Vec<u8>)
         &format!("{info}/WHEEL"),
         format!("Wheel-Version: 1.0\nGenerator: weir xtask dist\nRoot-Is-Purelib: false\nTag: {tag}\n"),
     );
+    files.data(&format!("{info}/entry_points.txt"), entry_points(&read("bindings/python/pyproject.toml")?)?);
     for license in ["LICENSE-APACHE", "LICENSE-MIT"] {
         files.data(&format!("{info}/licenses/{license}"), read(license)?);
     }
@@ -112,10 +113,32 @@ fn metadata(version: &str, readme: &str) -> String {
          Requires-Dist: pyarrow; extra == \"data\"\n\
          Requires-Dist: pandas; extra == \"data\"\n\
          Requires-Dist: polars; extra == \"data\"\n\
+         Provides-Extra: fs\n\
+         Requires-Dist: fsspec; extra == \"fs\"\n\
          Description-Content-Type: text/markdown\n\
          \n\
          {readme}"
     )
+}
+
+/// The entry points that `pyproject.toml` has, as `entry_points.txt` has them.
+///
+/// # Errors
+/// A line of such a table that is not `name = "module:object"`.
+fn entry_points(project: &str) -> Result<String, String> {
+    let mut text = String::new();
+    let mut is_in = false;
+    for line in project.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if line.starts_with('[') {
+            let group = line.strip_prefix("[project.entry-points.\"").and_then(|rest| rest.strip_suffix("\"]"));
+            is_in = group.is_some();
+            group.iter().for_each(|group| text += &format!("[{group}]\n"));
+        } else if is_in {
+            let (name, object) = line.split_once(" = ").ok_or_else(|| format!("pyproject.toml: {line}"))?;
+            text += &format!("{name} = {}\n", object.trim_matches('"'));
+        }
+    }
+    Ok(text)
 }
 
 /// A line of RECORD.
@@ -207,6 +230,14 @@ mod tests {
         let said: Vec<String> = ["", "f", "fo", "foo", "foob", "fooba", "foobar"].map(|t| base64(t.as_bytes())).into();
         assert_eq!(said, ["", "Zg", "Zm8", "Zm9v", "Zm9vYg", "Zm9vYmE", "Zm9vYmFy"]);
         assert_eq!(base64(&[0xfb, 0xff]), "-_8", "the digits for URLs");
+    }
+
+    #[test]
+    fn entry_points_are_those_of_the_project() {
+        let project = "[project]\nname = \"weir\"\n\n[project.entry-points.\"fsspec.specs\"]\nweir = \"weir.fs:X\"\n\n[tool.x]\na = 1\n";
+        assert_eq!(entry_points(project).unwrap(), "[fsspec.specs]\nweir = weir.fs:X\n");
+        assert_eq!(entry_points("[tool.x]\na = 1\n").unwrap(), "");
+        assert!(entry_points("[project.entry-points.\"x\"]\nnothing\n").is_err());
     }
 
     #[test]
