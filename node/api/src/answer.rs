@@ -5,7 +5,7 @@ use super::types::ErrorBody;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, Request};
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use weir_node::Refusal;
@@ -21,12 +21,17 @@ pub(super) enum Way {
     Port,
 }
 
-/// Every refusal as JSON.
+/// The media type of refusals (RFC 9457, section 6.1).
+pub(super) const PROBLEM: &str = "application/problem+json";
+
+/// Every refusal as a problem.
 pub(super) struct Failure(pub(super) StatusCode, pub(super) String);
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        (self.0, Json(ErrorBody { error: self.1 })).into_response()
+        let mut answer = (self.0, Json(ErrorBody::new(self.0, self.1))).into_response();
+        answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM));
+        answer
     }
 }
 

@@ -1,6 +1,7 @@
 //! The API's description in OpenAPI 3.1, served at `/openapi.json`: made from the routes ([`super::routes`]) and from the types of what
 //! they take and answer, whose docstrings are its texts.
 
+use super::answer::PROBLEM;
 use super::routes::{Operation, QueryParameter, operations};
 use super::types::ErrorBody;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
@@ -52,7 +53,7 @@ pub fn document() -> Value {
         "info": {
             "title": "Weir",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Control of a running node. Every answer that is not 2xx is an Error. Beside those of an operation there are: 403, by a port, for what a web page of another origin may have caused; 413 and 415 for a body that is too large or no JSON; 500 for what the node's log explains.",
+            "description": "Control of a running node. Every answer that is not 2xx is an Error, a problem of RFC 9457. Beside those of an operation there are: 403, by a port, for what a web page of another origin may have caused; 413 and 415 for a body that is too large or no JSON; 500 for what the node's log explains.",
             "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
         },
         "paths": paths,
@@ -78,7 +79,7 @@ fn describe(operation: &Operation, schemas: &mut Schemas) -> Value {
     }
     responses.insert(operation.success.to_string(), json!({ "description": operation.summary, "content": success }));
     for (code, why) in &operation.refusals {
-        let error = content("application/json", schema_of::<ErrorBody>(&mut schemas.answers));
+        let error = content(PROBLEM, schema_of::<ErrorBody>(&mut schemas.answers));
         responses.insert(code.to_string(), json!({ "description": why, "content": error }));
     }
     let mut described = json!({ "operationId": operation.id, "summary": operation.summary, "responses": responses });

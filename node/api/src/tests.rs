@@ -692,7 +692,8 @@ fn wrong_values_are_refused_in_json() {
         ("/v1/tenants/gold", r#"{"class":"urgent"}"#, 409, "urgent is not allowed"),
         ("/v1/tenants/x", r#"{"weight":1}"#, 404, "there is no tenant \"x\""),
     ] {
-        assert_eq!(served.patch(path, body), (code, json!({ "error": error })), "{path} {body}");
+        let (got, answer) = served.patch(path, body);
+        assert_eq!((got, &answer["error"]), (code, &json!(error)), "{path} {body}");
     }
     for (body, part) in [
         (r#"{"wieght":1}"#, "unknown field `wieght`"),
@@ -707,7 +708,10 @@ fn wrong_values_are_refused_in_json() {
     let (code, answer) = served.ask(&with_body("PATCH", "/v1/tenants/gold", "text/plain", "{}"));
     assert!(code == 415 && answer.contains("application/json"), "{answer}");
     let (code, answer) = served.patch("/v1/devices/panic", r#"{"burst":1}"#);
-    assert_eq!((code, answer), (500, json!({ "error": "the call failed; the node's log says why" })));
+    let why = "the call failed; the node's log says why";
+    let problem =
+        json!({ "type": "about:blank", "title": "Internal Server Error", "status": 500, "detail": why, "error": why });
+    assert_eq!((code, answer), (500, problem));
     assert_eq!(served.get("/v1/devices/ssd0")["name"], "ssd0", "and the API goes on");
 }
 
@@ -746,7 +750,8 @@ fn upgrades_are_passed_on() {
         ask(r#"{"binary":"/x","probation_ns":0}"#),
         (202, json!({ "number": 3, "state": "none", "binary": "/x" }))
     );
-    assert_eq!(ask("{}"), (409, json!({ "error": "one is under way" })));
+    let (code, answer) = ask("{}");
+    assert_eq!((code, &answer["error"]), (409, &json!("one is under way")));
     for (body, part) in [
         (r#"{"within_ns":1}"#, "within_ns: 1 ms to 1 h"),
         (r#"{"probation_ns":3600000000001}"#, "probation_ns: 0 to 1 h"),
@@ -911,7 +916,7 @@ fn answers_are_as_described() {
     check("UpgradeStart", start.clone());
     assert_eq!(serde_json::to_value(serde_json::from_value::<UpgradeStart>(start.clone()).unwrap()).unwrap(), start);
     check("DeviceStats", serde_json::to_value(fake.device_stats("ssd0", false).unwrap()).unwrap());
-    check("Error", serde_json::to_value(ErrorBody { error: "x".into() }).unwrap());
+    check("Error", serde_json::to_value(ErrorBody::new(axum::http::StatusCode::CONFLICT, "x".into())).unwrap());
     let floor = json!({ "iops": 5, "bandwidth_bytes_per_s": null, "catch_up_ns": 1000000 });
     let ceiling = json!({ "iops": 5, "bandwidth_bytes_per_s": 7, "burst": 1, "burst_bytes": null });
     let sla = json!({ "iops": null, "bandwidth_bytes_per_s": 1, "p50_ns": 1, "p99_ns": 2, "p999_ns": null });

@@ -628,10 +628,30 @@ pub struct ExportAdd {
     pub force: bool,
 }
 
-/// The body of every answer that is not 2xx.
+/// The body of every answer that is not 2xx: a problem of RFC 9457.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Error")]
 pub struct ErrorBody {
+    /// `about:blank`: the HTTP status says which kind of problem it is (RFC 9457, section 4.2.1).
+    #[serde(rename = "type", default)]
+    pub kind: String,
+    /// The HTTP status in words.
+    #[serde(default)]
+    pub title: String,
+    /// The HTTP status.
+    #[serde(default)]
+    pub status: u16,
     /// What went wrong and what to do.
+    #[serde(default)]
+    pub detail: String,
+    /// The same as `detail`, for programs that do not know RFC 9457.
     pub error: String,
+}
+
+impl ErrorBody {
+    /// Of an answer with this status.
+    pub(super) fn new(status: axum::http::StatusCode, what: String) -> Self {
+        let title = status.canonical_reason().unwrap_or_default().to_owned();
+        Self { kind: "about:blank".into(), title, status: status.as_u16(), detail: what.clone(), error: what }
+    }
 }

@@ -21,6 +21,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "it_shows_what_the_api_says", it_shows_what_the_api_says),
         test(S, "it_fits_every_width_and_says_what_it_shows", it_fits_every_width),
         test(S, "failures_are_injected_and_plans_applied_with_a_token", what_is_changed),
+        test(S, "the_api_is_a_page_that_is_searched_and_tried", api_viewer),
         Test { keeper: true, ..test(S, "a_crash_is_on_the_time_line", a_crash_is_on_the_time_line) },
         long(S, "large_nodes_are_shown_at_a_bounded_cost", large_nodes),
     ]
@@ -179,6 +180,57 @@ fn it_fits_every_width(env: &Env) -> Outcome {
         )?;
         let names: Vec<String> = table(&mut browser, "Drives")?.into_iter().map(|mut row| row.remove(0)).collect();
         ensure(names == ["plain", "ssd0"], || format!("{names:?}"))?;
+        ensure(browser.complaints.is_empty(), || format!("{:?}", browser.complaints))
+    })
+}
+
+/// `/api` shows every operation and schema of `/openapi.json`, finds them, and asks what only reads.
+fn api_viewer(env: &Env) -> Outcome {
+    if !is_there(env)? {
+        return Ok(());
+    }
+    let api = env.free_port()?;
+    with_node(env, &setup(env, api)?, |node| {
+        let description = http::get(&node.api(), "/openapi.json")?;
+        let size = |value: &serde_json::Value| value.as_object().map_or(0, serde_json::Map::len);
+        let is_method = |name: &&String| ["get", "post", "put", "patch", "delete"].contains(&name.as_str());
+        let items = description["paths"].as_object().into_iter().flat_map(|paths| paths.values());
+        let operations: usize =
+            items.map(|item| item.as_object().map_or(0, |item| item.keys().filter(is_method).count())).sum();
+        let schemas = size(&description["components"]["schemas"]);
+        let mut browser = Browser::start(env)?;
+        browser.look(1280, false)?;
+        browser.open(&format!("http://127.0.0.1:{api}/api"))?;
+        browser.await_true("a token is asked for", "document.activeElement?.id === 'token'")?;
+        browser.type_text(READ)?;
+        browser.press("Enter", 13)?;
+        let count = |of: &str| format!("document.querySelectorAll('#{of} > details:not([hidden])').length");
+        browser.await_true("every operation is there", &format!("{} === {operations}", count("operations")))?;
+        ensure(browser.eval(&count("schemas"))? == schemas, || "not every schema is there".into())?;
+        let search = |words: &str| {
+            format!(
+                "(() => {{ const s = document.getElementById('search'); s.value = '{words}'; s.dispatchEvent(new Event('input')); }})()"
+            )
+        };
+        browser.eval(&search("get /v1/tenants/{name}"))?;
+        ensure(browser.eval(&count("operations"))? == 1, || "the search finds something else".into())?;
+        // Opened, filled in and sent by keyboard.
+        browser.eval("(() => { const one = document.querySelector('#operations > details:not([hidden])'); one.open = true; one.querySelector('form input').focus(); })()")?;
+        browser.type_text("tin")?;
+        browser.press("Enter", 13)?;
+        let answer = "document.querySelector('#operations > details:not([hidden]) pre').textContent";
+        browser.await_true("the node answers", &format!("{answer} !== ''"))?;
+        let told: serde_json::Value = serde_json::from_value(browser.eval(&format!("JSON.parse({answer})"))?)
+            .map_err(|e| format!("no answer: {e}"))?;
+        ensure(told["name"] == "tin" && told["class"] == "low", || told.to_string())?;
+        browser.eval(&search(""))?;
+        for (width, is_dark) in [(320, false), (1280, true)] {
+            browser.look(width, is_dark)?;
+            let over = browser.eval("document.documentElement.scrollWidth - innerWidth")?;
+            ensure(over.as_i64().is_some_and(|over| over <= 0), || format!("at {width}: {over} too wide"))?;
+        }
+        let nameless = browser.nameless()?;
+        ensure(nameless.is_empty(), || format!("nothing to say of {nameless:?}"))?;
         ensure(browser.complaints.is_empty(), || format!("{:?}", browser.complaints))
     })
 }

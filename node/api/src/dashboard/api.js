@@ -39,6 +39,13 @@ export async function ask(path, method = "GET", body = undefined) {
   return answer.json();
 }
 
+// What a path answers, as it is.
+export async function text(path) {
+  const answer = await fetch(path, { headers: headers(), credentials: "omit" });
+  if (!answer.ok) throw await refusal(answer);
+  return answer.text();
+}
+
 // Calls told(event, data, when it was there) for each event, until stop() is called; connects again when the stream ends.
 export function listen(path, told, state) {
   const control = new AbortController();

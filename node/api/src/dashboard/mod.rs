@@ -1,4 +1,4 @@
-//! The dashboard's page: files that are part of the program, and load nothing from elsewhere.
+//! The dashboard's page, and the one of the API's description (`/api`): files that are part of the program, and load nothing from elsewhere.
 
 pub(super) mod board;
 
@@ -16,7 +16,7 @@ const ICON: &str = "image/svg+xml";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// All of them.
-const FILES: [File; 11] = [
+const FILES: [File; 14] = [
     ("/", HTML, include_str!("index.html")),
     ("/dashboard/icon.svg", ICON, include_str!("icon.svg")),
     ("/dashboard/style.css", CSS, include_str!("style.css")),
@@ -28,6 +28,9 @@ const FILES: [File; 11] = [
     ("/dashboard/overview.js", SCRIPT, include_str!("overview.js")),
     ("/dashboard/device.js", SCRIPT, include_str!("device.js")),
     ("/dashboard/tenant.js", SCRIPT, include_str!("tenant.js")),
+    ("/api", HTML, include_str!("viewer.html")),
+    ("/dashboard/viewer.css", CSS, include_str!("viewer.css")),
+    ("/dashboard/viewer.js", SCRIPT, include_str!("viewer.js")),
 ];
 
 /// Routes to the files. They are for whoever asks: what they show is asked for with a token.
@@ -51,9 +54,14 @@ mod tests {
                 assert!(!text.contains(wrong), "{path} has {wrong}");
             }
         }
-        let page = FILES[0].2;
-        for name in ["/dashboard/style.css", "/dashboard/main.js"] {
-            assert!(page.contains(name) && FILES.iter().any(|(path, ..)| *path == name), "{name}");
+        for (at, names) in [
+            ("/", &["/dashboard/style.css", "/dashboard/main.js"][..]),
+            ("/api", &["/dashboard/style.css", "/dashboard/viewer.css", "/dashboard/viewer.js"]),
+        ] {
+            let page = FILES.iter().find(|(path, ..)| *path == at).expect("the page is there").2;
+            for name in names {
+                assert!(page.contains(name) && FILES.iter().any(|(path, ..)| path == name), "{name}");
+            }
         }
     }
 
