@@ -77,6 +77,9 @@ impl Fake {
 }
 
 impl Control for Fake {
+    fn latencies(&self) -> Result<weir_node::NodeLatencies, Refusal> {
+        Ok(weir_node::NodeLatencies::default())
+    }
     fn config(&self) -> Result<String, Refusal> {
         Ok("[node]\nname = \"n1\"\n".into())
     }

@@ -62,7 +62,8 @@ pub use remote::{HealthStatus, RemoteStatus};
 pub use shard::{Call, Shard, ShardHandle};
 pub use snapshot::{
     DeviceSnapshot, DeviceTiming, DoorSnapshot, DriveBoard, ExpectedTenants, ExportSnapshot, FaultSnapshot, LostDrive,
-    NodeSnapshot, PoolMember, PoolSnapshot, ScrubSnapshot, ShardSnapshot, TenantSnapshot, VolumeSnapshot,
+    NamedLatencies, NodeLatencies, NodeSnapshot, PoolMember, PoolSnapshot, ScrubSnapshot, ShardSnapshot,
+    TenantSnapshot, VolumeLatencies, VolumeSnapshot,
 };
 pub use start_error::StartError;
 pub use weir_drive::SpeedStatus;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_config::prediction::Prediction;
 use weir_config::{ClassFrom, Config, DeviceConfig};
-use weir_controller::{Attainment, ControllerInfo, DriveStats, Work};
+use weir_controller::{Attainment, ControllerInfo, DriveStats, Latencies, Work};
 use weir_drive::{DieFigures, FlashFigures};
 use weir_fault::FaultRule;
 use weir_units::{Bytes, Ceiling, Class, Floor, Nanos, Sla};
@@ -145,6 +145,37 @@ pub struct ExpectedTenants {
     pub before: Option<Prediction>,
     /// As it would be.
     pub after: Option<Prediction>,
+}
+
+/// How long the commands of a node took, since the process that serves began.
+#[derive(Clone, Debug, Default)]
+pub struct NodeLatencies {
+    /// By drive, in the order of the configuration.
+    pub devices: Vec<NamedLatencies>,
+    /// By tenant over all drives, in the order of the configuration.
+    pub tenants: Vec<NamedLatencies>,
+    /// Of the volumes that are exported, as their hosts see them, pool by pool.
+    pub volumes: Vec<VolumeLatencies>,
+}
+
+/// How long the commands of a drive or a tenant took.
+#[derive(Clone, Debug)]
+pub struct NamedLatencies {
+    /// Whose.
+    pub name: String,
+    /// From their arrival at the drive to their completion.
+    pub latencies: Latencies,
+}
+
+/// How long the commands of a volume took.
+#[derive(Clone, Debug)]
+pub struct VolumeLatencies {
+    /// The volume.
+    pub volume: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// From their arrival at the volume to their completion; since it was exported.
+    pub latencies: Latencies,
 }
 
 /// How well a drive keeps its modelled times.

@@ -11,8 +11,8 @@ impl Subsystem {
     /// Panics unless the invariants hold.
     pub fn check(&self) {
         self.slots.check();
-        let judged = self.tenants.list.iter().any(|t| t.judge.is_some());
-        assert_eq!(self.tenants.arrivals.len(), if judged { self.slots.limit as usize } else { 0 });
+        assert_eq!(self.tenants.is_judged, self.tenants.list.iter().any(|t| t.judge.is_some()));
+        assert_eq!(self.tenants.arrivals.len(), self.slots.limit as usize, "every slot has an arrival");
         self.arbiter.check();
         for (q, sq) in self.queues.sqs.iter().enumerate() {
             if let Some(sq) = sq {
@@ -54,10 +54,8 @@ impl Subsystem {
         if sq.qid == 0 && !sq.ring {
             assert_eq!(ctrl.admin.len(), sq.waiting as usize, "every waiting admin command is there");
         }
-        let tenant = &self.tenants.list[usize::from(sq.tenant)];
-        let room = if tenant.judge.is_some() { sq.size as usize } else { 0 };
-        assert_eq!(sq.arrived.len(), room, "queue {q}: arrivals are kept where they are judged");
-        let tenant = &tenant.config;
+        assert_eq!(sq.arrived.len(), sq.size as usize, "queue {q}: every place has an arrival");
+        let tenant = &self.tenants.list[usize::from(sq.tenant)].config;
         assert!(sq.class >= tenant.class || tenant.urgent, "nobody rises above the tenant's class");
     }
 

@@ -133,6 +133,7 @@ pub use saved::nonvolatile::VERSION as NONVOLATILE_VERSION;
 pub use saved::pcie::VERSION as FUNCTION_VERSION;
 pub use stats::{ControllerInfo, DriveStats, QueueInfo, ServiceTimes, TenantStats, Work};
 pub use subsystem::{Attach, Subsystem, TransportModel};
+pub use tenant::latency::{LATENCY_BOUNDS, Latencies, LatencyCounts};
 pub use tenant::reserve::{Share, default_reserve, may_have_one_more};
 pub use tenant::sla::{Attainment, Judge, PERIOD, PeriodFigures, TOLERANCE};
 pub use vendor::{

@@ -9,6 +9,7 @@ use crate::namespace::{Namespace, why};
 use crate::queues::queue::{NONE, Sq};
 use crate::stats::{ControllerInfo, DriveStats, QueueInfo, TenantStats, Work};
 use crate::subsystem::Subsystem;
+use crate::tenant::latency::Latencies;
 use crate::zns::Space;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -472,6 +473,11 @@ impl Subsystem {
             admin: self.admin.served,
             tenants,
         }
+    }
+
+    /// How long the commands of every tenant took, in the order of the configuration.
+    pub fn latencies(&self) -> Vec<Latencies> {
+        self.tenants.list.iter().map(|t| t.latencies).collect()
     }
 
     /// Whether no command is being executed, and no admin command is kept until the drive has done its work.

@@ -10,14 +10,16 @@ use super::timing::DeviceStats;
 use super::types::{
     DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, Status, TenantAdd, TenantPatch, TenantStatus,
 };
-use weir_node::Refusal;
 use weir_node::events::{Listener, NodeEvent};
 use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
+use weir_node::{NodeLatencies, Refusal};
 
 /// The node as the API sees it. Every call may block until the shards have answered.
 pub trait Control: Send + Sync + 'static {
     /// Everything at once.
     fn status(&self) -> Result<Status, Refusal>;
+    /// How long commands took, by drive, tenant and exported volume.
+    fn latencies(&self) -> Result<NodeLatencies, Refusal>;
     /// The configuration as TOML, every key spelled out, with what was changed since the start.
     fn config(&self) -> Result<String, Refusal>;
     /// All drives, in the order of the configuration.

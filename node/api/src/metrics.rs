@@ -4,6 +4,8 @@ use super::promise::SlaState;
 use super::timing::TimingState;
 use super::types::{Counters, State, Status};
 use std::fmt::Write;
+use weir_controller::{LATENCY_BOUNDS, Latencies, LatencyCounts};
+use weir_node::NodeLatencies;
 
 /// A family of the text format: name, help, kind, and samples as (labels, value).
 struct Family<'a> {
@@ -18,9 +20,31 @@ impl<'a> Family<'a> {
     }
 
     fn sample(&mut self, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        self.part("", labels, value);
+    }
+
+    /// A sample whose name goes on after the family's.
+    fn part(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
         let labels: Vec<String> = labels.iter().map(|(k, v)| format!("{k}=\"{}\"", escaped(v))).collect();
         let braces = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _ = writeln!(self.out, "{}{braces} {value}", self.name);
+        let _ = writeln!(self.out, "{}{suffix}{braces} {value}", self.name);
+    }
+}
+
+/// A histogram of the text format: buckets count what took no longer than their bound, each with all before it.
+fn histogram(family: &mut Family<'_>, labels: &[(&str, &str)], latencies: &Latencies) {
+    let Latencies { reads, writes, others } = latencies;
+    for (op, LatencyCounts { counts, sum }) in [("read", reads), ("write", writes), ("other", others)] {
+        let labels: Vec<(&str, &str)> = labels.iter().copied().chain([("op", op)]).collect();
+        let bounds = LATENCY_BOUNDS.iter().map(|bound| (bound.get() as f64 / 1e9).to_string()).chain(["+Inf".into()]);
+        let mut so_far = 0;
+        for (bound, n) in bounds.zip(counts) {
+            so_far += n;
+            let labels: Vec<(&str, &str)> = labels.iter().copied().chain([("le", bound.as_str())]).collect();
+            family.part("_bucket", &labels, so_far);
+        }
+        family.part("_sum", &labels, *sum as f64 / 1e9);
+        family.part("_count", &labels, so_far);
     }
 }
 
@@ -30,7 +54,7 @@ fn escaped(value: &str) -> String {
 }
 
 /// The whole page.
-pub(super) fn text(status: &Status) -> String {
+pub(super) fn text(status: &Status, latencies: &NodeLatencies) -> String {
     let mut out = String::new();
     let serving = u8::from(status.state == State::Serving);
     Family::new(&mut out, "weir_up", "gauge", "1 while the node serves.")
@@ -57,6 +81,7 @@ pub(super) fn text(status: &Status) -> String {
     io(&mut out, names, "device", &devices);
     let names = ["weir_tenant_commands_total", "weir_tenant_bytes_total", "weir_tenant_errors_total"];
     io(&mut out, names, "tenant", &tenants);
+    histograms(&mut out, latencies);
     out
 }
 
@@ -257,7 +282,7 @@ fn promises(out: &mut String, status: &Status) {
             family.sample(&[("tenant", tenant), ("device", &a.device), ("what", what)], n);
         }
     }
-    let help = "Latencies of the newest period, from a command's arrival at the drive to its completion.";
+    let help = "Latencies of the newest period; replaced by weir_tenant_io_latency_seconds, which every tenant has.";
     let mut family = Family::new(out, "weir_tenant_latency_seconds", "gauge", help);
     for (tenant, a) in all() {
         let Some(last) = &a.last else { continue };
@@ -283,5 +308,24 @@ fn io(out: &mut String, names: [&'static str; 3], label: &str, rows: &[(&str, &C
     let mut errors = Family::new(out, names[2], "counter", "I/O commands that ended with an error.");
     for (name, io) in rows {
         errors.sample(&[(label, name)], io.errors);
+    }
+}
+
+/// Of all commands that had a slot, whatever their status.
+fn histograms(out: &mut String, latencies: &NodeLatencies) {
+    let help = "I/O commands of a drive by the time from their arrival to their completion.";
+    let mut family = Family::new(out, "weir_device_io_latency_seconds", "histogram", help);
+    for of in &latencies.devices {
+        histogram(&mut family, &[("device", &of.name)], &of.latencies);
+    }
+    let help = "I/O commands of a tenant, at all drives, by the time from their arrival to their completion.";
+    let mut family = Family::new(out, "weir_tenant_io_latency_seconds", "histogram", help);
+    for of in &latencies.tenants {
+        histogram(&mut family, &[("tenant", &of.name)], &of.latencies);
+    }
+    let help = "I/O commands of an exported volume by the time from their arrival to their completion.";
+    let mut family = Family::new(out, "weir_volume_io_latency_seconds", "histogram", help);
+    for of in &latencies.volumes {
+        histogram(&mut family, &[("volume", &of.volume), ("tenant", &of.tenant)], &of.latencies);
     }
 }

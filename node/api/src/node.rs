@@ -20,14 +20,18 @@ use weir_node::events::{Listener, NodeEvent};
 use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
 use weir_node::{
     AnaChange, DeviceChange, DeviceSnapshot, DoorSnapshot, ExportSnapshot, LostDrive, NewExport, NewTenant, NewVolume,
-    NodeControl, NodeSnapshot, PoolMember, PoolSnapshot, Promises, Refusal, RemoteStatus, ScrubSnapshot, ShardSnapshot,
-    TenantChange, TenantSnapshot, VolumeChange, VolumeSnapshot,
+    NodeControl, NodeLatencies, NodeSnapshot, PoolMember, PoolSnapshot, Promises, Refusal, RemoteStatus, ScrubSnapshot,
+    ShardSnapshot, TenantChange, TenantSnapshot, VolumeChange, VolumeSnapshot,
 };
 use weir_units::{Bytes, Class, Nanos};
 
 impl Control for NodeControl {
     fn status(&self) -> Result<Status, Refusal> {
         NodeControl::status(self).map(Into::into)
+    }
+
+    fn latencies(&self) -> Result<NodeLatencies, Refusal> {
+        NodeControl::latencies(self)
     }
 
     fn config(&self) -> Result<String, Refusal> {

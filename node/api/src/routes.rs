@@ -735,8 +735,8 @@ async fn config(State(node): State<Node>) -> Result<impl IntoResponse, Failure> 
 }
 
 async fn prometheus(State(node): State<Node>) -> Result<impl IntoResponse, Failure> {
-    let status = ask(node, |c| c.status()).await?;
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics::text(&status)))
+    let text = ask(node, |c| Ok(metrics::text(&c.status()?, &c.latencies()?))).await?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))
 }
 
 async fn description() -> impl IntoResponse {

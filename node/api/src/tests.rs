@@ -10,8 +10,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_config::{Address, ApiConfig, ApiRole, ApiToken, Arbitration, ClassFrom, Cost, Mechanism, Shares};
+use weir_controller::Latencies;
 use weir_node::events::{EventLog, Listener};
 use weir_node::lateness::Lateness;
+use weir_node::{NamedLatencies, NodeLatencies, VolumeLatencies};
 use weir_units::{Ceiling, Nanos, Rates, Sla};
 
 /// A node of one drive and two tenants that does what it is told.
@@ -21,6 +23,14 @@ struct Fake {
     shutdowns: AtomicU32,
     resets: AtomicU32,
     events: EventLog,
+}
+
+/// Three short reads and four long ones.
+fn latencies() -> Latencies {
+    let mut found = Latencies::default();
+    (found.reads.counts[0], found.reads.counts[1], found.reads.sum) = (1, 2, 80_500_000_000);
+    *found.reads.counts.last_mut().unwrap() = 4;
+    found
 }
 
 impl Fake {
@@ -246,6 +256,16 @@ impl Control for Fake {
             timing: Some(lateness.summary(Nanos(1)).into()),
             completion_error: Some(CompletionError::new(&lateness, Nanos::from_secs(2))),
             flash: Some(flash()),
+        })
+    }
+
+    fn latencies(&self) -> Result<NodeLatencies, Refusal> {
+        let named = |name: &str, latencies| NamedLatencies { name: name.into(), latencies };
+        let volume = VolumeLatencies { volume: "v0".into(), tenant: "gold".into(), latencies: Latencies::default() };
+        Ok(NodeLatencies {
+            devices: vec![named("ssd0", Latencies::default())],
+            tenants: vec![named("gold", latencies())],
+            volumes: vec![volume],
         })
     }
 
@@ -835,6 +855,15 @@ fn metrics_are_prometheus_text() {
         "weir_tenant_commands_total{tenant=\"gold\",op=\"write\"} 2",
         "weir_tenant_bytes_total{tenant=\"sil\\\"ver\",op=\"read\"} 4",
         "weir_tenant_errors_total{tenant=\"gold\"} 6",
+        "# TYPE weir_tenant_io_latency_seconds histogram",
+        "weir_device_io_latency_seconds_count{device=\"ssd0\",op=\"other\"} 0",
+        "weir_tenant_io_latency_seconds_bucket{tenant=\"gold\",op=\"read\",le=\"0.000001\"} 1",
+        "weir_tenant_io_latency_seconds_bucket{tenant=\"gold\",op=\"read\",le=\"0.0000025\"} 3",
+        "weir_tenant_io_latency_seconds_bucket{tenant=\"gold\",op=\"read\",le=\"10\"} 3",
+        "weir_tenant_io_latency_seconds_bucket{tenant=\"gold\",op=\"read\",le=\"+Inf\"} 7",
+        "weir_tenant_io_latency_seconds_sum{tenant=\"gold\",op=\"read\"} 80.5",
+        "weir_tenant_io_latency_seconds_count{tenant=\"gold\",op=\"read\"} 7",
+        "weir_volume_io_latency_seconds_count{volume=\"v0\",tenant=\"gold\",op=\"write\"} 0",
     ] {
         assert!(page.lines().any(|l| l == line), "{line} is missing in\n{page}");
     }
@@ -844,7 +873,11 @@ fn metrics_are_prometheus_text() {
         match line.strip_prefix("# TYPE ") {
             Some(rest) => family = rest.split(' ').next().unwrap(),
             None if line.starts_with('#') => {}
-            None => assert_eq!(line.split(['{', ' ']).next().unwrap(), family, "{line}"),
+            None => {
+                let name = line.split(['{', ' ']).next().unwrap();
+                let suffix = name.strip_prefix(family).expect(line);
+                assert!(["", "_bucket", "_sum", "_count"].contains(&suffix), "{line}");
+            }
         }
     }
 }
@@ -1098,7 +1131,12 @@ fn rules_of_failures_come_and_go() {
 fn alerts_and_board_name_metrics_that_exist() {
     let served = Served::new("alerts");
     let page = served.ask("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").1;
-    let is_there = |name: &str| page.contains(&format!("# TYPE {name} "));
+    let is_family = |name: &str, kind: &str| page.contains(&format!("# TYPE {name} {kind}"));
+    // Samples of a histogram have names of their own.
+    let of_histogram =
+        |name: &str| ["_bucket", "_sum", "_count"].iter().find_map(|part| name.strip_suffix(part)).map(str::to_owned);
+    let is_there =
+        |name: &str| is_family(name, "") || of_histogram(name).is_some_and(|family| is_family(&family, "histogram"));
     let names = |text: &str| {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         words.filter(|word| word.starts_with("weir_")).map(str::to_owned).collect::<Vec<_>>()

@@ -7,6 +7,7 @@ mod events;
 mod exports;
 mod faults;
 mod keeper_messages;
+mod latencies;
 mod upgrade;
 mod volumes;
 mod watch;

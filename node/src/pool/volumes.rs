@@ -2,6 +2,7 @@
 //! other; each is a few calls into the shard that has the pool's drives.
 
 mod exports;
+mod latencies;
 mod loss;
 mod members;
 mod places;

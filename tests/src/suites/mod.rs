@@ -42,6 +42,7 @@ mod libblkio;
 mod libweir;
 mod lifecycle;
 mod limits;
+mod metrics;
 mod model_live;
 mod mount;
 mod null;
@@ -79,6 +80,7 @@ use crate::harness::{Env, Outcome, Test};
 pub fn all() -> Vec<Test> {
     [
         cli::tests(),
+        metrics::tests(),
         finding::tests(),
         docs::tests(),
         printed_lines::tests(),

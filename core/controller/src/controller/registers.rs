@@ -434,11 +434,9 @@ impl Subsystem {
             return Err(AsyncEvent::INVALID_DOORBELL_VALUE);
         }
         let before = core::mem::replace(&mut sq.waiting, waiting);
-        if !sq.arrived.is_empty() {
-            for n in before..waiting {
-                let at = sq.nth(n) as usize;
-                sq.arrived[at] = clock;
-            }
+        for n in before..waiting {
+            let at = sq.nth(n) as usize;
+            sq.arrived[at] = clock;
         }
         if qid == 0 {
             self.list_admin(c);

@@ -22,7 +22,7 @@ use crate::host::{DataPointer, Host, Owner, RingCompletion, Tag};
 use crate::io::plan::CommandPlan;
 use crate::io::slots::SlotState;
 use crate::io::slow_path::fused::Half;
-use crate::io::starting::{NOT_JUDGED, Starting};
+use crate::io::starting::Starting;
 use crate::io::timing::Operation;
 use crate::io::work::RemainingWork;
 use crate::queues::command::{Command, flag, of_ring, words_of};
@@ -123,9 +123,7 @@ impl Subsystem {
             // The host sent more than its queue holds.
             return self.condemn(q);
         }
-        if let Some(arrived) = sq.arrived.get_mut(at) {
-            *arrived = clock;
-        }
+        sq.arrived[at] = clock;
         if sq.waiting == 1 || sq.awaits {
             self.refresh(q);
         }
@@ -301,7 +299,7 @@ impl Subsystem {
         false
     }
 
-    /// Charges a command that was fetched from that place of its queue; answers when it arrived there, where that is judged.
+    /// Charges a command that was fetched from that place of its queue; answers when it arrived there.
     #[inline(always)]
     pub(crate) fn account(
         &mut self,
@@ -313,7 +311,11 @@ impl Subsystem {
         let cost = self.cost(plan, command);
         let bytes = plan.as_ref().map_or(0, |plan| plan.transfer);
         self.arbiter.charge_at(now, key, cost, bytes, more);
-        if self.tenants.arrivals.is_empty() { NOT_JUDGED } else { self.judge_start(now, (key, at), bytes) }
+        let arrived = self.sq(key.index() as u32).arrived[at as usize];
+        if self.tenants.is_judged {
+            self.judge_start(now, key, arrived, bytes);
+        }
+        arrived
     }
 
     /// Gives a fetched command a slot. The caller has seen that it fits.
@@ -413,9 +415,7 @@ impl Subsystem {
         self.release(now, id);
         let tenant = usize::from(self.sq(queue).tenant);
         count(&mut self.tenants.list[tenant].work, opcode, bytes);
-        if !self.tenants.arrivals.is_empty() {
-            self.judge_done(now, id, tenant);
-        }
+        self.count_latency(now, id, tenant, opcode);
         self.finish(queue, cid, tag, status, 0, host);
     }
 
@@ -475,7 +475,7 @@ impl Subsystem {
             return;
         }
         let tenant = usize::from(self.sq(slot.queue).tenant);
-        self.judge_done(now, id, tenant);
+        self.count_latency(now, id, tenant, slot.opcode);
         if let Some(RemainingWork { second: Some(second), todo, .. }) = &steps {
             // The comparison failed where the write had not begun.
             return self.end_pair(&slot, second, (status, todo.is_empty()), host);

@@ -16,7 +16,7 @@ pub(crate) struct Starting {
     pub data: DataPointer,
     /// What else is kept of its entry.
     pub words: CommandWords,
-    /// When it arrived, where its tenant's promises are judged; else [`NOT_JUDGED`].
+    /// When it arrived; [`NO_ARRIVAL`] where nobody knows.
     pub arrived: Nanos,
     /// DW0 and DW1 of its completion, where they were decided before a crash.
     pub decided: Option<u64>,
@@ -30,5 +30,5 @@ pub(crate) struct Starting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Judged(pub Option<(u32, FaultOutcome)>);
 
-/// The arrival of a command whose tenant was promised nothing.
-pub(crate) const NOT_JUDGED: Nanos = Nanos::NEVER;
+/// The arrival of a command that came to a process before this one, or came not from a host.
+pub(crate) const NO_ARRIVAL: Nanos = Nanos::NEVER;

@@ -48,7 +48,7 @@ pub(crate) struct Sq {
     pub pending: Box<[Command]>,
     /// What else is kept of them, by the same place; empty while nothing was.
     pub words: Vec<CommandWords>,
-    /// When they arrived, by the same place; empty while the tenant was promised nothing.
+    /// When they arrived, by the same place.
     pub arrived: Box<[Nanos]>,
     pub qid: u16,
     pub tenant: u16,
@@ -126,7 +126,7 @@ impl Sq {
         true
     }
 
-    /// Everything that waits arrives now, as far as promises go.
+    /// Everything that waits arrives now, as far as promises and latencies go.
     #[cold]
     pub fn arrive_again(&mut self, now: Nanos) {
         for n in 0..self.waiting {

@@ -4,7 +4,7 @@ use crate::config::SubsystemKind;
 use crate::controller::{Controller, DISCOVERY_ACTIVITY, Shutdown, Transport};
 use crate::event::{ControllerHandle, Effect, Effects, SqHandle};
 use crate::host::Owner;
-use crate::io::starting::NOT_JUDGED;
+use crate::io::starting::NO_ARRIVAL;
 use crate::queues::queue::{Cq, NONE, Sq, SqState};
 use crate::subsystem::Subsystem;
 use crate::tenant::reserve::{Share, default_reserve, may_have_one_more};
@@ -167,11 +167,7 @@ impl Subsystem {
         let mdts = if front { u64::MAX } else { self.config.max_transfer() };
         // Its class from the start: a class that was used once is one the arbiter keeps accounts for.
         let class = self.tenants.list[usize::from(tenant)].class(ctrl.counts(tenant_from), wish);
-        let arrived = self.tenants.list[usize::from(tenant)]
-            .judge
-            .as_ref()
-            .map(|_| alloc::vec![NOT_JUDGED; size as usize].into());
-        let arrived = arrived.unwrap_or_default();
+        let arrived = alloc::vec![NO_ARRIVAL; size as usize].into();
         let key = self.arbiter.add_queue(group, class, local);
         let q = key.index() as u32;
         if self.queues.sqs.len() <= key.index() {
@@ -427,9 +423,7 @@ impl Subsystem {
             if q != NONE && self.sq(q).cq == index && core::mem::take(&mut self.sq_mut(q).starved) {
                 // That it waited so far was its host's doing.
                 let now = self.turn.now;
-                if !self.sq(q).arrived.is_empty() {
-                    self.sq_mut(q).arrive_again(now);
-                }
+                self.sq_mut(q).arrive_again(now);
                 self.refresh(q);
             }
         }

@@ -19,7 +19,7 @@ use crate::controller::{Controller, Shutdown, Transport, UNCLAIMED};
 use crate::event::ControllerHandle;
 use crate::host::{Data, DataPointer, Host, Owner, Tag};
 use crate::io::slow_path::fused::{Half, Next};
-use crate::io::starting::{NOT_JUDGED, Starting};
+use crate::io::starting::{NO_ARRIVAL, Starting};
 use crate::io::work::Partner;
 use crate::queues::command::{data_pointer, flag, of_ring, words_of};
 use crate::queues::queue::{Cq, NONE, Sq};
@@ -370,7 +370,7 @@ impl Subsystem {
         match self.planned((q, mdts), &command, &data, host) {
             Ok(plan) if plan.empty => self.dismiss(q, &command, Status::SUCCESS, host),
             Ok(plan) => {
-                let (data, arrived) = (data.of(plan.transfer), NOT_JUDGED);
+                let (data, arrived) = (data.of(plan.transfer), NO_ARRIVAL);
                 self.put_again(
                     now,
                     Starting { queue: q, command, plan, data, words, arrived, decided, due: None, judged: None },
@@ -383,9 +383,8 @@ impl Subsystem {
 
     /// It has left its queue and waits for a slot.
     fn put_again(&mut self, now: Nanos, starting: Starting) {
-        let arrived = if self.tenants.arrivals.is_empty() { NOT_JUDGED } else { now };
         let due = self.resumed.remove(&(starting.queue, starting.command.tag)).flatten();
-        self.fetched.push_back(Starting { arrived, due, ..starting });
+        self.fetched.push_back(Starting { arrived: now, due, ..starting });
     }
 
     /// The first command of a pair, of which nothing is known to have been done. Its second was taken as well, or is the next on the ring.
@@ -430,7 +429,7 @@ impl Subsystem {
                 let half = plan.transfer / 2;
                 let partner = Partner { data: partner.data.of(half), ..partner };
                 self.slow_path.partners.push_back(partner);
-                let (data, arrived) = (data.of(half), NOT_JUDGED);
+                let (data, arrived) = (data.of(half), NO_ARRIVAL);
                 let (command, decided, due) = (*first, None, None);
                 self.put_again(
                     now,

@@ -15,7 +15,7 @@ use crate::controller::Transport;
 use crate::event::{ControllerHandle, SqHandle};
 use crate::host::{DataPointer, Host, Tag};
 use crate::io::slots::SlotState;
-use crate::io::starting::{NOT_JUDGED, Starting};
+use crate::io::starting::Starting;
 use crate::io::timing::Operation;
 use crate::namespace::why;
 use crate::queues::command::{Command, flag};
@@ -206,7 +206,7 @@ impl Subsystem {
     fn comes_again<H: Host>(&mut self, q: u32, command: &Command, host: &mut H) -> bool {
         let Some(due) = self.resumed.remove(&(q, command.tag)) else { return false };
         let data = DataPointer::tag(Tag(command.tag));
-        let arrived = if self.tenants.arrivals.is_empty() { NOT_JUDGED } else { self.turn.now };
+        let arrived = self.turn.now;
         let sq = self.sq_mut(q);
         // The place in front of which it would wait has them.
         let (words, mdts) = (sq.words_at(sq.tail()), sq.mdts);

@@ -217,9 +217,7 @@ impl Subsystem {
         let sq = self.sq_mut(q);
         (sq.ring, sq.base, sq.cq, sq.head, sq.waiting) = (true, base, cq, head, waiting);
         (sq.paused, sq.in_flight, sq.seen, sq.event, sq.holes) = (paused, events, seen, event, holes);
-        if !sq.arrived.is_empty() {
-            sq.arrive_again(from.now());
-        }
+        sq.arrive_again(from.now());
         if let Some(cq) = self.queues.cq_mut(cq) {
             cq.users += 1;
         }

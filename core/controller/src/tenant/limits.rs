@@ -1,8 +1,8 @@
-//! What tenants are promised and held to, and when their commands came: what the [`Judge`]s are told.
+//! What tenants are promised and held to, and what the [`Judge`]s are told of their commands.
 
 use crate::config::TenantConfig;
 use crate::error::ManagementError;
-use crate::io::starting::NOT_JUDGED;
+use crate::io::starting::NO_ARRIVAL;
 use crate::queues::queue::Sq;
 use crate::subsystem::Subsystem;
 use crate::tenant::Tenant;
@@ -29,11 +29,22 @@ impl Subsystem {
         (t.config.floor, t.config.ceiling, t.config.sla) = (floor, ceiling, sla);
         self.arbiter.set_limits(t.key, &floor, &ceiling);
         if before != (floor.rates, sla) {
+            let was_judged = t.judge.is_some();
             t.judge = Judge::new(floor.rates, &sla, now).map(Box::new);
+            if !was_judged {
+                t.judged_since = now;
+                self.queues
+                    .sqs
+                    .iter_mut()
+                    .flatten()
+                    .filter(|sq| sq.tenant == tenant)
+                    .for_each(|sq| sq.arrive_again(now));
+            }
         }
+        let t = &self.tenants.list[usize::from(tenant)];
         self.config.tenants[usize::from(tenant)] = t.config.clone();
         self.turn.now = now;
-        self.prepare_judging(tenant);
+        self.tenants.is_judged = self.tenants.list.iter().any(|t| t.judge.is_some());
         self.turn.more = true;
         Ok(())
     }
@@ -52,7 +63,7 @@ impl Subsystem {
         self.config.tenants.push(config.clone());
         self.tenants.list.push(Tenant::new(key, config, now));
         self.turn.now = now;
-        self.prepare_judging(place);
+        self.tenants.is_judged |= self.tenants.list[usize::from(place)].judge.is_some();
         Ok(place)
     }
 
@@ -86,53 +97,42 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Makes or drops the room for arrivals that judging needs.
-    fn prepare_judging(&mut self, tenant: u16) {
-        let (any, judged) = (
-            self.tenants.list.iter().any(|t| t.judge.is_some()),
-            self.tenants.list[usize::from(tenant)].judge.is_some(),
-        );
-        let stamps = if any { self.slots.limit as usize } else { 0 };
-        self.tenants.arrivals.resize(stamps, NOT_JUDGED);
-        for sq in self.queues.sqs.iter_mut().flatten().filter(|sq| sq.tenant == tenant) {
-            if judged != sq.arrived.is_empty() {
-                continue;
-            }
-            let room = if judged { sq.size as usize } else { 0 };
-            sq.arrived = alloc::vec![NOT_JUDGED; room].into();
-            if judged {
-                sq.arrive_again(self.turn.now);
-            }
-        }
-    }
-
     /// How a tenant's promise was kept, up to the last period that has ended by `now`; `None` where nothing was promised.
     pub fn attainment(&mut self, now: Nanos, tenant: u16) -> Option<Attainment> {
-        let waits = |sq: &&Sq| sq.tenant == tenant && !sq.arrived.is_empty() && self.arbiter.is_backlogged(sq.key);
+        let waits = |sq: &&Sq| sq.tenant == tenant && self.arbiter.is_backlogged(sq.key);
         let waiting = self.queues.sqs.iter().flatten().filter(waits).map(|sq| sq.arrived[sq.head as usize]).min();
         let judge = self.tenants.list.get_mut(usize::from(tenant))?.judge.as_mut()?;
         Some(judge.so_far(now, waiting))
     }
 
-    /// A command leaves this place of its queue: on time? Answers when it arrived.
+    /// A command of a queue that came at `arrived` leaves it: on time?
     #[inline(never)]
-    pub(crate) fn judge_start(&mut self, now: Nanos, (key, at): (QueueKey, u32), bytes: u32) -> Nanos {
+    pub(crate) fn judge_start(&mut self, now: Nanos, key: QueueKey, arrived: Nanos, bytes: u32) {
         let sq = self.queues.sqs[key.index()].as_ref().expect("the queue exists");
-        let arrived = sq.arrived.get(at as usize).copied().unwrap_or(NOT_JUDGED);
         let judge = self.tenants.list[usize::from(sq.tenant)].judge.as_mut();
-        if let Some(judge) = judge.filter(|_| arrived != NOT_JUDGED) {
+        if let Some(judge) = judge.filter(|_| arrived != NO_ARRIVAL) {
             judge.started(arrived, now, bytes);
         }
-        arrived
     }
 
-    /// A command of a tenant is complete: how long did it take?
+    /// The command in a slot, of a tenant, is complete: how long did it take?
+    #[inline]
+    pub(crate) fn count_latency(&mut self, now: Nanos, id: u32, tenant: usize, opcode: u8) {
+        let arrived = self.tenants.take_arrival(id);
+        if arrived == NO_ARRIVAL {
+            return;
+        }
+        self.tenants.list[tenant].latencies.count(opcode, arrived, now);
+        if self.tenants.is_judged {
+            self.judge_done(now, tenant, arrived);
+        }
+    }
+
     #[inline(never)]
-    pub(crate) fn judge_done(&mut self, now: Nanos, id: u32, tenant: usize) {
-        let stamp =
-            self.tenants.arrivals.get_mut(id as usize).map_or(NOT_JUDGED, |s| core::mem::replace(s, NOT_JUDGED));
-        if let Some(judge) = self.tenants.list[tenant].judge.as_mut().filter(|_| stamp != NOT_JUDGED) {
-            judge.completed(stamp, now);
+    fn judge_done(&mut self, now: Nanos, tenant: usize, arrived: Nanos) {
+        let t = &mut self.tenants.list[tenant];
+        if let Some(judge) = t.judge.as_mut().filter(|_| arrived >= t.judged_since) {
+            judge.completed(arrived, now);
         }
     }
 }

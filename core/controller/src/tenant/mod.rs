@@ -1,8 +1,9 @@
 //! Tenants of a drive: who belongs to one, which class its queues get, and how often it may be administrated.
 
 use crate::config::{SubsystemConfig, TenantConfig};
-use crate::io::starting::NOT_JUDGED;
+use crate::io::starting::NO_ARRIVAL;
 use crate::stats::Work;
+use crate::tenant::latency::Latencies;
 use crate::tenant::sla::Judge;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -10,6 +11,7 @@ use alloc::vec::Vec;
 use weir_arbiter::{Arbiter, TenantKey};
 use weir_units::{Class, Nanos};
 
+pub(crate) mod latency;
 mod limits;
 pub(crate) mod reserve;
 pub(crate) mod sla;
@@ -23,8 +25,11 @@ pub(crate) struct Tenant {
     pub key: TenantKey,
     pub config: TenantConfig,
     pub work: Work,
+    pub latencies: Latencies,
     /// Of what it was promised, if anything was.
     pub judge: Option<Box<Judge>>,
+    /// Since when there is one: commands that came before are not judged.
+    pub judged_since: Nanos,
     /// When the admin commands so far are paid for (generic cell rate).
     admin_paid: u64,
 }
@@ -32,7 +37,8 @@ pub(crate) struct Tenant {
 impl Tenant {
     pub fn new(key: TenantKey, config: TenantConfig, now: Nanos) -> Self {
         let judge = Judge::new(config.floor.rates, &config.sla, now).map(Box::new);
-        Self { key, config, work: Work::default(), judge, admin_paid: 0 }
+        let (work, latencies) = (Work::default(), Latencies::default());
+        Self { key, config, work, latencies, judge, judged_since: now, admin_paid: 0 }
     }
 
     /// The class of a queue whose host or peer wishes `wish`; `counts`: it came from where wishes are taken.
@@ -80,11 +86,19 @@ pub(crate) fn tenant_of(tenants: &[Tenant], host: &str) -> Option<u16> {
 #[derive(Clone, Debug)]
 pub(crate) struct Tenants {
     pub list: Vec<Tenant>,
-    /// When the commands in flight arrived, by slot, where their tenants' promises are judged; empty while nobody's are.
+    /// When the commands in flight arrived, by slot.
     pub arrivals: Vec<Nanos>,
+    /// The promise of one of them is judged.
+    pub is_judged: bool,
 }
 
 impl Tenants {
+    /// When the command in a slot arrived, which is complete.
+    #[inline]
+    pub fn take_arrival(&mut self, id: u32) -> Nanos {
+        self.arrivals.get_mut(id as usize).map_or(NO_ARRIVAL, |arrived| core::mem::replace(arrived, NO_ARRIVAL))
+    }
+
     /// Those of the configuration.
     pub fn new(config: &SubsystemConfig, arbiter: &mut Arbiter, now: Nanos) -> Self {
         let made = |t: &TenantConfig| {
@@ -93,8 +107,8 @@ impl Tenants {
             Tenant::new(key, t.clone(), now)
         };
         let list: Vec<Tenant> = config.tenants.iter().map(made).collect();
-        let judged = if list.iter().any(|t| t.judge.is_some()) { config.slots } else { 0 };
-        Self { list, arrivals: alloc::vec![NOT_JUDGED; judged as usize] }
+        let is_judged = list.iter().any(|t| t.judge.is_some());
+        Self { list, arrivals: alloc::vec![NO_ARRIVAL; config.slots as usize], is_judged }
     }
 }
 

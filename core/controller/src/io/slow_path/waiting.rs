@@ -3,7 +3,7 @@
 use crate::host::Host;
 use crate::io::slots::SlotState;
 use crate::io::slow_path::waits::{BlockRange, For, Wait, changes, reads};
-use crate::io::starting::{NOT_JUDGED, Starting};
+use crate::io::starting::{NO_ARRIVAL, Starting};
 use crate::io::work::Partner;
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
@@ -66,7 +66,7 @@ impl Subsystem {
             if queue == NONE {
                 continue;
             }
-            let starting = Starting { queue, arrived: stamp.unwrap_or(NOT_JUDGED), ..wait.starting };
+            let starting = Starting { queue, arrived: stamp.unwrap_or(NO_ARRIVAL), ..wait.starting };
             if matches!(wait.what, For::Slots(_)) {
                 self.finish(queue, starting.command.cid, starting.command.tag, Status::SUCCESS, 0, host);
                 continue;
