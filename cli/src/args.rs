@@ -30,13 +30,16 @@ pub struct Cli {
     /// Print JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// The node's API: unix:PATH, a path, or IP:PORT; for `weir up`, where it is to be [env: WEIR_API] [default: of the node
+    /// The node's API: unix:PATH, a path, IP:PORT, or https://HOST:PORT; for `weir up`, where it is to be [env: WEIR_API] [default: of the node
     /// that runs]
     #[arg(long, global = true, value_name = "ADDRESS")]
     pub api: Option<String>,
     /// The name of the node to ask, where several run
     #[arg(long, global = true, value_name = "NAME", conflicts_with = "api")]
     pub node: Option<String>,
+    /// The certificate, in PEM, of the authority that signs those of nodes at https:// addresses; else those that the system trusts
+    #[arg(long, global = true, value_name = "FILE", env = "WEIR_CA")]
+    pub ca: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
@@ -146,7 +149,7 @@ Examples:
     },
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   weir up

@@ -1,6 +1,6 @@
-//! The other end of the API: one request, one answer, over a UNIX socket or a loopback port.
+//! The other end of the API: one request, one answer, over a UNIX socket, a loopback port, or by TLS.
 
-use crate::address;
+use crate::address::{self, ApiAddress};
 use crate::failure::CommandFailure;
 use crate::registry;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_api::ErrorBody;
 use weir_config::{self as config, Address};
@@ -25,7 +25,9 @@ const MAX_ANSWER: u64 = 64 << 20;
 
 /// Where a node answers.
 pub struct ApiClient {
-    address: Address,
+    address: ApiAddress,
+    /// The file of the authority that a certificate must be signed by.
+    ca: Option<PathBuf>,
 }
 
 impl ApiClient {
@@ -33,17 +35,17 @@ impl ApiClient {
     ///
     /// # Errors
     /// No address, no such node, or several of which none was chosen.
-    pub fn find(api: Option<&str>, node: Option<&str>) -> Result<ApiClient, CommandFailure> {
+    pub fn find(api: Option<&str>, node: Option<&str>, ca: Option<&Path>) -> Result<ApiClient, CommandFailure> {
         let here = Path::new("");
         if let Some(address) = address::by_option(api, here)? {
-            return Ok(ApiClient { address });
+            return Ok(ApiClient { address, ca: ca.map(Path::to_owned) });
         }
         if let Some(name) = node {
             let (named, others): (Vec<_>, Vec<_>) = registry::running().into_iter().partition(|n| n.name == name);
             return ApiClient::only(&named).unwrap_or_else(|| Err(none_of(name, &named, &others)));
         }
         if let Some(address) = address::by_environment(here)? {
-            return Ok(ApiClient { address });
+            return Ok(ApiClient { address, ca: ca.map(Path::to_owned) });
         }
         let nodes = registry::running();
         if nodes.len() > 1 {
@@ -56,7 +58,7 @@ impl ApiClient {
 
     /// At this address.
     pub fn at(address: Address) -> ApiClient {
-        ApiClient { address }
+        ApiClient { address: ApiAddress::Plain(address), ca: None }
     }
 
     /// Of the only one of these nodes.
@@ -192,13 +194,14 @@ impl ApiClient {
 
     fn connect(&self) -> io::Result<Box<dyn Stream>> {
         match &self.address {
-            Address::Unix(path) => {
+            ApiAddress::Tls(address) => Ok(Box::new(address.connect(self.ca.as_deref(), ANSWER_TIMEOUT)?)),
+            ApiAddress::Plain(Address::Unix(path)) => {
                 let stream = UnixStream::connect(path)?;
                 stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
                 stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
                 Ok(Box::new(stream))
             }
-            Address::Tcp(address) => {
+            ApiAddress::Plain(Address::Tcp(address)) => {
                 let stream = TcpStream::connect_timeout(address, ANSWER_TIMEOUT)?;
                 stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
                 stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
@@ -209,7 +212,11 @@ impl ApiClient {
 
     /// Host, and over TCP the token in the file that `WEIR_TOKEN_FILE` names.
     fn headers(&self) -> Result<String, CommandFailure> {
-        let Address::Tcp(address) = &self.address else { return Ok("Host: localhost\r\n".into()) };
+        let address = match &self.address {
+            ApiAddress::Plain(Address::Unix(_)) => return Ok("Host: localhost\r\n".into()),
+            ApiAddress::Plain(Address::Tcp(address)) => address.to_string(),
+            ApiAddress::Tls(address) => address.authority(),
+        };
         let Some(file) = std::env::var_os(TOKEN_FILE).filter(|file| !file.is_empty()) else {
             return Ok(format!("Host: {address}\r\n"));
         };

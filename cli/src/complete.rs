@@ -56,7 +56,7 @@ struct HasName {
 
 fn candidates(what: Named) -> Vec<CompletionCandidate> {
     let of_node = |path: &str| -> Vec<String> {
-        let client = ApiClient::find(None, None).ok().filter(ApiClient::is_there);
+        let client = ApiClient::find(None, None, None).ok().filter(ApiClient::is_there);
         let found: Option<Vec<HasName>> = client.and_then(|client| client.get(path).ok());
         found.into_iter().flatten().map(|named| named.name).collect()
     };

@@ -17,6 +17,7 @@ mod bench;
 mod calendar;
 mod calibrate;
 mod client;
+mod client_tls;
 mod complete;
 mod config;
 mod config_schema;
@@ -80,9 +81,9 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
-    let Cli { command, json, api, node } = cli;
-    let (api, node) = (api.as_deref(), node.as_deref());
-    let client = || client::ApiClient::find(api, node);
+    let Cli { command, json, api, node, ca } = cli;
+    let (api, node, ca) = (api.as_deref(), node.as_deref(), ca.as_deref());
+    let client = || client::ApiClient::find(api, node, ca);
     let done = match command {
         CliCommand::Up(args) => return up::run(&args, &address::of_up(api, node)?, json),
         CliCommand::Worker(args) => return up::worker(&args, &address::of_up(api, node)?, json),
@@ -99,7 +100,7 @@ fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
             output::raw(&script)
         }
         CliCommand::Man { command, out } => man::run(&command, out.as_deref(), json),
-        CliCommand::Doctor(args) => return doctor::run(&args, json, api, node),
+        CliCommand::Doctor(args) => return doctor::run(&args, json, (api, node), ca),
         CliCommand::Status(_) => node_commands::status(&client()?, json),
         CliCommand::Apply(args) => apply::run(&client()?, &args, json),
         CliCommand::Events(args) => events::run(&client()?, &args, json),

@@ -6,7 +6,7 @@
 //! A node that ends removes its file; the file of one that was killed stays. So a file counts while something listens at an address in
 //! it, and a node that starts removes those that do not count. A node that cannot write its file serves all the same.
 
-use crate::address;
+use crate::address::{self, ApiAddress};
 use crate::client::ApiClient;
 use crate::failure::CommandFailure;
 use crate::output::Table;
@@ -128,7 +128,8 @@ pub fn store(api: Option<&str>, node: Option<&str>) -> Result<String, CommandFai
     let by_environment = || if node.is_some() { Ok(None) } else { address::by_environment(here) };
     let api = address::by_option(api, here)?.map_or_else(by_environment, |api| Ok(Some(api)))?;
     let is_meant = |entry: &RunningNode| {
-        api.as_ref().is_none_or(|api| entry.has(api)) && node.is_none_or(|name| entry.name == name)
+        let has = |api: &ApiAddress| matches!(api, ApiAddress::Plain(api) if entry.has(api));
+        api.as_ref().is_none_or(has) && node.is_none_or(|name| entry.name == name)
     };
     only_store(running().into_iter().filter(is_meant).collect())
 }

@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use weir_api::{Bound, Tokens};
-use weir_config::{self as config, Admission, Config, NodeConfig};
+use weir_api::{Bound, Tls, Tokens};
+use weir_config::{self as config, Admission, ApiTls, Config, NodeConfig};
 use weir_node::device::region;
 use weir_node::{CONFIG, PreparedShards, StartSteps, keeper, layouts, notice};
 use weir_sys::exec::Inherited;
@@ -167,6 +167,18 @@ fn tokens(config: &Config, keep: &Keep) -> Result<Tokens, CommandFailure> {
     Ok(tokens)
 }
 
+/// The API's certificate. One that is wrong keeps a node from its start; a worker that takes over closes the API's ports until it is right.
+fn certificate(files: &ApiTls, keep: &Keep) -> Result<Tls, CommandFailure> {
+    match Tls::load(files) {
+        Err(why) if keep.generation() == 0 => Err(CommandFailure::new(format_args!("api: {why}"))),
+        Err(why) => {
+            notice(format_args!("api: {why}; its TCP ports serve nobody until that is put right"));
+            Ok(Tls::closed(files))
+        }
+        Ok(tls) => Ok(tls),
+    }
+}
+
 fn serve(
     mut config: Config,
     args: &args::Up,
@@ -183,6 +195,7 @@ fn serve(
             .map_err(|e| CommandFailure::new(format_args!("{}: {e}", folder.display())))?;
     }
     let tokens = tokens(&config, keep)?;
+    let tls = config.api.tls.as_ref().map(|files| certificate(files, keep)).transpose()?;
     let bound = Bound::bind(&config.node.api, keep).map_err(|e| CommandFailure::new(format_args!("api: {e}")))?;
     config.node.api = bound.addresses();
     let crew = crew.map_or_else(|| PreparedShards::prepare(&config), Ok).map_err(CommandFailure::new)?;
@@ -203,7 +216,7 @@ fn serve(
     };
     let ready = || started.control.serve_keeper(hand_over, gone).map_err(|e| of_keeper(&e));
     let answer =
-        || bound.serve(started.control.clone(), tokens).map_err(|e| CommandFailure::new(format_args!("api: {e}")));
+        || bound.serve(started.control.clone(), tokens, tls).map_err(|e| CommandFailure::new(format_args!("api: {e}")));
     // Front ends wait for one that takes over, and before those who ask for anything else.
     let running = if keep.generation() > 0 {
         ready()?;

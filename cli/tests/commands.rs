@@ -368,7 +368,7 @@ impl Served {
         let fake = Arc::new(Fake::default());
         let running = Bound::bind(&[Address::Unix(dir.join("a.sock"))], &weir_sys::keeper_channel::Keep::none())
             .unwrap()
-            .serve(fake.clone(), weir_api::Tokens::default())
+            .serve(fake.clone(), weir_api::Tokens::default(), None)
             .unwrap();
         Served { fake, running: Some(running), dir }
     }

@@ -20,7 +20,7 @@ use finding::{DoctorReport, Finding};
 use machine::Machine;
 use node::Node;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
@@ -44,12 +44,17 @@ pub struct DoctorArgs {
 ///
 /// # Errors
 /// The bundle cannot be written; a node that was named does not answer.
-pub fn run(args: &DoctorArgs, json: bool, api: Option<&str>, name: Option<&str>) -> Result<ExitCode, CommandFailure> {
+pub fn run(
+    args: &DoctorArgs,
+    json: bool,
+    (api, name): (Option<&str>, Option<&str>),
+    ca: Option<&Path>,
+) -> Result<ExitCode, CommandFailure> {
     let mut findings = Machine::look().findings();
     findings.extend(args.config.as_deref().map(configuration));
     let mut bundle = Bundle::of_machine();
     if api.is_some() || name.is_some() {
-        findings.extend(look_at(&ApiClient::find(api, name)?, None, "node", &mut bundle)?);
+        findings.extend(look_at(&ApiClient::find(api, name, ca)?, None, "node", &mut bundle)?);
     } else {
         findings.extend(all_nodes(&mut bundle));
     }

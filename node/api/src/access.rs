@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  by a port ─▶ refuse_foreign (Host, Origin) ─▶ authorise (token ─▶ role, operation's role) ─▶ handler ─▶ protect (headers)
+//!  by TLS ─▶ refuse_other_origin (Origin) ──▶ authorise ─▶ …
 //!  by the UNIX socket ─▶ refuse_page (Origin, where there is one) ────── its owner: admin ────▶ handler ─▶ protect
 //! ```
 
@@ -150,7 +151,7 @@ pub(super) async fn identify(
 ) -> Response {
     let role = match way {
         Way::Socket => Some(ApiRole::Admin),
-        Way::Port => by_token(&tokens, request.headers()),
+        Way::Port | Way::Tls => by_token(&tokens, request.headers()),
     };
     request.extensions_mut().insert(Granted(role));
     request.extensions_mut().insert(tokens);
@@ -226,10 +227,19 @@ pub(super) async fn protect(request: Request, next: Next) -> Response {
 
 /// A page that somebody's browser shows may send requests to a loopback port, and DNS may give any name that address.
 pub(super) async fn refuse_foreign(headers: HeaderMap, request: Request, next: Next) -> Response {
-    if is_loopback(host(&headers)) && is_own_origin(&headers) {
+    if is_loopback(host(&headers)) && is_own_origin(&headers, "http://") {
         return next.run(request).await;
     }
     let what = "only requests to a loopback address from no other web page are answered; use http://127.0.0.1:PORT";
+    Failure(StatusCode::FORBIDDEN, what.into()).into_response()
+}
+
+/// By TLS the certificate has the node's name, so that no other name leads here; pages from elsewhere may still send requests.
+pub(super) async fn refuse_other_origin(headers: HeaderMap, request: Request, next: Next) -> Response {
+    if is_own_origin(&headers, "https://") {
+        return next.run(request).await;
+    }
+    let what = "requests that another web page has caused are not answered; open the node's own";
     Failure(StatusCode::FORBIDDEN, what.into()).into_response()
 }
 
@@ -251,12 +261,12 @@ fn host(headers: &HeaderMap) -> &str {
 }
 
 /// Whether no other page has caused the request, as far as its browser says. A link to the node may be followed.
-fn is_own_origin(headers: &HeaderMap) -> bool {
+fn is_own_origin(headers: &HeaderMap, scheme: &str) -> bool {
     let site = match text(headers, "sec-fetch-site") {
         Some("cross-site" | "same-site") => text(headers, "sec-fetch-mode") == Some("navigate"),
         _ => true,
     };
-    let own = |origin: &str| origin.strip_prefix("http://") == Some(host(headers));
+    let own = |origin: &str| origin.strip_prefix(scheme) == Some(host(headers));
     site && (!headers.contains_key(header::ORIGIN) || text(headers, header::ORIGIN).is_some_and(own))
 }
 

@@ -19,6 +19,8 @@ pub(super) enum Way {
     Socket,
     /// A loopback port: any user of the machine, and any browser.
     Port,
+    /// A port with TLS: other machines as well.
+    Tls,
 }
 
 /// The media type of refusals (RFC 9457, section 6.1).

@@ -1,5 +1,5 @@
 #![forbid(unsafe_code)]
-//! The control API: HTTP with JSON over a UNIX socket and, where configured, a loopback port.
+//! The control API: HTTP with JSON over a UNIX socket and, where configured, TCP ports: on loopback addresses, or with TLS on any.
 //!
 //! ```text
 //! CLI, curl, Prometheus ─▶ Bound/Running (sockets, one thread) ─▶ routes (HTTP to calls) ─▶ Control ─▶ node ─▶ weir_node::NodeControl
@@ -9,7 +9,7 @@
 //! The only crate with the types of the API: what the node knows of itself and what it can be told are `weir_node`'s
 //! snapshots and changes, which become these here. [`Control`] is all that the routes know of the node. Calls may block for as long as a shard takes to answer; they run beside
 //! the API's own thread, so that one slow shard does not make the API deaf. The UNIX socket is for its owner alone
-//! (mode 0600). A port is loopback only, answers no web page of another origin, and changes nothing for who shows no token
+//! (mode 0600). A plain port is loopback only, answers no web page of another origin, and changes nothing for who shows no token
 //! (`access`). `board` makes what the dashboard shows, `dashboard` is its page.
 //! [`openapi`] describes every route; a test holds the two together.
 
@@ -30,6 +30,7 @@ mod promise;
 mod routes;
 mod server;
 mod timing;
+mod tls;
 mod types;
 
 #[cfg(test)]
@@ -54,6 +55,7 @@ pub use promise::{
 };
 pub use server::{Bound, Running};
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
+pub use tls::Tls;
 pub use types::{
     Ana, AnaPatch, ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportAdd, ExportStatus,
     LinkStatus, PowerCutStatus, RecoveredStatus, ShardStatus, SharesPatch, StartStep, State, Status, StepsStatus,

@@ -53,6 +53,7 @@ pub(super) fn router(control: Node, way: Way, tokens: Arc<Tokens>, live: Arc<Liv
         .layer(middleware::from_fn_with_state((way, tokens), access::identify));
     let routes = match way {
         Way::Port => routes.layer(middleware::from_fn(access::refuse_foreign)),
+        Way::Tls => routes.layer(middleware::from_fn(access::refuse_other_origin)),
         Way::Socket => routes.layer(middleware::from_fn(access::refuse_page)),
     };
     routes.layer(middleware::from_fn(access::protect))
@@ -706,7 +707,7 @@ async fn upgrade(
     Extension(way): Extension<Way>,
     Body(start): Body<UpgradeStart>,
 ) -> Result<impl IntoResponse, Failure> {
-    if way == Way::Port && start.binary.is_some() {
+    if way != Way::Socket && start.binary.is_some() {
         // The node would execute with its own rights whatever any user of the machine names.
         let what = "binary: a program may be named over the node's UNIX socket only; use that (--api unix:PATH), or leave binary out";
         return Err(Failure(StatusCode::FORBIDDEN, what.into()));

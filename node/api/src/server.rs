@@ -6,6 +6,7 @@ use super::board::Live;
 use super::control::Control;
 use super::events::Followers;
 use super::routes::router;
+use super::tls::{Tls, TlsListener};
 use axum::Router;
 use axum::serve::Listener;
 use std::io;
@@ -65,15 +66,16 @@ impl Bound {
         unix.chain(self.tcp.iter().filter_map(|l| l.local_addr().ok()).map(Address::Tcp)).collect()
     }
 
-    /// Serves on a thread of its own until [`Running::stop`], over TCP those who show one of these tokens.
-    pub fn serve(mut self, control: Arc<dyn Control>, tokens: Tokens) -> io::Result<Running> {
+    /// Serves on a thread of its own until [`Running::stop`], over TCP those who show one of these tokens, and by TLS where there is
+    /// a certificate.
+    pub fn serve(mut self, control: Arc<dyn Control>, tokens: Tokens, tls: Option<Tls>) -> io::Result<Running> {
         let addresses = self.addresses();
         let paths = self.unix.iter().map(|(path, _)| path.clone()).collect();
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         self.unserved.0.clear();
         let run = move || {
-            runtime.block_on(serve(self, control, Arc::new(tokens), stopped));
+            runtime.block_on(serve(self, control, (Arc::new(tokens), tls.map(Arc::new)), stopped));
             // A control call that never returns must not keep the process.
             runtime.shutdown_timeout(GRACE);
         };
@@ -132,7 +134,12 @@ impl Drop for Running {
     }
 }
 
-async fn serve(bound: Bound, control: Arc<dyn Control>, tokens: Arc<Tokens>, stopped: watch::Receiver<bool>) {
+async fn serve(
+    bound: Bound,
+    control: Arc<dyn Control>,
+    (tokens, tls): (Arc<Tokens>, Option<Arc<Tls>>),
+    stopped: watch::Receiver<bool>,
+) {
     let live = Live::new(control.clone(), stopped.clone());
     let followers = Followers::of(control.as_ref(), stopped.clone());
     let routes = |way| router(control.clone(), way, tokens.clone(), live.clone(), followers.clone());
@@ -147,7 +154,13 @@ async fn serve(bound: Bound, control: Arc<dyn Control>, tokens: Arc<Tokens>, sto
         match nonblocking_tcp(listener) {
             Ok((address, listener)) => {
                 tracing::debug!("the API listens on {address}");
-                tasks.push(tokio::spawn(one(listener, routes(Way::Port), stopped.clone())));
+                match &tls {
+                    None => tasks.push(tokio::spawn(one(listener, routes(Way::Port), stopped.clone()))),
+                    Some(tls) => match TlsListener::new(listener, tls.clone()) {
+                        Ok(listener) => tasks.push(tokio::spawn(one(listener, routes(Way::Tls), stopped.clone()))),
+                        Err(e) => tracing::error!("the API cannot listen on {address}: {e}"),
+                    },
+                }
             }
             Err(e) => tracing::error!("the API cannot listen: {e}"),
         }

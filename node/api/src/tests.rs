@@ -562,13 +562,13 @@ impl Served {
             std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
             ApiToken { role: *role, file }
         };
-        let config = ApiConfig { tokens: tokens.iter().enumerate().map(one).collect() };
+        let config = ApiConfig { tokens: tokens.iter().enumerate().map(one).collect(), tls: None };
         let (tokens, wrong) = Tokens::load(&config);
         assert!(wrong.is_empty(), "{wrong:?}");
         let addresses = [Address::Unix(dir.join("a.sock")), Address::Tcp(([127, 0, 0, 1], 0).into())];
         let fake = Fake::new();
         let bound = Bound::bind(&addresses, &weir_sys::keeper_channel::Keep::none()).unwrap();
-        let running = bound.serve(fake.clone(), tokens).unwrap();
+        let running = bound.serve(fake.clone(), tokens, None).unwrap();
         Served { fake, running: Some(running), dir }
     }
 
@@ -1304,7 +1304,7 @@ fn a_file_that_others_can_read_has_no_token() {
         let file = dir.join("a.token");
         std::fs::write(&file, text).unwrap();
         std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
-        Tokens::load(&ApiConfig { tokens: vec![ApiToken { role: ApiRole::Read, file }] }).1.join("")
+        Tokens::load(&ApiConfig { tokens: vec![ApiToken { role: ApiRole::Read, file }], tls: None }).1.join("")
     };
     assert_eq!(load("0123456789abcdef\n", 0o600), "");
     assert_eq!(load("0123456789abcdef\r\nmore\n", 0o400), "");
@@ -1312,13 +1312,13 @@ fn a_file_that_others_can_read_has_no_token() {
     for wrong in ["", "short\n", "0123456789 abcdef\n", "\n0123456789abcdef\n", &"x".repeat(257)] {
         assert!(load(wrong, 0o600).contains("head -c 24 /dev/urandom | base64"), "{wrong:?}");
     }
-    let missing = ApiConfig { tokens: vec![ApiToken { role: ApiRole::Read, file: dir.join("none") }] };
+    let missing = ApiConfig { tokens: vec![ApiToken { role: ApiRole::Read, file: dir.join("none") }], tls: None };
     let (tokens, wrong) = Tokens::load(&missing);
     assert!(wrong[0].contains("none: No such file"), "{wrong:?}");
     // And where it could not be read nobody has the role.
     let bound =
         Bound::bind(&[Address::Tcp(([127, 0, 0, 1], 0).into())], &weir_sys::keeper_channel::Keep::none()).unwrap();
-    let running = bound.serve(Fake::new(), tokens).unwrap();
+    let running = bound.serve(Fake::new(), tokens, None).unwrap();
     let Address::Tcp(port) = running.addresses()[0] else { unreachable!() };
     let ask = format!("GET /v1/status HTTP/1.1\r\nHost: {port}\r\nConnection: close\r\n\r\n");
     assert_eq!(exchange(TcpStream::connect(port).unwrap(), &ask).0, 401);

@@ -61,7 +61,7 @@ mod docs;
 #[cfg(test)]
 mod tests;
 
-pub use api::{ApiConfig, ApiRole, ApiToken};
+pub use api::{ApiConfig, ApiRole, ApiTls, ApiToken};
 pub use arbitration::{Arbitration, ClassFrom, Cost, Mechanism, Shares, quanta_in_range, weights_in_range};
 pub use calibration::{Calibration, CalibrationFile};
 pub use config::Config;
@@ -105,8 +105,9 @@ impl Config {
 }
 
 fn read_config(root: &Section<'_>, base: &Path, machine: Machine, api: Option<Address>) -> Config {
-    let node = node::read(root, base, machine, api);
-    let api = api::read(root, base);
+    let rights = api::read(root, base);
+    let node = node::read(root, base, machine, api, &rights);
+    let api = rights;
     let devices = device::read_all(root, base, &node.name);
     let tenants = tenant::read_all(root);
     let nvme_tcp = door::read(root, tenants.len().max(1));

@@ -1,5 +1,6 @@
 //! `[node]`.
 
+use super::api::ApiConfig;
 use super::machine::Machine;
 use super::names::name;
 use super::read::{Read, Section, flag, integer, one_or_list, quoted, text, time, word};
@@ -57,6 +58,16 @@ pub enum Address {
     Tcp(SocketAddr),
 }
 
+impl Address {
+    /// The port that other machines may reach.
+    pub fn beyond_loopback(&self) -> Option<SocketAddr> {
+        match self {
+            Address::Tcp(address) if !address.ip().is_loopback() => Some(*address),
+            Address::Tcp(_) | Address::Unix(_) => None,
+        }
+    }
+}
+
 /// As the configuration writes it.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,8 +89,14 @@ word_enum! {
 }
 
 /// `api`: where the API is if the file does not say.
-pub(super) fn read(root: &Section<'_>, base: &Path, machine: Machine, api: Option<Address>) -> NodeConfig {
-    let default_api = vec![api.unwrap_or_else(|| Address::Unix(base.join("weir.sock")))];
+pub(super) fn read(
+    root: &Section<'_>,
+    base: &Path,
+    machine: Machine,
+    default: Option<Address>,
+    rights: &ApiConfig,
+) -> NodeConfig {
+    let default_api = vec![default.unwrap_or_else(|| Address::Unix(base.join("weir.sock")))];
     let admission = Admission::Enforce;
     let Some((line, entries)) = root.table("node") else {
         let (name, api, cores, poll, journal) = ("n1".into(), default_api, vec![0], false, true);
@@ -100,7 +117,7 @@ pub(super) fn read(root: &Section<'_>, base: &Path, machine: Machine, api: Optio
     };
     let node = root.inner("node", line, entries);
     let name = node.or("name", "n1".to_string(), name);
-    let api = node.or("api", default_api, |v| addresses(v, base));
+    let api = node.or("api", default_api, |v| addresses(v, base, rights));
     let cores = node.or("cores", vec![0], |v| cores(v, machine));
     let poll = node.or("poll", false, flag);
     let admission = node.or("admission", admission, word(Admission::WORDS));
@@ -153,8 +170,13 @@ fn command(value: &Value) -> Read<Vec<String>> {
     }
 }
 
-fn addresses(value: &Value, base: &Path) -> Read<Vec<Address>> {
-    let list = one_or_list(|v| address(&text(v)?, base).map_err(Into::into))(value)?;
+fn addresses(value: &Value, base: &Path, rights: &ApiConfig) -> Read<Vec<Address>> {
+    let one = |v: &Value| -> Read<Address> {
+        let address = address(&text(v)?, base)?;
+        rights.may_listen(&address)?;
+        Ok(address)
+    };
+    let list = one_or_list(one)(value)?;
     if list.is_empty() {
         return Err("no address; leave the key out for the default unix:weir.sock".to_string().into());
     }
@@ -166,7 +188,7 @@ fn addresses(value: &Value, base: &Path) -> Read<Vec<Address>> {
     Ok(list)
 }
 
-/// An address of the API: `unix:PATH`, or `IP:PORT` of the loopback interface.
+/// An address of the API: `unix:PATH`, or `IP:PORT`.
 pub fn address(text: &str, base: &Path) -> Result<Address, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket_path(base, path).map(Address::Unix);
@@ -174,9 +196,6 @@ pub fn address(text: &str, base: &Path) -> Result<Address, String> {
     let Ok(address) = text.parse::<SocketAddr>() else {
         return Err(format!("{} is not an address like unix:weir.sock or 127.0.0.1:9400", quoted(text)));
     };
-    if !address.ip().is_loopback() {
-        return Err(format!("{address} is not loopback, and the API is not encrypted; use 127.0.0.1 or [::1]"));
-    }
     Ok(Address::Tcp(address))
 }
 

@@ -1,6 +1,6 @@
 //! A configuration as TOML again, every key spelled out: what `weir config` shows, and what a parse of it gives back.
 
-use super::api::ApiToken;
+use super::api::{ApiConfig, ApiTls, ApiToken};
 use super::arbitration::Arbitration;
 use super::config::Config;
 use super::demand;
@@ -42,10 +42,16 @@ impl Config {
         }
         write_on_failure(out, node)?;
         // Programs that do not know the table take over from this one where it says nothing.
+        if self.api != ApiConfig::default() {
+            writeln!(out, "\n[api]")?;
+        }
         if !self.api.tokens.is_empty() {
             let one = |t: &ApiToken| format!("{{ role = {}, file = {} }}", string(t.role), string(t.file.display()));
             let tokens: Vec<String> = self.api.tokens.iter().map(one).collect();
-            writeln!(out, "\n[api]\ntokens = [{}]", tokens.join(", "))?;
+            writeln!(out, "tokens = [{}]", tokens.join(", "))?;
+        }
+        if let Some(ApiTls { cert, key }) = &self.api.tls {
+            writeln!(out, "tls = {{ cert = {}, key = {} }}", string(cert.display()), string(key.display()))?;
         }
         for device in &self.devices {
             write_device(out, device)?;

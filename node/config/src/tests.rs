@@ -741,7 +741,15 @@ fn addresses_and_media() {
         ),
         (
             "[node]\napi = [\"unix:a\",\n\"0.0.0.0:9400\"]",
-            "weir.toml:3: node.api: 0.0.0.0:9400 is not loopback, and the API is not encrypted; use 127.0.0.1 or [::1]",
+            "weir.toml:3: node.api: 0.0.0.0:9400 is not loopback; write tls = { cert = …, key = … } and tokens below [api] for that, or use 127.0.0.1 or [::1]",
+        ),
+        (
+            "[node]\napi = \"0.0.0.0:9400\"\n[api]\ntls = { cert = \"c\", key = \"k\" }",
+            "weir.toml:2: node.api: 0.0.0.0:9400 is not loopback; write tokens below [api] for that, or use 127.0.0.1 or [::1]",
+        ),
+        (
+            "[api]\ntls = { cert = \"c\" }",
+            "weir.toml:2: api.tls.key: missing; write the path of the private key, in PEM",
         ),
         ("[node]\napi = []", "weir.toml:2: node.api: no address; leave the key out for the default unix:weir.sock"),
         ("[node]\napi = [\"unix:a\", \"unix:a\"]", "weir.toml:2: node.api: unix:/etc/weir/a is listed twice; keep one"),
@@ -1174,6 +1182,7 @@ prop_compose! {
             },
             api: ApiConfig {
                 tokens: if peer { vec![ApiToken { role: ApiRole::Operate, file: "/s/a \"b\".token".into() }] } else { Vec::new() },
+                tls: poll.then(|| ApiTls { cert: "/s/c \"d\".pem".into(), key: "/s/k.pem".into() }),
             },
             devices: vec![devices.0, devices.1],
             tenants: vec![tenants.0, tenants.1],

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::api_tls::{self, Authority};
 use super::pool::{device, head, nqn, setup, volume};
 use super::{long, test};
 use crate::bench::bench;
 use crate::harness::{Env, Outcome, Test, ensure};
 use crate::http;
 use crate::node::{Node, host_nqn, text, with_node};
-use crate::process::run;
+use crate::process::{Process, run, until};
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
@@ -17,6 +18,7 @@ pub fn tests() -> Vec<Test> {
     vec![
         test(S, "latencies_by_tenant_drive_and_volume", latencies),
         test(S, "the_board_and_the_rules_name_what_is_there", names_are_there),
+        long(S, "prometheus_scrapes_by_tls_with_a_token", prometheus),
         long(S, "promtool_takes_the_rules_and_the_metrics", promtool),
     ]
 }
@@ -130,6 +132,44 @@ fn of_prometheus(env: &Env, name: &str) -> Option<PathBuf> {
         env.skip(format!("there is no {name}; unpack or install Debian's package prometheus"));
     }
     found
+}
+
+/// A Prometheus that comes by TLS has every sample of the page, and works out a percentile.
+fn prometheus(env: &Env) -> Outcome {
+    let Some(program) = of_prometheus(env, "prometheus") else { return Ok(()) };
+    let (dir, api, port) = (env.folder()?, env.free_port()?, env.free_port()?);
+    let authority = Authority::new(&dir, "ca")?;
+    let certificate = authority.sign(&dir, "node", &["127.0.0.1"], 2099)?;
+    let setup = api_tls::setup(&dir, &format!("127.0.0.1:{api}"), &certificate)?;
+    with_node(env, &setup, |node| {
+        bench(env, &format!("nvme-tcp://127.0.0.1:{}/{}?ns=1", node.port, nqn("ssd0")), &["--time", "1s"])?.clean()?;
+        let config = dir.join("prometheus.yml");
+        let scrape = format!(
+            "global: {{ scrape_interval: 1s }}\nscrape_configs:\n  - job_name: weir\n    scheme: https\n    \
+             authorization: {{ credentials_file: {} }}\n    tls_config: {{ ca_file: {} }}\n    \
+             static_configs: [{{ targets: [\"127.0.0.1:{api}\"] }}]\n",
+            text(&dir.join("read.token")),
+            text(&authority.file)
+        );
+        std::fs::write(&config, scrape).map_err(|e| e.to_string())?;
+        let own = format!("127.0.0.1:{port}");
+        let args = [
+            format!("--config.file={}", text(&config)),
+            format!("--web.listen-address={own}"),
+            format!("--storage.tsdb.path={}", text(&dir.join("tsdb"))),
+        ];
+        let mut server = Process::start(&dir, "prometheus", &program, &args)?;
+        let query = "sum(weir_device_io_latency_seconds_count{op=\"read\"}) > 0 and \
+                     histogram_quantile(0.99, sum by (le) (weir_device_io_latency_seconds_bucket{op=\"read\"})) > 0";
+        until(Duration::from_secs(60), "Prometheus has the histograms", || {
+            ensure(server.running(), || format!("Prometheus has ended: {}", server.stderr()))?;
+            let (url, asked) = (format!("http://{own}/api/v1/query"), format!("query={query}"));
+            let answer =
+                run(&dir, Path::new("curl"), ["-sS", "--data-urlencode", &asked, &url], Duration::from_secs(10))?;
+            let answer: serde_json::Value = serde_json::from_str(&answer.stdout).unwrap_or_default();
+            Ok(answer["data"]["result"].as_array().is_some_and(|found| !found.is_empty()).then_some(()))
+        })
+    })
 }
 
 /// Prometheus' own program reads the rules, their tests and a page of metrics.

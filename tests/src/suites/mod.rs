@@ -1,6 +1,7 @@
 //! What is tested, a file for each kind of client.
 
 mod admission;
+mod api_tls;
 mod at_rest;
 mod bench_verify;
 mod bindings;
@@ -80,6 +81,7 @@ use crate::harness::{Env, Outcome, Test};
 pub fn all() -> Vec<Test> {
     [
         cli::tests(),
+        api_tls::tests(),
         metrics::tests(),
         finding::tests(),
         docs::tests(),
