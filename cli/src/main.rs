@@ -39,6 +39,7 @@ mod plan;
 mod plot;
 mod profiles;
 mod registry;
+mod reload;
 mod report;
 mod reproduce;
 mod service_levels;

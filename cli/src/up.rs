@@ -14,6 +14,7 @@ use crate::connect;
 use crate::failure::CommandFailure;
 use crate::output;
 use crate::registry;
+use crate::reload::Reload;
 use crate::start::{Started, start};
 use std::ffi::OsString;
 use std::path::Path;
@@ -41,17 +42,25 @@ enum End {
     HandOver,
 }
 
+/// What the main thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    End(End),
+    /// The configuration file may be another one.
+    Reload,
+}
+
 /// Why the node is to end, from whoever wants it to.
 struct Ends {
-    end: Sender<End>,
-    ended: Receiver<End>,
+    end: Sender<Told>,
+    ended: Receiver<Told>,
     /// From then on it serves, or is about to.
     goes: Arc<AtomicBool>,
 }
 
 impl Ends {
     /// From here on SIGTERM, SIGINT and SIGHUP end the node in good order, and the second one at once. Of a worker they do so when it
-    /// has gone, and before at once; SIGHUP is its keeper's affair.
+    /// has gone, and before at once; SIGHUP has it read its configuration anew.
     fn watch(is_worker: bool) -> Result<Self, CommandFailure> {
         let (end, ended) = mpsc::channel();
         let goes = Arc::new(AtomicBool::new(!is_worker));
@@ -65,14 +74,13 @@ pub fn run(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Comma
         return keeper::resume(inherited).map(ExitCode::from).map_err(|e| of_keeper(&e));
     }
     let mut steps = StartSteps::begin();
-    let mut config = load(args, api)?;
-    override_by(&mut config, args, api)?;
+    let config = configuration(args, api)?;
     if config.node.keeper {
         return keep(&config);
     }
     keeper::raise_descriptors();
     steps.done("configuration");
-    serve(config, args, &Keep::none(), None, Ends::watch(false)?, steps, json)?;
+    serve(config, (args, api), &Keep::none(), None, Ends::watch(false)?, steps, json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -114,8 +122,7 @@ pub fn worker(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Co
     let _ = rustix::thread::set_name(c"weir-standby");
     abort_on_panic();
     let mut steps = StartSteps::begin();
-    let mut config = load(args, api)?;
-    override_by(&mut config, args, api)?;
+    let mut config = configuration(args, api)?;
     // Somebody else may be serving on those cores.
     let all = sched::aside(&config.node.cores);
     // What was forced once needs no force again.
@@ -143,7 +150,7 @@ pub fn worker(args: &args::Up, api: &ApiOfUp, json: bool) -> Result<ExitCode, Co
         config = left;
     }
     steps.done("configuration");
-    serve(config, args, &keep, Some(crew), ends, steps, json)?;
+    serve(config, (args, api), &keep, Some(crew), ends, steps, json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -181,7 +188,7 @@ fn certificate(files: &ApiTls, keep: &Keep) -> Result<Tls, CommandFailure> {
 
 fn serve(
     mut config: Config,
-    args: &args::Up,
+    (args, api): (&args::Up, &ApiOfUp),
     keep: &Keep,
     crew: Option<PreparedShards>,
     ends: Ends,
@@ -194,6 +201,7 @@ fn serve(
         config::create_runtime_dir(&folder)
             .map_err(|e| CommandFailure::new(format_args!("{}: {e}", folder.display())))?;
     }
+    let cores = sched::allowed().unwrap_or_default();
     let tokens = tokens(&config, keep)?;
     let tls = config.api.tls.as_ref().map(|files| certificate(files, keep)).transpose()?;
     let bound = Bound::bind(&config.node.api, keep).map_err(|e| CommandFailure::new(format_args!("api: {e}")))?;
@@ -203,12 +211,12 @@ fn serve(
     let Ends { end, ended, .. } = ends;
     let other = end.clone();
     let on_shutdown = Box::new(move || {
-        let _ = end.send(End::Api);
+        let _ = end.send(Told::End(End::Api));
     });
     let started: Started = start(crew, config.clone(), keep, on_shutdown).map_err(CommandFailure::new)?;
     steps.add(started.steps());
     let hand_over = move || {
-        let _ = other.send(End::HandOver);
+        let _ = other.send(Told::End(End::HandOver));
     };
     let gone = || {
         notice("the keeper has gone, and what it held with it");
@@ -235,16 +243,24 @@ fn serve(
     if keep.generation() == 0 {
         announce(&config, &started, keep, &steps, json)?;
     }
-    match ended.recv() {
-        Ok(End::HandOver) => {
+    let reload = Reload::new(args, api, running.addresses(), cores);
+    let end = loop {
+        match ended.recv() {
+            Ok(Told::Reload) => reload.begin(),
+            Ok(Told::End(end)) => break end,
+            Err(_) => break End::Api,
+        }
+    };
+    match end {
+        End::HandOver => {
             // Who asks from now on is answered by the next one.
             running.quiet();
             hand_over_now(started, keep);
             running.leave();
             return Ok(());
         }
-        Ok(End::Signal(name)) => notice(format_args!("{name}: finishing what is in flight; once more ends at once")),
-        Ok(End::Api) | Err(_) => notice("shutdown: finishing what is in flight"),
+        End::Signal(name) => notice(format_args!("{name}: finishing what is in flight; once more ends at once")),
+        End::Api => notice("shutdown: finishing what is in flight"),
     }
     systemd.stopping();
     started.stop();
@@ -274,6 +290,16 @@ fn systemd(keep: &Keep) -> Result<Notifier, CommandFailure> {
         return Ok(Notifier::default());
     }
     Notifier::from_environment().map_err(|e| CommandFailure::new(format_args!("NOTIFY_SOCKET: {e}")))
+}
+
+/// What the file, the arguments and the environment say.
+///
+/// # Errors
+/// One of them is wrong.
+pub fn configuration(args: &args::Up, api: &ApiOfUp) -> Result<Config, CommandFailure> {
+    let mut config = load(args, api)?;
+    override_by(&mut config, args, api)?;
+    Ok(config)
 }
 
 /// The file, what `--store` stands for, or the built-in default.
@@ -314,7 +340,7 @@ fn override_by(config: &mut Config, args: &args::Up, api: &ApiOfUp) -> Result<()
     Ok(())
 }
 
-fn watch_signals(end: Sender<End>, goes: Arc<AtomicBool>, is_worker: bool) -> Result<(), CommandFailure> {
+fn watch_signals(end: Sender<Told>, goes: Arc<AtomicBool>, is_worker: bool) -> Result<(), CommandFailure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| CommandFailure::new(format_args!("signals: {e}")))?;
     // What nohup(1) has the node ignore it ignores.
@@ -336,6 +362,9 @@ fn watch_signals(end: Sender<End>, goes: Arc<AtomicBool>, is_worker: bool) -> Re
                 _ = hup.recv() => "SIGHUP",
             };
             if name == "SIGHUP" && !hangs_up {
+                if is_worker && goes.load(Ordering::Relaxed) {
+                    let _ = end.send(Told::Reload);
+                }
                 continue;
             }
             if !goes.load(Ordering::Relaxed) {
@@ -346,7 +375,7 @@ fn watch_signals(end: Sender<End>, goes: Arc<AtomicBool>, is_worker: bool) -> Re
                 std::process::exit(1);
             }
             seen = true;
-            let _ = end.send(End::Signal(name));
+            let _ = end.send(Told::End(End::Signal(name)));
         }
     };
     let thread = std::thread::Builder::new().name("weir-signals".into());

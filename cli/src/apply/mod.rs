@@ -45,7 +45,7 @@ pub struct ApplyArgs {
 #[derive(Debug, Serialize)]
 struct Applied<'a> {
     applied: bool,
-    changes: Vec<&'a Difference>,
+    changes: &'a [Difference],
 }
 
 /// Compares, and changes what differs.
@@ -53,21 +53,12 @@ struct Applied<'a> {
 /// # Errors
 /// The file is wrong, something needs a restart, or the node refuses a change: then all is as before.
 pub fn run(client: &ApiClient, args: &ApplyArgs, json: bool) -> Result<(), CommandFailure> {
-    let running = Config::parse(&client.text("/v1/config")?, "the running node", Path::new("/"))?;
+    let running = running(client)?;
     let wanted = Config::load(&args.config, running.node.api.first().cloned())?;
-    let found = differences(&running.to_toml(), &wanted.to_toml()).map_err(CommandFailure::new)?;
-    let beyond = [beyond_requests(&wanted, &running), beyond_requests(&running, &wanted)].concat();
-    let (live, mut restart): (Vec<&Difference>, Vec<&Difference>) = found.iter().partition(|d| change::is_live(d));
-    restart.extend(&beyond);
-    if !restart.is_empty() {
-        return Err(refusal(&args.config, &restart));
-    }
-    let changes = changes(&running, &wanted, &live);
-    if !args.dry_run {
-        apply(client, changes, args.force)?;
-    }
+    let how = How { dry_run: args.dry_run, force: args.force };
+    let live = become_like(client, running, &wanted, &args.config, how)?;
     if json {
-        return output::json(&Applied { applied: !args.dry_run, changes: live });
+        return output::json(&Applied { applied: !args.dry_run, changes: &live });
     }
     let mut text: String = live.iter().map(|d| format!("{d}\n")).collect();
     text += match (live.is_empty(), args.dry_run) {
@@ -76,6 +67,49 @@ pub fn run(client: &ApiClient, args: &ApplyArgs, json: bool) -> Result<(), Comma
         (false, false) => "applied\n",
     };
     output::text(&text)
+}
+
+/// What is done about differences.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct How {
+    /// Nothing: they are found.
+    pub dry_run: bool,
+    /// Change it even where promises to tenants cannot be kept then.
+    pub force: bool,
+}
+
+/// The configuration that a node runs with.
+///
+/// # Errors
+/// It does not answer.
+pub fn running(client: &ApiClient) -> Result<Config, CommandFailure> {
+    Ok(Config::parse(&client.text("/v1/config")?, "the running node", Path::new("/"))?)
+}
+
+/// Changes what differs between a node and a file; answers with that.
+///
+/// # Errors
+/// As [`run`].
+pub fn become_like(
+    client: &ApiClient,
+    mut running: Config,
+    wanted: &Config,
+    file: &Path,
+    how: How,
+) -> Result<Vec<Difference>, CommandFailure> {
+    // A worker that took over admits what the one before it had, whatever its file says.
+    running.node.admission = wanted.node.admission;
+    let found = differences(&running.to_toml(), &wanted.to_toml()).map_err(CommandFailure::new)?;
+    let beyond = [beyond_requests(wanted, &running), beyond_requests(&running, wanted)].concat();
+    let (live, mut restart): (Vec<&Difference>, Vec<&Difference>) = found.iter().partition(|d| change::is_live(d));
+    restart.extend(&beyond);
+    if !restart.is_empty() {
+        return Err(refusal(file, &restart));
+    }
+    if !how.dry_run {
+        apply(client, changes(&running, wanted, &live), how.force)?;
+    }
+    Ok(live.into_iter().cloned().collect())
 }
 
 fn refusal(file: &Path, restart: &[&Difference]) -> CommandFailure {

@@ -20,6 +20,9 @@ impl Process {
             if number == Signal::HUP.as_raw() {
                 if !self.terminal || has_terminal() {
                     self.apply(Event::Retry);
+                    // It reads its configuration anew.
+                    let serving = self.machine.serving().and_then(|id| self.workers.get(&id));
+                    let _ = serving.map(|worker| pidfd_send_signal(&worker.pidfd, Signal::HUP));
                     continue;
                 }
                 notice("SIGHUP, and the terminal is gone: the node ends");

@@ -24,6 +24,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "processes_say_what_they_are", names),
         test(S, "sighup_ends_a_node_without_a_keeper", hangs_up_alone),
         test(S, "sighup_leaves_a_keeper_alone", hangs_up_a_keeper),
+        test(S, "sighup_takes_up_the_file_that_has_changed", reloads),
         test(S, "a_closed_terminal_ends_the_node_in_good_order", closed_terminal),
         test(S, "nohup_keeps_the_node_of_a_closed_terminal", nohup),
         test(S, "an_upgrade_during_another_is_refused_in_words", upgrades_meet),
@@ -125,6 +126,49 @@ fn hangs_up_a_keeper(env: &Env) -> Outcome {
         kill_process(worker, Signal::HUP).context(|| "SIGHUP".into())?;
         std::thread::sleep(Duration::from_millis(300));
         ensure(node.worker()? == worker, || format!("the worker has ended\n{}", node.log()))
+    })
+}
+
+/// The default, with this weight of its second tenant.
+fn weighted(weight: u16, device: &str) -> Setup {
+    let mut setup = default_setup().device(device);
+    setup.tenants[1].2 = format!("weight = {weight}");
+    setup
+}
+
+/// SIGHUP has the node take up its file, or refuse it as a whole with the line; also a worker that took over from one that died.
+fn reloads(env: &Env) -> Outcome {
+    with_node(env, &weighted(1, ""), |node| {
+        let mut told = 0;
+        // What was said of the file after it.
+        let mut hang_up = |node: &mut Node, what: &str, says: &str, weight: u64| {
+            node.process().signal(Signal::HUP)?;
+            let lines = until(Duration::from_secs(20), what, || {
+                let log = node.process().stderr();
+                let lines: Vec<String> = log.split("SIGHUP: ").skip(1).map(str::to_owned).collect();
+                Ok((lines.len() > told).then_some(lines))
+            })?;
+            told = lines.len();
+            ensure(lines.last().is_some_and(|line| line.contains(says)), || format!("{what}: {lines:?}"))?;
+            let tenants = http::get(&node.api(), "/v1/tenants")?;
+            ensure(tenants[1]["weight"] == weight, || format!("{what}: {tenants}"))
+        };
+        let write = |node: &Node, setup: &Setup| node.reconfigure(&setup.toml(node.port));
+        hang_up(node, "the same file", "nothing differs", 1)?;
+        write(node, &weighted(7, ""))?;
+        hang_up(node, "another weight", "tenant silver: weight 1 -> 7", 7)?;
+        write(node, &weighted(0, ""))?;
+        hang_up(node, "a weight that cannot be", "weight: 0", 7)?;
+        write(node, &weighted(9, "block_size = 4096"))?;
+        hang_up(node, "what needs a restart", "block_size 512 -> 4096: needs a restart", 7)?;
+        let before = node.worker()?;
+        node.kill_worker()?;
+        until(Duration::from_secs(20), "the next worker serves", || {
+            let other = node.worker()? != before;
+            Ok((other && http::get(&node.api(), "/v1/status").is_ok()).then_some(()))
+        })?;
+        write(node, &weighted(5, ""))?;
+        hang_up(node, "by the next worker", "tenant silver: weight 7 -> 5", 5)
     })
 }
 
