@@ -23,6 +23,10 @@ pub fn tests() -> Vec<Test> {
 /// What each ratio may be at most: one and a half times of what it is beside nothing and beside two processes that keep both cores
 /// busy, which differ little. All are times, of ours over the plain one's. The flash model's is what its map's cache misses cost, 0.10 to 0.13
 /// on a quiet machine and up to 0.21 beside programs that take the caches: its ceiling shows a model that is less than half as fast.
+///
+/// One request at a time over shared memory may be twice of what it was at its best (1.1): bare rings are the way of three cache lines and
+/// nothing else, ours is work as well, and which of the two is slow differs by machine and by hour. Where a line took 60 to 75 ns it was 0.9
+/// to 1.2; where one takes 37 ns it is 1.4 to 1.8, in two releases alike.
 const CEILINGS: [(&str, f64); 14] = [
     ("decision, fifo, 1 queue / reference", 5.3),
     ("decision, drr, 1 queue / reference", 6.0),
@@ -34,9 +38,9 @@ const CEILINGS: [(&str, f64); 14] = [
     ("NVMe/TCP, 4 KiB at depth 1, median latency / bare sockets", 1.55),
     ("NVMe/TCP, 4 KiB at depth 32, time a request / bare sockets", 1.75),
     ("NVMe/TCP, sequential 128 KiB, time a request / bare sockets", 1.85),
-    ("vhost-user, 4 KiB read at depth 1, median latency / bare rings", 1.75),
+    ("vhost-user, 4 KiB read at depth 1, median latency / bare rings", 2.2),
     ("vhost-user, 4 KiB read at depth 32, time a request / bare rings", 2.1),
-    ("vfio-user, 4 KiB read at depth 1, median latency / bare rings", 1.65),
+    ("vfio-user, 4 KiB read at depth 1, median latency / bare rings", 2.2),
     ("vfio-user, 4 KiB read at depth 32, time a request / bare rings", 1.8),
 ];
 
