@@ -49,6 +49,8 @@
 //! more: room for as many volumes as it has chunks, if the names of a volume and its tenant have 60 characters together.
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod assemble;
 mod block;
