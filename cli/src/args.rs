@@ -813,6 +813,50 @@ Example:
         /// VOLUME@NAME
         snapshot: String,
     },
+    /// Write what a snapshot has, or a volume that no host uses, into a file (to serve it to hosts: weir export volume)
+    #[command(after_help = "\
+Examples:
+  weir volume export gold-1@monday gold-1.img
+  weir volume export gold-1@monday - | zstd >gold-1.img.zst
+
+The file is a raw image with holes where the volume has zeroes, and gets its name when it is whole. It is read through the node, at
+the share of the volume's tenant.")]
+    Export {
+        /// The volume, or VOLUME@NAME
+        name: String,
+        /// The file; - is the standard output
+        file: String,
+        /// Replace a file that is there
+        #[arg(short, long)]
+        force: bool,
+    },
+    /// Make a volume with what a raw image has
+    #[command(after_help = "\
+Examples:
+  weir volume import debian.img root-1 --tenant gold
+  weir volume import debian.img root-1 --size 20GiB    a larger volume; the rest reads as zeroes
+  qemu-img convert -O raw debian.qcow2 debian.img && weir volume import debian.img root-1
+  zstd -dc gold-1.img.zst | weir volume import - gold-2 --size 2GiB
+
+Until it is whole the volume is called NAME.importing.")]
+    Import {
+        /// The file; - is the standard input
+        file: String,
+        /// The new volume
+        name: String,
+        /// Its size [default: that of the file]
+        #[arg(long, value_parser = volume_size)]
+        size: Option<u64>,
+        /// Whose it is [default: the only tenant]
+        #[arg(long)]
+        tenant: Option<String>,
+        /// Of which pool [default: the only one]
+        #[arg(long)]
+        pool: Option<String>,
+        /// How many drives have each chunk [default: as the pool has it]
+        #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
+        copies: Option<u8>,
+    },
     /// Delete a volume that is not exported, and what it holds; or a snapshot
     #[command(after_help = "\
 Examples:

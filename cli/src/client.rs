@@ -67,6 +67,11 @@ impl ApiClient {
         node.client().map(Ok)
     }
 
+    /// Where the node is asked.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
     /// Whether something listens there; it may refuse this user.
     pub fn is_there(&self) -> bool {
         let gone = |e: &io::Error| matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);

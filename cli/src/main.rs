@@ -30,6 +30,7 @@ mod fault;
 mod firmware;
 mod fs;
 mod guest;
+mod image;
 mod man;
 mod node_commands;
 mod nodes;

@@ -3,6 +3,7 @@
 use crate::args::{self, PoolCommand, VolumeCommand};
 use crate::client::{ApiClient, in_url};
 use crate::failure::CommandFailure;
+use crate::image::{self, NewVolume};
 use crate::node_commands::absolute;
 use crate::output::{self, Table};
 use weir_api::{
@@ -203,6 +204,11 @@ pub fn volume(client: &ApiClient, args: &args::Volume, json: bool) -> Result<(),
             client.create(&format!("{}/clones", at(snapshot)), &VolumeClone { name, tenant })?
         }
         VolumeCommand::Rollback { snapshot } => client.post(&format!("{}/rollback", at(snapshot)))?,
+        VolumeCommand::Export { name, file, force } => return image::export(client, name, (file, *force), json),
+        VolumeCommand::Import { file, name, size, tenant, pool, copies } => {
+            let (tenant, pool, copies) = (tenant.clone(), pool.clone(), *copies);
+            return image::import(client, file, NewVolume { name, size: *size, tenant, pool, copies }, json);
+        }
         VolumeCommand::Delete { name } => {
             let gone: VolumeStatus = client.delete(&at(name))?;
             return if json { output::json(&gone) } else { output::text(&format!("{name}: deleted\n")) };
@@ -222,7 +228,7 @@ pub fn export(
         Some((kind, path)) if !path.is_empty() => format!("{kind}:{}", absolute(std::path::Path::new(path))?),
         _ => door.to_string(),
     };
-    let body = VolumeExport { door, max_controllers };
+    let body = VolumeExport { door, max_controllers, image: None };
     let volume: VolumeStatus = client.create(&format!("/v1/volumes/{}/exports", in_url(name)), &body)?;
     if json { output::json(&volume) } else { output::text(&volumes_table(&[volume]).shown()) }
 }

@@ -311,6 +311,13 @@ impl Node {
         format!("node's output:\n{}{}", tail(&self.process.stdout(), 2000), tail(&self.process.stderr(), 4000))
     }
 
+    /// A command of the CLI against this node, to be started by the caller.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.weir);
+        command.current_dir(&self.dir).args(args).args(["--api", &format!("unix:{}", self.api().display())]);
+        command
+    }
+
     /// Runs a command of the CLI against this node.
     pub fn cli(&self, args: &[&str]) -> Result<Finished, String> {
         let mut all: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();

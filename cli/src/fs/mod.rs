@@ -17,7 +17,7 @@ mod mount;
 mod names;
 mod operands;
 mod path;
-mod progress;
+pub mod progress;
 mod store;
 mod store_args;
 #[cfg(test)]

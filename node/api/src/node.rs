@@ -5,8 +5,8 @@ use crate::control::Control;
 use crate::fault::{FaultAdd, FaultStatus};
 use crate::flash::FlashStatus;
 use crate::pooled::{
-    LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, ScrubStatus, VolumeAdd,
-    VolumeClone, VolumeExport, VolumePatch, VolumeSnapshotAdd, VolumeStatus,
+    ImageAccess, LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, ScrubStatus,
+    VolumeAdd, VolumeClone, VolumeExport, VolumePatch, VolumeSnapshotAdd, VolumeStatus,
 };
 use crate::promise::{AttainmentStatus, CeilingStatus, Changes, FloorStatus, SlaStatus};
 use crate::timing::{CompletionError, DeviceStats};
@@ -19,9 +19,9 @@ use weir_controller::{ControllerInfo, Work};
 use weir_node::events::{Listener, NodeEvent};
 use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
 use weir_node::{
-    AnaChange, DeviceChange, DeviceSnapshot, DoorSnapshot, ExportSnapshot, LostDrive, NewExport, NewTenant, NewVolume,
-    NodeControl, NodeLatencies, NodeSnapshot, PoolMember, PoolSnapshot, Promises, Refusal, RemoteStatus, ScrubSnapshot,
-    ShardSnapshot, TenantChange, TenantSnapshot, VolumeChange, VolumeSnapshot,
+    AnaChange, DeviceChange, DeviceSnapshot, DoorSnapshot, ExportSnapshot, ImageUse, LostDrive, NewExport, NewTenant,
+    NewVolume, NodeControl, NodeLatencies, NodeSnapshot, PoolMember, PoolSnapshot, Promises, Refusal, RemoteStatus,
+    ScrubSnapshot, ShardSnapshot, TenantChange, TenantSnapshot, VolumeChange, VolumeSnapshot,
 };
 use weir_units::{Bytes, Class, Nanos};
 
@@ -210,7 +210,11 @@ impl Control for NodeControl {
     }
 
     fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal> {
-        self.export_volume(name, &export.door, export.max_controllers).map(Into::into)
+        let image = export.image.map(|image| match image {
+            ImageAccess::Read => ImageUse::Read,
+            ImageAccess::Write => ImageUse::Write,
+        });
+        self.export_volume(name, &export.door, (export.max_controllers, image)).map(Into::into)
     }
 
     fn events(&self, after: u64) -> Vec<NodeEvent> {

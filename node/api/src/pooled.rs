@@ -218,4 +218,17 @@ pub struct VolumeExport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65519))]
     pub max_controllers: Option<u32>,
+    /// For copying all of the volume, by `vhost-user:PATH` only: the volume is exported nowhere else, and this export ends when its client goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageAccess>,
+}
+
+/// What an export is for that serves to copy a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageAccess {
+    /// A volume or a snapshot is read.
+    Read,
+    /// A volume is written.
+    Write,
 }

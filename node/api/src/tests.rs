@@ -932,7 +932,12 @@ fn answers_are_as_described() {
     assert_eq!(serde_json::to_value(serde_json::from_value::<VolumePatch>(patch.clone()).unwrap()).unwrap(), patch);
     check(
         "VolumeExport",
-        serde_json::to_value(VolumeExport { door: "nvme-tcp".into(), max_controllers: Some(5) }).unwrap(),
+        serde_json::to_value(VolumeExport {
+            door: "nvme-tcp".into(),
+            max_controllers: Some(5),
+            image: Some(ImageAccess::Read),
+        })
+        .unwrap(),
     );
     check("DriveBoard", serde_json::to_value(fake.device_board("ssd0").unwrap()).unwrap());
     check("Plan", serde_json::to_value(fake.plan_device("ssd0", &PlanAsked::default()).unwrap()).unwrap());

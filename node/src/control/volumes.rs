@@ -3,7 +3,7 @@
 
 use super::NodeControl;
 use crate::change::{NewVolume, VolumeChange};
-use crate::pool::volumes::{Measure, Tending, door};
+use crate::pool::volumes::{ImageUse, Measure, Tending, door};
 use crate::refusal::Refusal;
 use crate::snapshot::{PoolSnapshot, VolumeSnapshot};
 use std::path::Path;
@@ -286,11 +286,17 @@ impl NodeControl {
         self.volumes.one(&self.config(), name)
     }
 
-    /// A volume at one more door, as a configuration names it; controllers at once, over all doors of the volume.
+    /// A volume at one more door, as a configuration names it; controllers at once, over all doors of the volume. For an `image` it is its only
+    /// one, and ends when its client goes.
     ///
     /// # Errors
     /// What of it is not there, out of range or taken.
-    pub fn export_volume(&self, name: &str, at: &str, max_controllers: Option<u32>) -> Result<VolumeSnapshot, Refusal> {
+    pub fn export_volume(
+        &self,
+        name: &str,
+        at: &str,
+        (max_controllers, image): (Option<u32>, Option<ImageUse>),
+    ) -> Result<VolumeSnapshot, Refusal> {
         let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
         let config = self.config();
         let tenant = self.volumes.one(&config, name)?.tenant;
@@ -301,7 +307,11 @@ impl NodeControl {
             return Err(Refusal::Conflict(format!("{} is an export already; choose another path", path.display())));
         }
         let most = max_controllers.map(in_range).transpose()?;
-        let status = self.volumes.export(&config, name, door.clone(), most)?;
+        let status = self.volumes.export(&config, name, door.clone(), (most, image))?;
+        if image.is_some() {
+            // It is not of the configuration: the next worker does not open it again.
+            return Ok(status);
+        }
         self.change(|config| match config.volumes.iter_mut().find(|v| v.name == name) {
             Some(volume) => {
                 volume.exports.push(door);

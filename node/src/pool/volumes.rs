@@ -15,7 +15,7 @@ mod tend;
 #[cfg(test)]
 mod tests;
 
-pub use exports::door;
+pub use exports::{ImageUse, door};
 pub use tend::{Measure, Tended, Tending};
 
 use super::host::Ask;
@@ -64,6 +64,8 @@ struct Export {
     front: Place,
     door: DoorConfig,
     nqn: String,
+    /// To copy the volume as a whole.
+    image: Option<exports::ImageExport>,
 }
 
 /// A volume as its pool knows it.
@@ -245,7 +247,7 @@ impl Volumes {
                 }
             }
             for door in &volume.exports {
-                volumes.export(config, &volume.name, door.clone(), None).map_err(at)?;
+                volumes.export(config, &volume.name, door.clone(), (None, None)).map_err(at)?;
             }
         }
         Ok(volumes)

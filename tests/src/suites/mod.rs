@@ -37,6 +37,7 @@ mod health;
 mod hostile_tcp;
 mod hostile_vfio;
 mod hostile_vhost;
+mod images;
 mod journal;
 mod layouts;
 mod libblkio;
@@ -146,6 +147,7 @@ pub fn all() -> Vec<Test> {
         guest_crash::tests(),
         shares::tests(),
         snapshots::tests(),
+        images::tests(),
         rogue::tests(),
         rogue_connects::tests(),
         limits::tests(),

@@ -1,6 +1,6 @@
 //! Volumes at doors.
 
-use super::{Export, Found, Leaving, PoolPlace, Volumes, Wanted, gone, refusal, tenant_index};
+use super::{Export, Found, Leaving, PoolPlace, Volumes, Wanted, gone, not_exported, refusal, tenant_index};
 use crate::directory::Place;
 use crate::door::{vfio_user, vhost_user};
 use crate::pool::front::{Copies, SLOTS};
@@ -12,10 +12,31 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use weir_arbiter::{ArbiterSettings, Mechanism};
 use weir_config::{ClassFrom, Config, DoorConfig, Doorbells, TenantConfig, VolumeConfig};
 use weir_controller::{self as controller, DiscoveryRecord, NamespaceConfig, Subsystem};
 use weir_pool::{CHUNK, PoolError, SNAPSHOT_MARK, Uuid, VolumeId};
+
+/// So long a client may take to come to an export for an image.
+const FIRST_CLIENT: Duration = Duration::from_secs(10);
+
+/// What an export is for that serves to copy a volume as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageUse {
+    /// A snapshot, or a volume, is read.
+    Read,
+    /// A volume is written.
+    Write,
+}
+
+/// What is known of such an export.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ImageExport {
+    read_only: bool,
+    since: Instant,
+    has_client: bool,
+}
 
 /// Virtqueues of a vhost-user device, and I/O queues of an NVMe host.
 const QUEUES: u16 = 16;
@@ -30,22 +51,29 @@ struct Clients {
 }
 
 impl Volumes {
-    /// Exports a volume at one more door; a socket's path is absolute.
+    /// Exports a volume at one more door; a socket's path is absolute. For an image it is the volume's only one, and ends with its client.
     ///
     /// # Errors
     /// There is none of that name, the door has it already or is not open, or the socket is not to be had; or it is exported, and a
-    /// number of controllers is wanted.
+    /// number of controllers or an image is wanted, or is copied as an image. A snapshot is read as an image only.
     pub fn export(
         &self,
         config: &Config,
         name: &str,
         door: DoorConfig,
-        max_controllers: Option<u16>,
+        (max_controllers, image): (Option<u16>, Option<ImageUse>),
     ) -> Result<VolumeSnapshot, Refusal> {
         let mut exports = self.turn();
         let found = self.find(name)?;
-        if found.name.contains(SNAPSHOT_MARK) {
+        if found.name.contains(SNAPSHOT_MARK) && image != Some(ImageUse::Read) {
             return Err(refusal(PoolError::IsSnapshot(found.name)));
+        }
+        if image.is_some() && !matches!(door, DoorConfig::VhostUser { .. }) {
+            return Err(Refusal::Invalid(format!("image: it goes through vhost-user:PATH, not {door}")));
+        }
+        if image.is_some() || exports.iter().any(|e| e.image.is_some() && (e.pool, e.volume) == (found.pool, found.id))
+        {
+            not_exported(&found, &exports)?;
         }
         let tenant = tenant_index(config, &found.tenant)?;
         let same = |e: &Export| match (e.door.socket(), door.socket()) {
@@ -77,7 +105,7 @@ impl Volumes {
             None => self.make_front(config, &found, (tenant, &nqn), max_controllers)?,
         };
         let laid = if had.is_none() { self.lay_out(found.pool, found.id, front) } else { Ok(()) };
-        if let Err(why) = laid.and_then(|()| self.open_door(config, &found, tenant, front, &door)) {
+        if let Err(why) = laid.and_then(|()| self.open_door(config, &found, tenant, front, (&door, image))) {
             if had.is_none() {
                 self.remove_front(front)?;
             }
@@ -88,7 +116,12 @@ impl Volumes {
             let records: Vec<DiscoveryRecord> = self.listening.iter().zip(1u16..).map(record).collect();
             self.tell(move |discovery| discovery.add_discovery(records))?;
         }
-        exports.push(Export { pool: found.pool, volume: found.id, front, door, nqn });
+        let image = image.map(|image| ImageExport {
+            read_only: image == ImageUse::Read,
+            since: Instant::now(),
+            has_client: false,
+        });
+        exports.push(Export { pool: found.pool, volume: found.id, front, door, nqn, image });
         Ok(self.status(config, &found, &exports))
     }
 
@@ -132,7 +165,7 @@ impl Volumes {
         found: &Found,
         tenant: usize,
         front: Place,
-        door: &DoorConfig,
+        (door, image): (&DoorConfig, Option<ImageUse>),
     ) -> Result<(), Refusal> {
         let serial = serial(found.uuid);
         let (tenant_name, tenant) = (found.tenant.clone(), tenant as u16);
@@ -151,7 +184,7 @@ impl Volumes {
                     queues: QUEUES,
                     queue_depth: DEPTH,
                     journal: config.node.journal,
-                    read_only: false,
+                    read_only: image == Some(ImageUse::Read),
                     serial,
                 };
                 let open = move |s: &mut Shard| s.with_doors(|doors, cx| doors.vhost_user.export(settings, cx));
@@ -187,7 +220,32 @@ impl Volumes {
     /// # Errors
     /// Hosts are connected.
     pub fn unexport(&self, what: &str) -> Result<Option<ExportSnapshot>, Refusal> {
+        self.unexport_of(what, &mut self.turn())
+    }
+
+    /// Ends exports for images whose client has gone, or has never come.
+    ///
+    /// # Errors
+    /// The node is stopping.
+    pub(super) fn end_images(&self) -> Result<(), Refusal> {
         let mut exports = self.turn();
+        if exports.iter().all(|e| e.image.is_none()) {
+            return Ok(());
+        }
+        let clients = self.clients()?;
+        let mut over = Vec::new();
+        for export in exports.iter_mut() {
+            let (Some(image), Some((path, _))) = (&mut export.image, export.door.socket()) else { continue };
+            let is_there = clients.sockets.get(path).is_some_and(|count| *count > 0);
+            if !is_there && (image.has_client || image.since.elapsed() > FIRST_CLIENT) {
+                over.push(path.display().to_string());
+            }
+            image.has_client |= is_there;
+        }
+        over.iter().try_for_each(|socket| self.unexport_of(socket, &mut exports).map(|_| ()))
+    }
+
+    fn unexport_of(&self, what: &str, exports: &mut Vec<Export>) -> Result<Option<ExportSnapshot>, Refusal> {
         let by_name = what.strip_prefix("nvme-tcp:").map(|name| self.nqn(name));
         let is = |e: &Export| match (&by_name, e.door.socket()) {
             (Some(nqn), None) => e.nqn == *nqn,
@@ -346,7 +404,7 @@ impl Volumes {
             tenant: Some(found.tenant),
             class_from: ClassFrom::Tenant,
             queues: QUEUES,
-            read_only: false,
+            read_only: export.image.is_some_and(|image| image.read_only),
             clients,
             recovered,
         })

@@ -86,6 +86,7 @@ impl Volumes {
     pub fn tend(&self, config: &Config, tending: &mut Tending) -> Result<Tended, Refusal> {
         let mut tended = Tended { measures: Vec::new(), pause: Duration::from_secs(1) };
         tending.looks += 1;
+        self.end_images()?;
         for pool in 0..self.pools.len() {
             let twice = self.look(pool, Wanted::Twice)?;
             if twice.is_empty() {
