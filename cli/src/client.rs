@@ -68,7 +68,7 @@ impl ApiClient {
     }
 
     /// Where the node is asked.
-    pub fn address(&self) -> &Address {
+    pub fn address(&self) -> &ApiAddress {
         &self.address
     }
 

@@ -7,6 +7,7 @@
 
 mod file;
 
+use crate::address::ApiAddress;
 use crate::client::{ApiClient, in_url};
 use crate::failure::CommandFailure;
 use crate::fs::progress::CopyProgress;
@@ -174,11 +175,11 @@ struct Way {
 impl Way {
     fn open(client: &ApiClient, volume: &str, image: ImageAccess) -> Result<Way, CommandFailure> {
         let folder = match client.address() {
-            Address::Unix(path) => path.parent().map(PathBuf::from).unwrap_or_default(),
-            Address::Tcp(at) if at.ip().is_loopback() => config::runtime_dir(),
-            Address::Tcp(at) => {
+            ApiAddress::Plain(Address::Unix(path)) => path.parent().map(PathBuf::from).unwrap_or_default(),
+            ApiAddress::Plain(Address::Tcp(_)) => config::runtime_dir(),
+            ApiAddress::Tls(at) => {
                 let what = format!(
-                    "the bytes of a volume go through a socket of the machine of its node, and {at} is another one: run this there"
+                    "the bytes of a volume go through a socket of its node's machine, and {at} may be another one: run this there, with --api unix:PATH"
                 );
                 return Err(CommandFailure::new(what));
             }
