@@ -165,7 +165,10 @@ impl Subsystem {
     /// Takes one event to its end.
     #[inline]
     pub fn apply<H: Host>(&mut self, now: Nanos, event: Event, host: &mut H, effects: &mut Effects) {
-        self.count_service(now);
+        // Events that are found together come at one moment.
+        if now != self.turn.now {
+            self.count_service(now);
+        }
         self.turn.now = now;
         match event {
             Event::Run => self.run(now, host, effects),

@@ -206,7 +206,7 @@ fn refused(env: &Env) -> Outcome {
         ];
         for (args, says, code) in wrong {
             let output = node.cli(&[&["volume"], args].concat())?;
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let said = &output.stderr;
             ensure(output.status.code() == Some(code) && said.contains(says), || {
                 format!("{args:?}: {}, {said:?} does not say {says:?}", output.status)
             })?;

@@ -27,7 +27,7 @@ impl Subsystem {
     }
 
     /// Counts the time until `now` for the commands in slots, and for those that rules delay.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn count_service(&mut self, now: Nanos) {
         let passed = now.0.saturating_sub(self.turn.now.0);
         let times = &mut self.service_times;

@@ -331,10 +331,7 @@ impl Subsystem {
         let Some((ranges, (offset, len))) = self.first_piece((queue, command, plan), &data, host) else { return };
         let owner = self.sq(queue).owner;
         let (id, slot) = self.slots.occupy(plan.transfer);
-        slot.assign(queue, command, ranges, SlotState::Issued);
-        if let Some(stamp) = self.tenants.arrivals.get_mut(id as usize) {
-            *stamp = arrived;
-        }
+        slot.assign((queue, arrived), command, ranges, SlotState::Issued);
         let (op, nsid, fua) = (plan.op, command.nsid, command.is(flag::FUA));
         // Built where it goes: one that is also passed on by reference would be built on the stack and copied.
         let io = || Io { slot: SlotId(id), owner, data, op, nsid, offset, len, fua, skip: 0 };
@@ -412,10 +409,11 @@ impl Subsystem {
             return self.done_else(now, id, status, host);
         }
         let (queue, cid, tag, opcode, bytes) = (slot.queue, slot.cid, slot.tag, slot.opcode, slot.bytes);
+        let arrived = slot.arrived;
         self.release(now, id);
         let tenant = usize::from(self.sq(queue).tenant);
         count(&mut self.tenants.list[tenant].work, opcode, bytes);
-        self.count_latency(now, id, tenant, opcode);
+        self.count_latency(now, arrived, tenant, opcode);
         self.finish(queue, cid, tag, status, 0, host);
     }
 
@@ -475,7 +473,7 @@ impl Subsystem {
             return;
         }
         let tenant = usize::from(self.sq(slot.queue).tenant);
-        self.count_latency(now, id, tenant, slot.opcode);
+        self.count_latency(now, slot.arrived, tenant, slot.opcode);
         if let Some(RemainingWork { second: Some(second), todo, .. }) = &steps {
             // The comparison failed where the write had not begun.
             return self.end_pair(&slot, second, (status, todo.is_empty()), host);

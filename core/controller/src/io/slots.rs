@@ -1,6 +1,7 @@
 //! Commands in flight, and the timers of those whose service time has not passed.
 
 use crate::event::{Io, Op, SlotId};
+use crate::io::starting::NO_ARRIVAL;
 use crate::io::work::{Ranges, RemainingWork};
 use crate::namespace::metadata::Metadata;
 use crate::queues::command::Command;
@@ -47,13 +48,16 @@ pub(crate) struct Slot {
     pub internal: bool,
     /// When the command is to complete; 0 where no service time says so.
     pub due: Nanos,
+    /// When the command arrived; [`NO_ARRIVAL`] where nobody knows.
+    pub arrived: Nanos,
 }
 
 impl Slot {
     /// Becomes that command's of a queue.
     #[inline(always)]
-    pub fn assign(&mut self, queue: u32, command: &Command, ranges: u32, state: SlotState) {
+    pub fn assign(&mut self, (queue, arrived): (u32, Nanos), command: &Command, ranges: u32, state: SlotState) {
         self.queue = queue;
+        self.arrived = arrived;
         self.tag = command.tag;
         self.ranges = ranges;
         self.nsid = command.nsid;
@@ -76,6 +80,7 @@ pub(crate) const FREE: Slot = Slot {
     state: SlotState::Free,
     internal: false,
     due: Nanos(0),
+    arrived: NO_ARRIVAL,
 };
 
 /// How long before it is due a command is emitted at the least where the medium takes its own time: longer than media take for one, and

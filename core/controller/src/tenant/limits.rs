@@ -115,10 +115,9 @@ impl Subsystem {
         }
     }
 
-    /// The command in a slot, of a tenant, is complete: how long did it take?
+    /// A command of a tenant that came at `arrived` is complete: how long did it take?
     #[inline]
-    pub(crate) fn count_latency(&mut self, now: Nanos, id: u32, tenant: usize, opcode: u8) {
-        let arrived = self.tenants.take_arrival(id);
+    pub(crate) fn count_latency(&mut self, now: Nanos, arrived: Nanos, tenant: usize, opcode: u8) {
         if arrived == NO_ARRIVAL {
             return;
         }

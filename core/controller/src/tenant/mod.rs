@@ -1,7 +1,6 @@
 //! Tenants of a drive: who belongs to one, which class its queues get, and how often it may be administrated.
 
 use crate::config::{SubsystemConfig, TenantConfig};
-use crate::io::starting::NO_ARRIVAL;
 use crate::stats::Work;
 use crate::tenant::latency::Latencies;
 use crate::tenant::sla::Judge;
@@ -86,19 +85,11 @@ pub(crate) fn tenant_of(tenants: &[Tenant], host: &str) -> Option<u16> {
 #[derive(Clone, Debug)]
 pub(crate) struct Tenants {
     pub list: Vec<Tenant>,
-    /// When the commands in flight arrived, by slot.
-    pub arrivals: Vec<Nanos>,
     /// The promise of one of them is judged.
     pub is_judged: bool,
 }
 
 impl Tenants {
-    /// When the command in a slot arrived, which is complete.
-    #[inline]
-    pub fn take_arrival(&mut self, id: u32) -> Nanos {
-        self.arrivals.get_mut(id as usize).map_or(NO_ARRIVAL, |arrived| core::mem::replace(arrived, NO_ARRIVAL))
-    }
-
     /// Those of the configuration.
     pub fn new(config: &SubsystemConfig, arbiter: &mut Arbiter, now: Nanos) -> Self {
         let made = |t: &TenantConfig| {
@@ -108,7 +99,7 @@ impl Tenants {
         };
         let list: Vec<Tenant> = config.tenants.iter().map(made).collect();
         let is_judged = list.iter().any(|t| t.judge.is_some());
-        Self { list, arrivals: alloc::vec![NO_ARRIVAL; config.slots as usize], is_judged }
+        Self { list, is_judged }
     }
 }
 

@@ -87,10 +87,7 @@ impl Subsystem {
     pub(crate) fn occupy_for(&mut self, starting: &Starting) -> u32 {
         let Starting { queue, ref command, ref plan, arrived, .. } = *starting;
         let (id, slot) = self.slots.occupy(plan.transfer);
-        slot.assign(queue, command, NONE, SlotState::Held);
-        if let Some(stamp) = self.tenants.arrivals.get_mut(id as usize) {
-            *stamp = arrived;
-        }
+        slot.assign((queue, arrived), command, NONE, SlotState::Held);
         if ZonedOpcode(command.opcode) == ZonedOpcode::ZONE_APPEND {
             // An append is a write for the statistics.
             slot.opcode = IoOpcode::WRITE.0;

@@ -3,7 +3,7 @@
 use crate::host::Host;
 use crate::io::slots::SlotState;
 use crate::io::slow_path::waits::{BlockRange, For, Wait, changes, reads};
-use crate::io::starting::{NO_ARRIVAL, Starting};
+use crate::io::starting::Starting;
 use crate::io::work::Partner;
 use crate::queues::queue::NONE;
 use crate::subsystem::Subsystem;
@@ -61,12 +61,12 @@ impl Subsystem {
                 continue;
             }
             let wait = self.slow_path.waits.remove(at);
-            let stamp = self.tenants.arrivals.get(wait.slot as usize).copied();
+            let arrived = self.slots.slots[wait.slot as usize].arrived;
             self.slots.vacate(wait.slot);
             if queue == NONE {
                 continue;
             }
-            let starting = Starting { queue, arrived: stamp.unwrap_or(NO_ARRIVAL), ..wait.starting };
+            let starting = Starting { queue, arrived, ..wait.starting };
             if matches!(wait.what, For::Slots(_)) {
                 self.finish(queue, starting.command.cid, starting.command.tag, Status::SUCCESS, 0, host);
                 continue;
