@@ -164,7 +164,9 @@ fn what_a_program_is_linked_against() {
 fn the_command_line() {
     let parse = |line: &str| Options::parse(&line.split_whitespace().map(String::from).collect::<Vec<_>>());
     let all = parse("").unwrap();
-    assert!(KINDS.iter().all(|kind| all.wants(kind)));
+    // The jar needs Maven, and is made where it is asked for.
+    assert!(KINDS.iter().all(|kind| all.wants(kind) == (*kind != "jar")));
+    assert!(parse("--only jar").unwrap().wants("jar"));
     let some = parse("--only deb,lib --out=o --binary b").unwrap();
     assert!(some.wants("deb") && some.wants("lib") && !some.wants("oci"));
     assert_eq!((some.out, some.binary), (Some("o".into()), Some("b".into())));
