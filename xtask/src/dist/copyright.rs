@@ -28,12 +28,17 @@ const fn licence(id: &'static str, begins: &'static str, contains: &'static str)
 }
 
 /// The licences that crates come under. The text is what follows `begins` in a file that `contains` the other words too.
-const LICENCES: [Licence; 8] = [
+const LICENCES: [Licence; 9] = [
     licence("MIT", "Permission is hereby granted, free of charge", "THE SOFTWARE IS PROVIDED \"AS IS\""),
     licence("Apache-2.0 with LLVM exception", "--- LLVM Exceptions", "Sections 4(a), 4(b) and 4(d)"),
     licence("BSD-2-Clause", "Redistribution and use in source and binary", "THIS SOFTWARE IS PROVIDED"),
     licence("BSD-3-Clause", "Redistribution and use in source and binary", "Neither the name"),
     licence("0BSD", "Permission to use, copy, modify, and/or distribute", "with or without fee is hereby granted."),
+    licence(
+        "ISC",
+        "Permission to use, copy, modify, and/or distribute",
+        "copyright notice and this permission notice appear in all copies.",
+    ),
     licence("Zlib", "This software is provided 'as-is'", "Altered source versions"),
     licence("Unicode-3.0", "UNICODE LICENSE V3", "Unicode"),
     licence("Unlicense", "This is free and unencumbered software", "public domain"),
