@@ -747,15 +747,8 @@ Sizes are rounded up to whole MiB.")]
         /// Its size: 512MiB, 10GB
         #[arg(value_parser = volume_size)]
         size: u64,
-        /// Whose it is [default: the only tenant]
-        #[arg(long)]
-        tenant: Option<String>,
-        /// Of which pool [default: the only one]
-        #[arg(long)]
-        pool: Option<String>,
-        /// How many drives have each chunk [default: as the pool has it]
-        #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
-        copies: Option<u8>,
+        #[command(flatten)]
+        place: VolumePlace,
     },
     /// Give a volume another size, while its hosts use it
     #[command(after_help = "\
@@ -847,15 +840,8 @@ Until it is whole the volume is called NAME.importing.")]
         /// Its size [default: that of the file]
         #[arg(long, value_parser = volume_size)]
         size: Option<u64>,
-        /// Whose it is [default: the only tenant]
-        #[arg(long)]
-        tenant: Option<String>,
-        /// Of which pool [default: the only one]
-        #[arg(long)]
-        pool: Option<String>,
-        /// How many drives have each chunk [default: as the pool has it]
-        #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
-        copies: Option<u8>,
+        #[command(flatten)]
+        place: VolumePlace,
     },
     /// Delete a volume that is not exported, and what it holds; or a snapshot
     #[command(after_help = "\
@@ -866,6 +852,20 @@ Examples:
         /// The volume, or VOLUME@NAME
         name: String,
     },
+}
+
+/// Whose a new volume is, and where it lies.
+#[derive(Clone, Debug, Args)]
+pub struct VolumePlace {
+    /// Whose it is [default: the only tenant]
+    #[arg(long)]
+    pub tenant: Option<String>,
+    /// Of which pool [default: the only one]
+    #[arg(long)]
+    pub pool: Option<String>,
+    /// How many drives have each chunk [default: as the pool has it]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub copies: Option<u8>,
 }
 
 fn volume_size(text: &str) -> Result<u64, String> {

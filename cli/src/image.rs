@@ -8,6 +8,7 @@
 mod file;
 
 use crate::address::ApiAddress;
+use crate::args::VolumePlace;
 use crate::client::{ApiClient, in_url};
 use crate::failure::CommandFailure;
 use crate::fs::progress::CopyProgress;
@@ -63,9 +64,7 @@ pub struct NewVolume<'a> {
     pub name: &'a str,
     /// Bytes; none: as long as the file.
     pub size: Option<u64>,
-    pub tenant: Option<String>,
-    pub pool: Option<String>,
-    pub copies: Option<u8>,
+    pub place: &'a VolumePlace,
 }
 
 /// Writes what a volume that is not exported, or a snapshot, has into a file; `-` is the standard output.
@@ -128,8 +127,8 @@ pub fn import(client: &ApiClient, file: &str, new: NewVolume, json: bool) -> Res
         return Err(CommandFailure::new(format!("there is a volume \"{}\" already; nothing was changed", new.name)));
     }
     let name = format!("{}{UNFINISHED}", new.name);
-    let add =
-        VolumeAdd { name: name.clone(), tenant: new.tenant, size_bytes: size, pool: new.pool, copies: new.copies };
+    let VolumePlace { tenant, pool, copies } = new.place.clone();
+    let add = VolumeAdd { name: name.clone(), tenant, size_bytes: size, pool, copies };
     let _: VolumeStatus = client.create("/v1/volumes", &add)?;
     let filled = fill(client, (&name, new.name), &mut source, &stop);
     let (volume, data_bytes) = match filled {

@@ -1,6 +1,6 @@
 //! Pools and volumes of a running node.
 
-use crate::args::{self, PoolCommand, VolumeCommand};
+use crate::args::{self, PoolCommand, VolumeCommand, VolumePlace};
 use crate::client::{ApiClient, in_url};
 use crate::failure::CommandFailure;
 use crate::image::{self, NewVolume};
@@ -180,9 +180,9 @@ pub fn volume(client: &ApiClient, args: &args::Volume, json: bool) -> Result<(),
             let volumes: Vec<VolumeStatus> = client.get("/v1/volumes")?;
             return output::list(&volumes, |v| v.name.clone(), |volumes| volumes_table(volumes).shown());
         }
-        VolumeCommand::Create { name, size, tenant, pool, copies } => {
-            let (name, tenant, pool, copies) = (name.clone(), tenant.clone(), pool.clone(), *copies);
-            client.create("/v1/volumes", &VolumeAdd { name, tenant, size_bytes: *size, pool, copies })?
+        VolumeCommand::Create { name, size, place } => {
+            let VolumePlace { tenant, pool, copies } = place.clone();
+            client.create("/v1/volumes", &VolumeAdd { name: name.clone(), tenant, size_bytes: *size, pool, copies })?
         }
         VolumeCommand::Resize { name, size, shrink } => {
             client.patch(&at(name), &VolumePatch { size_bytes: Some(*size), shrink: *shrink, name: None })?
@@ -205,9 +205,8 @@ pub fn volume(client: &ApiClient, args: &args::Volume, json: bool) -> Result<(),
         }
         VolumeCommand::Rollback { snapshot } => client.post(&format!("{}/rollback", at(snapshot)))?,
         VolumeCommand::Export { name, file, force } => return image::export(client, name, (file, *force), json),
-        VolumeCommand::Import { file, name, size, tenant, pool, copies } => {
-            let (tenant, pool, copies) = (tenant.clone(), pool.clone(), *copies);
-            return image::import(client, file, NewVolume { name, size: *size, tenant, pool, copies }, json);
+        VolumeCommand::Import { file, name, size, place } => {
+            return image::import(client, file, NewVolume { name, size: *size, place }, json);
         }
         VolumeCommand::Delete { name } => {
             let gone: VolumeStatus = client.delete(&at(name))?;

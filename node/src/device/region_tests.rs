@@ -1,5 +1,6 @@
 //! Zones and chunks against an oracle of their blocks: what was completed is there after a stop, a kill and a power cut, and what lies
 //! behind a write pointer is not.
+// tidy: long because one oracle serves zones and chunks, in every way that a node ends
 
 use super::*;
 use proptest::prelude::*;
