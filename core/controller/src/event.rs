@@ -125,6 +125,18 @@ pub enum Event {
     Tick,
 }
 
+impl Event {
+    /// The memory-model controller whose register or doorbell it is; `None` of other events.
+    pub fn controller(&self) -> Option<ControllerHandle> {
+        match *self {
+            Event::Register { controller, .. }
+            | Event::SqTail { controller, .. }
+            | Event::CqHead { controller, .. } => Some(controller),
+            _ => None,
+        }
+    }
+}
+
 /// What an I/O does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {

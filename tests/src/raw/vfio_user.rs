@@ -390,7 +390,7 @@ impl Client {
     pub fn identify(&mut self) -> Outcome {
         self.put(DATA, &[0; 64])?;
         self.submit(0x06, [DMA + DATA, 0], [1, 0])?;
-        let status = self.completion(Duration::from_secs(5))?.ok_or("Identify does not complete")?;
+        let status = self.completion(Duration::from_secs(30))?.ok_or("Identify does not complete")?;
         let model: [u8; 4] = self.get(DATA + 24)?;
         ensure(status == 0 && model != [0; 4], || format!("Identify: status {status:#x}, model {model:02x?}"))
     }

@@ -7,10 +7,13 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::{long, test};
 use crate::bench::Bench;
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{Node, Setup, with_node};
+use crate::process;
 use crate::raw::Rng;
 use crate::raw::vfio_user::{
     ACQ, ASQ, Client, DATA, DMA, ENTRIES, MEMORY, access, cmd, dma_map, dma_unmap, message, set_irqs, version, words,
@@ -30,6 +33,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "memory_without_a_descriptor", memory_without_a_descriptor),
         test(S, "memory_that_goes_away", memory_that_goes_away),
         test(S, "descriptors_that_would_block", descriptors_that_would_block),
+        test(S, "registers_written_before_it_went", registers_written_before_it_went),
         long(S, "fuzzed_messages_long", |env| fuzzed_messages(env, "120s")),
         long(S, "fuzzed_registers_and_rings_long", |env| fuzzed_rings(env, "120s")),
     ]
@@ -223,6 +227,29 @@ fn cut_at_every_byte(env: &Env) -> Outcome {
         };
         in_turn(bytewise)?;
         serves(node)
+    })
+}
+
+/// A client enables its controller although its admin queue has no place, and goes; the next one comes before the node has heard of either.
+/// What the first has written has no effect on the controller that the next one finds.
+fn registers_written_before_it_went(env: &Env) -> Outcome {
+    with_node(env, &setup(), |node| {
+        let pid = i32::try_from(node.serving()?).ok().and_then(Pid::from_raw).ok_or("no process")?;
+        for round in 0..8 {
+            let first = greeted(node)?;
+            process::stop(pid)?;
+            let enable = message(7, cmd::REGION_WRITE, &write(0, 0x14, &words(&[6 << 16 | 4 << 20 | 1])));
+            let sent = first.send(&enable, &[]);
+            drop(first);
+            let next = std::thread::scope(|scope| {
+                let next = scope.spawn(|| ready(node)?.identify());
+                std::thread::sleep(Duration::from_millis(30));
+                kill_process(pid, Signal::CONT).context(|| "SIGCONT".into())?;
+                next.join().map_err(|_| "it panics")?
+            });
+            sent.and(next).map_err(|e| format!("round {round}: {e}"))?;
+        }
+        Ok(())
     })
 }
 

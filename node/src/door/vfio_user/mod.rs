@@ -550,9 +550,12 @@ fn attach(config: &ExportConfig, at: u16, cx: &mut Cx) -> Result<ControllerHandl
     drive.attach(cx.now, attach)
 }
 
-/// The controller is as after power-on, and nothing that was rung before counts.
+/// The controller is as after power-on, and nothing that was rung or written before counts, also in this turn: a write that had its
+/// effect after the reset would be the next client's.
 fn reset(export: &mut Export, cx: &mut Cx) {
-    cx.drives.get(export.config.drive).reset_function(cx.now, export.controller);
+    let (drive, controller) = (export.config.drive, export.controller);
+    cx.arrivals.retain(|arrival| arrival.drive != drive || arrival.event.controller() != Some(controller));
+    cx.drives.get(drive).reset_function(cx.now, controller);
     if let Some(conn) = &mut export.conn {
         conn.is_reset();
     }
