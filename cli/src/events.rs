@@ -61,7 +61,7 @@ fn follow(client: &ApiClient, from: u64, json: bool) -> Result<(), CommandFailur
     loop {
         let path = if last == 0 { "/v1/events".to_owned() } else { format!("/v1/events?after={last}") };
         let ended = client.stream(&path, |text| {
-            heard = Instant::now();
+            (heard, is_first) = (Instant::now(), false);
             let Some(event) = text.strip_prefix("data:").and_then(|data| serde_json::from_str::<NodeEvent>(data).ok())
             else {
                 return true;
@@ -74,7 +74,7 @@ fn follow(client: &ApiClient, from: u64, json: bool) -> Result<(), CommandFailur
         });
         match ended {
             Ok(()) if !is_read => return Ok(()),
-            // A mistake in the address shows at once.
+            // A mistake in the address shows at once; a worker that dies while it tells something is no mistake.
             Err(failure) if is_first || heard.elapsed() >= GONE_AFTER => return Err(failure),
             Ok(()) | Err(_) => is_first = false,
         }

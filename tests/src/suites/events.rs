@@ -126,14 +126,20 @@ fn ends(events: &[Value]) -> usize {
     events.iter().filter(|e| e["verdict"] == "controller" && e["what"] == "healthy").count()
 }
 
+/// The numbers of the events that a follower has told, a line of JSON each.
+fn numbers(said: &str) -> Vec<u64> {
+    said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()?["number"].as_u64()).collect()
+}
+
 fn worker_dies(env: &Env) -> Outcome {
     let setup = Setup { node: "keeper = true".into(), ..Setup::default() };
     with_node(env, &setup, |node| {
         let api = format!("unix:{}", node.api().display());
         let args = ["events", "--follow", "--json", "--api", &api];
         let follower = Process::start(&env.folder()?, "follower", &env.weir, args)?;
-        until(WAIT, "the node does not say that it serves", || {
-            Ok(events(node)?.iter().any(|e| e["what"] == "serving").then_some(()))
+        // It follows once it has told the first: a node that is not there when it begins would be a mistake.
+        until(WAIT, "the follower does not say that the node serves", || {
+            Ok((numbers(&follower.stdout()) == [1]).then_some(()))
         })?;
         node.kill_worker()?;
         let all = until(WAIT, "the next worker does not say that it serves", || {
@@ -142,12 +148,9 @@ fn worker_dies(env: &Env) -> Outcome {
         })?;
         let words: Vec<&str> = all.iter().filter_map(|e| e["what"].as_str()).collect();
         ensure(words == ["serving", "restarting", "serving"], || format!("{all:#?}"))?;
-        let numbers: Vec<u64> = all.iter().filter_map(|e| e["number"].as_u64()).collect();
-        ensure(numbers == [1, 2, 3], || format!("{numbers:?}"))?;
+        let listed: Vec<u64> = all.iter().filter_map(|e| e["number"].as_u64()).collect();
+        ensure(listed == [1, 2, 3], || format!("{listed:?}"))?;
         ensure(all[1]["text"].as_str().is_some_and(|t| t.contains("was killed")), || format!("{:#}", all[1]))?;
-        let numbers = |said: &str| -> Vec<u64> {
-            said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()?["number"].as_u64()).collect()
-        };
         let followed = until(WAIT, "the follower misses something", || {
             Ok(Some(numbers(&follower.stdout())).filter(|numbers| numbers.len() >= 3))
         })?;
