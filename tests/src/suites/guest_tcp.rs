@@ -13,11 +13,11 @@ pub fn tests() -> Vec<Test> {
     vec![
         test(S, "discover_and_identify", discover_and_identify),
         test(S, "commands_of_nvme_cli", commands_of_nvme_cli),
-        test(S, "fio_one_queue", |env| fio(env, "-i 1", 1, "24m")),
+        long(S, "fio_one_queue", |env| fio(env, "-i 1", 1, "24m")),
         test(S, "fio_four_queues_with_digests", |env| fio(env, "-i 4 -g -G", 4, "24m")),
         test(S, "ext4_and_reconnect", ext4_and_reconnect),
         test(S, "resized_while_connected", resized),
-        test(S, "its_volume_is_resized_under_load", |env| guest_vhost::volume_resized(env, true)),
+        long(S, "its_volume_is_resized_under_load", |env| guest_vhost::volume_resized(env, true)),
         long(S, "fio_four_queues", |env| fio(env, "-i 4", 4, "96m")),
         long(S, "fio_header_digest", |env| fio(env, "-i 2 -g", 2, "96m")),
         long(S, "fio_data_digest", |env| fio(env, "-i 2 -G", 2, "96m")),

@@ -14,7 +14,7 @@ pub fn tests() -> Vec<Test> {
     const S: &str = "guest_zns";
     vec![
         test(S, "zones_of_the_kernel_and_nvme_cli", zones),
-        test(S, "zones_in_a_file_outlive_the_node", outlive),
+        long(S, "zones_in_a_file_outlive_the_node", outlive),
         test(S, "fio_on_zones", |env| fio(env, "", "16m")),
         test(S, "a_pcie_drive_with_zones_and_zonefs", zonefs),
         long(S, "fio_on_zones_of_flash", |env| fio(env, ", flash = \"femu-bbssd\"", "24m")),

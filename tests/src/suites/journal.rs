@@ -23,7 +23,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "killed_with_much_in_flight", |env| killed(env, "split", "latency = \"2ms\"", 6)),
         test(S, "killed_with_its_keeper", |env| killed_with(env, "packed", "", "keeper = true\nstandby = true", 4)),
         test(S, "a_front_end_that_does_not_come_back_loses_nothing_of_others", left_alone),
-        test(S, "killed_under_a_guest", |env| guest(env, false, 2)),
+        long(S, "killed_under_a_guest", |env| guest(env, false, 2)),
         long(S, "killed_under_load_split_long", |env| killed(env, "split", "", 100)),
         long(S, "killed_under_load_packed_long", |env| killed(env, "packed", "latency = \"1ms\"", 100)),
         long(S, "killed_under_a_guest_packed", |env| guest(env, true, 5)),

@@ -15,7 +15,7 @@ use crate::suites::bindings;
 pub fn tests() -> Vec<Test> {
     const S: &str = "packages";
     vec![
-        test(S, "a_deb_is_the_same_twice", same_twice),
+        long(S, "a_deb_is_the_same_twice", same_twice),
         test(S, "a_deb_is_installed_used_upgraded_and_purged", deb),
         test(S, "libweir_is_installed_and_linked", lib),
         test(S, "a_program_with_libraries_makes_no_tarball", needs_static),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::test;
+use super::{long, test};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{Setup, text, with_node};
 use crate::process::{Process, run};
@@ -14,7 +14,7 @@ use crate::suites::bindings;
 pub fn tests() -> Vec<Test> {
     const S: &str = "python";
     vec![
-        test(S, "a_wheel_is_the_same_twice", same_twice),
+        long(S, "a_wheel_is_the_same_twice", same_twice),
         test(S, "simulations", |env| pytest(env, "test_sim.py")),
         test(S, "policies", |env| pytest(env, "test_policy.py")),
         test(S, "a_drive_in_the_process", |env| pytest(env, "test_device.py")),

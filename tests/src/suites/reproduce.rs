@@ -19,7 +19,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "speed_of_the_emulation", |env| made(env, &["qos-fig6"], 0, &SPEED)),
         test(S, "five_scenarios_live", |env| made(env, &["qos-fig8", "--live"], 0, &[])),
         test(S, "live_drives_against_virtual_time", |env| made(env, &["live-against-sim"], 0, &LIVE)),
-        test(S, "ten_cases_on_volumes", |env| made(env, &["spool-table2"], 14, &SHORT_RUNS)),
+        long(S, "ten_cases_on_volumes", |env| made(env, &["spool-table2"], 14, &SHORT_RUNS)),
         test(S, "a_drive_that_goes_and_comes_back", |env| made(env, &["spool-fig12"], 0, &[])),
         test(S, "restarted_stopped_and_killed", |env| made(env, &["spool-fig13"], 0, &[])),
         test(S, "the_steps_of_a_start", the_steps_of_a_start),

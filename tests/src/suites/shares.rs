@@ -17,7 +17,6 @@ use crate::node::{Node, Setup, host_nqn, with_node};
 pub fn tests() -> Vec<Test> {
     const S: &str = "shares";
     vec![
-        test(S, "five_scenarios_local", |env| scenarios_local(env, "3s")),
         test(S, "five_scenarios_nvme_tcp", |env| scenarios_tcp(env, "3s")),
         test(S, "sixteen_queues_against_one", sixteen_queues),
         test(S, "changed_while_running", changed_while_running),
