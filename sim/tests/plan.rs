@@ -162,7 +162,7 @@ fn plan_and_admission_never_contradict_each_other() {
         let file = folder.join(format!("{number}.toml"));
         std::fs::write(&file, calibration.to_toml()).unwrap();
         let mut rng = Xoshiro256::new(number as u64 + 1);
-        for question in 0..40 {
+        for question in 0..20 {
             let tenants = tenants_of(&mut rng, calibration.points[0].gamma());
             let mechanism = if question % 2 == 0 { "drr" } else { "wrr" };
             let head = format!("time = \"1ms\"\ncalibration = \"{}\"\n", file.display());
@@ -175,7 +175,7 @@ fn plan_and_admission_never_contradict_each_other() {
         }
     }
     std::fs::remove_dir_all(&folder).unwrap();
-    assert!(said[0] >= 20 && said[1] >= 20, "both verdicts were given: {said:?}");
+    assert!(said[0] >= 10 && said[1] >= 10, "both verdicts were given: {said:?}");
 }
 
 /// Both are asked of flash drives that are partly loaded: what simulation keeps admission does not refuse for certain, and what it
@@ -323,7 +323,7 @@ fn campaign(plans: u64) {
 
 #[test]
 fn random_plans() {
-    campaign(24);
+    campaign(12);
 }
 
 #[test]
