@@ -36,6 +36,11 @@ impl<T> Handles<T> {
         open.get(&number).cloned().ok_or(Failure::Closed(self.what))
     }
 
+    /// How many are open.
+    pub fn len(&self) -> usize {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Takes it out; nothing if that was done before.
     pub fn remove(&self, number: i64) -> Option<Arc<T>> {
         self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&number)

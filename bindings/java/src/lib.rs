@@ -4,6 +4,7 @@
 //!   WeirFileSystem, streams (bindings/java/hadoop) ─► Native ─► natives ─┬─ Store    the client; a new one when its session is over
 //!                                                                       ├─ streams  OpenReader, OpenWriter; memory of the Java machine
 //!                                                                       ├─ entries  inodes and names as bytes
+//!                                                                       ├─ copies   how many a store offers
 //!                                                                       └─ failure  exceptions
 //! ```
 //! Java keeps numbers ([`handles`]), no addresses: what is closed twice, or used after that, is an exception.
@@ -11,6 +12,7 @@
 //!
 //! It lies on the client and not on the C API (`weir.h`), which has no calls of the store: one layer fewer to cross, and errors keep their kind.
 
+mod copies;
 mod directories;
 mod entries;
 mod failure;

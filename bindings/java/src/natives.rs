@@ -7,7 +7,7 @@ use crate::failure::{Failure, Throw};
 use crate::handles::Handles;
 use crate::store::{Owner, Store};
 use crate::streams::{OpenReader, OpenWriter, Part, with_direct};
-use crate::{directories, entries};
+use crate::{copies, directories, entries};
 use jni::objects::{JByteArray, JByteBuffer, JClass, JLongArray, JString};
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned};
@@ -57,6 +57,11 @@ fn count(value: usize) -> jint {
 /// A position in a file.
 fn position(value: jlong) -> Result<u64, Failure> {
     u64::try_from(value).map_err(|_| usage(format!("{value} is no position in a file")))
+}
+
+/// Names with commas between them.
+fn class_names(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 fn usage(text: String) -> Failure {
@@ -157,6 +162,15 @@ native! {
 }
 
 native! {
+    /// Copies that a block of these classes (names with commas between them; none: of any class) can have: nodes with such a drive that answers,
+    /// 1 to 4.
+    fn Java_io_weir_hadoop_Native_copiesOffered<'a>(env, store: jlong, classes: JString<'a>) -> jint {
+        let (client, wanted) = (STORES.get(store)?.client()?, class_names(&text(env, &classes)?));
+        Ok(jint::from(copies::offered(&client.classes(), &client.namespaces()?, &wanted)))
+    }
+}
+
+native! {
     /// Opens a file to be read: the number of the stream.
     fn Java_io_weir_hadoop_Native_openReader<'a>(env, store: jlong, path: JByteArray<'a>) -> jlong {
         let file = STORES.get(store)?.client()?.open(bytes(env, &path)?, OpenOptions::default())?;
@@ -228,7 +242,7 @@ native! {
     ) -> jlong {
         let store = STORES.get(store)?;
         let Owner { uid, gid } = store.owner;
-        let classes = text(env, &classes)?.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let classes = class_names(&text(env, &classes)?);
         let copies = u8::try_from(copies).map_err(|_| ClientError::from(StoreError::Copies))?;
         let block = u32::try_from(block).ok().filter(|block| *block > 0);
         let options = CreateOptions {
@@ -301,5 +315,20 @@ native! {
     /// Publishes what was written, and closes the stream.
     fn Java_io_weir_hadoop_Native_closeWriter<'a>(_env, writer: jlong) -> () {
         WRITERS.remove(writer).map_or(Ok(()), |writer| writer.close())
+    }
+}
+
+native! {
+    /// Closes a stream that writes; what was not flushed is not published.
+    fn Java_io_weir_hadoop_Native_abandonWriter<'a>(_env, writer: jlong) -> () {
+        drop(WRITERS.remove(writer));
+        Ok(())
+    }
+}
+
+native! {
+    /// Streams that are open in this process.
+    fn Java_io_weir_hadoop_Native_openStreams<'a>(_env) -> jlong {
+        Ok(number((READERS.len() + WRITERS.len()) as u64))
     }
 }

@@ -18,6 +18,7 @@ pub fn tests() -> Vec<Test> {
         long(S, "contract_tests_of_hadoop", contract),
         long(S, "wordcount_and_terasort", jobs),
         long(S, "bad_input_is_said_as_hadoop_says_it", bad_input),
+        long(S, "streams_that_nobody_closes_are_closed", leaked),
         long(S, "a_jar_is_the_same_twice", same_twice),
     ]
 }
@@ -33,7 +34,7 @@ const JAVA: u32 = 17;
 const SKIPPED: usize = 3;
 
 /// A node with a store: a RAM drive and a file drive.
-fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     let device = |name: &str, media: &str, capacity: &str| {
         format!(
             "[[device]]\nname = \"{name}\"\nmedia = \"{media}\"\ncapacity = \"{capacity}\"\n\
@@ -54,14 +55,14 @@ fn setup() -> Setup {
 }
 
 /// A command that ends with the test.
-fn command(program: &str) -> Command {
+pub(super) fn command(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", program]);
     command
 }
 
 /// Whether this machine has what the tests need; why not otherwise.
-fn missing() -> Option<String> {
+pub(super) fn missing() -> Option<String> {
     let said = |program: &str, arg: &str| Command::new(program).arg(arg).output().ok();
     let Some(java) = said("javac", "-version") else {
         return Some("there is no Java compiler: apt install openjdk-17-jdk-headless".into());
@@ -113,7 +114,7 @@ fn dist(env: &Env, library: &Path, out: &Path) -> Outcome {
 }
 
 /// The jar, made once for all tests.
-fn jar(env: &Env) -> Result<PathBuf, String> {
+pub(super) fn jar(env: &Env) -> Result<PathBuf, String> {
     let made = env.shared("jar", |dir| dist(env, &library(env)?, dir))?;
     let entries = std::fs::read_dir(&made).context(|| text(&made))?.filter_map(Result::ok).map(|entry| entry.path());
     let mut jars = entries.filter(|path| path.extension().is_some_and(|end| end == "jar"));
@@ -131,10 +132,27 @@ fn hadoop(env: &Env) -> Result<PathBuf, String> {
     })
 }
 
+/// A node with a store.
+pub(super) struct Store {
+    pub(super) node: Node,
+}
+
+impl Store {
+    /// Of the metadata service.
+    pub(super) fn address(&self) -> String {
+        format!("unix:{}", self.node.socket("meta.sock").display())
+    }
+
+    /// `weir fs`.
+    fn fs(&self, arguments: &[&str]) -> Result<String, String> {
+        self.node.cli(&[&["fs", "--store", &self.address()], arguments].concat())?.success("weir fs")
+    }
+}
+
 /// The store of a node, and Java over the jar.
 struct Hadoop<'a> {
     env: &'a Env,
-    node: Node,
+    store: Store,
     class_path: String,
 }
 
@@ -143,11 +161,7 @@ impl<'a> Hadoop<'a> {
         let (jar, hadoop) = (jar(env)?, hadoop(env)?);
         let class_path =
             [text(&jar), text(&hadoop.join("test-classes")), format!("{}/*", text(&hadoop.join("lib")))].join(":");
-        Ok(Self { env, node: Node::start(env, &setup())?, class_path })
-    }
-
-    fn address(&self) -> String {
-        format!("unix:{}", self.node.socket("meta.sock").display())
+        Ok(Self { env, store: Store { node: Node::start(env, &setup())? }, class_path })
     }
 
     /// Runs a class's `main` to its end.
@@ -159,7 +173,7 @@ impl<'a> Hadoop<'a> {
     fn run_on(&self, architecture: &str, class: &str, arguments: &[&str]) -> Result<Finished, String> {
         let here = self.env.folder()?;
         let mut java = command("java");
-        java.args(["-Xmx1g", "-cp", &self.class_path]).arg(format!("-Dweir.address={}", self.address()));
+        java.args(["-Xmx1g", "-cp", &self.class_path]).arg(format!("-Dweir.address={}", self.store.address()));
         java.arg(format!("-Dhadoop.tmp.dir={}", text(&here.join("tmp"))));
         if !architecture.is_empty() {
             java.arg(format!("-Dos.arch={architecture}"));
@@ -170,16 +184,12 @@ impl<'a> Hadoop<'a> {
 
     /// An example job of Hadoop's.
     fn job(&self, name: &str, arguments: &[&str]) -> Result<String, String> {
-        let address = format!("-Dfs.weir.address={}", self.address());
+        let address = format!("-Dfs.weir.address={}", self.store.address());
         let scratch = format!("-Dhadoop.tmp.dir={}", text(&self.env.folder()?));
         let all = [&[name, &address, &scratch], arguments].concat();
         self.run("org.apache.hadoop.examples.ExampleDriver", &all)?
             .success(name)
-            .map_err(|e| format!("{e}\n{}", self.node.log()))
-    }
-
-    fn fs(&self, arguments: &[&str]) -> Result<String, String> {
-        self.node.cli(&[&["fs", "--store", &self.address()], arguments].concat())?.success("weir fs")
+            .map_err(|e| format!("{e}\n{}", self.store.node.log()))
     }
 }
 
@@ -196,7 +206,7 @@ fn contract(env: &Env) -> Outcome {
     with_hadoop(env, |hadoop| {
         let said = hadoop.run("io.weir.hadoop.contract.Contracts", &[])?;
         let last = said.stdout.lines().last().unwrap_or_default().to_owned();
-        ensure(said.status.success(), || format!("{}\n{}\n{}", said.stdout, said.describe(), hadoop.node.log()))?;
+        ensure(said.status.success(), || format!("{}\n{}\n{}", said.stdout, said.describe(), hadoop.store.node.log()))?;
         println!("    {last}");
         let skipped: Vec<&str> = said.stdout.lines().filter(|line| line.starts_with("skipped ")).collect();
         ensure(skipped.len() == SKIPPED, || format!("{SKIPPED} are to be skipped:\n{}", skipped.join("\n")))
@@ -213,9 +223,9 @@ fn jobs(env: &Env) -> Outcome {
         let lines: String = (0..1000).map(|_| "flash die flash weir die flash\n").collect();
         let local = env.folder()?.join("words");
         std::fs::write(&local, lines).context(|| text(&local))?;
-        hadoop.fs(&["put", &text(&local), "/words"])?;
+        hadoop.store.fs(&["put", &text(&local), "/words"])?;
         hadoop.job("wordcount", &["weir:///words", "weir:///counted"])?;
-        let counted = hadoop.fs(&["cat", "/counted/part-r-00000"])?;
+        let counted = hadoop.store.fs(&["cat", "/counted/part-r-00000"])?;
         for (word, count) in WORDS {
             let line = format!("{word}\t{count}");
             ensure(counted.lines().any(|found| found == line), || format!("no line \"{line}\" in {counted}"))?;
@@ -224,7 +234,7 @@ fn jobs(env: &Env) -> Outcome {
         hadoop.job("terasort", &["weir:///tera/in", "weir:///tera/out"])?;
         // Its only output is a sum where everything is in order, and lines of errors otherwise.
         hadoop.job("teravalidate", &["weir:///tera/out", "weir:///tera/report"])?;
-        let report = hadoop.fs(&["cat", "/tera/report/part-r-00000"])?;
+        let report = hadoop.store.fs(&["cat", "/tera/report/part-r-00000"])?;
         ensure(report.starts_with("checksum\t") && report.lines().count() == 1, || format!("TeraValidate: {report}"))
     })
 }
@@ -233,11 +243,20 @@ fn bad_input(env: &Env) -> Outcome {
     with_hadoop(env, |hadoop| {
         let said = hadoop.run("io.weir.hadoop.BadInput", &[])?;
         ensure(said.status.success() && said.stdout.ends_with("bad input: all said\n"), || {
-            format!("{}\n{}\n{}", said.stdout, said.describe(), hadoop.node.log())
+            format!("{}\n{}\n{}", said.stdout, said.describe(), hadoop.store.node.log())
         })?;
         let said = hadoop.run_on("riscv64", "io.weir.hadoop.BadInput", &[])?;
         let reason = "this jar has no native part for linux-riscv64; take the jar of that platform";
         ensure(!said.status.success() && said.stderr.contains(reason), || said.describe())
+    })
+}
+
+fn leaked(env: &Env) -> Outcome {
+    with_hadoop(env, |hadoop| {
+        let said = hadoop.run("io.weir.hadoop.LeakedStreams", &[])?;
+        ensure(said.status.success() && said.stdout.ends_with("leaked streams: all gone\n"), || {
+            format!("{}\n{}\n{}", said.stdout, said.describe(), hadoop.store.node.log())
+        })
     })
 }
 

@@ -95,6 +95,9 @@ final class Native {
   /** Bytes of all classes, and of these the free ones. */
   static native long[] room(long store) throws IOException;
 
+  /** Copies that a block of these classes can have now: as many as nodes have a drive of them that answers, 1 to 4. */
+  static native int copiesOffered(long store, String classes) throws IOException;
+
   static native long openReader(long store, byte[] path) throws IOException;
 
   /** Bytes of the file. */
@@ -134,4 +137,10 @@ final class Native {
 
   /** Publishes what was written, and closes. */
   static native void closeWriter(long writer) throws IOException;
+
+  /** Closes without publishing what was not flushed. */
+  static native void abandonWriter(long writer) throws IOException;
+
+  /** Streams that are open in this process, of all stores. */
+  static native long openStreams() throws IOException;
 }

@@ -45,7 +45,7 @@ import org.apache.hadoop.util.Progressable;
  *   fs.weir.address        of the metadata service for weir:///: HOST:PORT or unix:PATH
  *   fs.weir.address.NAME   the same for weir://NAME/
  *   fs.weir.class          classes of new files, best first, with commas between them  [the directory's, or the store's]
- *   fs.weir.copies         copies of each block of new files, 1 to 4                   [1]
+ *   fs.weir.copies         copies of each block of new files, 1 to 4                   [the replication asked for, or 1]
  *   fs.weir.block          bytes of a block of new files, 64K to 4M                    [the store's]
  *   fs.weir.split.size     what getBlockSize says, which jobs split their input by     [64M]
  *   fs.weir.deadline       how long an operation may take                              [30s]
@@ -203,7 +203,7 @@ public class WeirFileSystem extends FileSystem {
   public FSDataOutputStream create(
       Path path, FsPermission permission, boolean overwrite, int bufferSize, short replication, long blockSize, Progressable progress)
       throws IOException {
-    return create(path, permission, overwrite, true);
+    return create(path, permission, overwrite, true, replication);
   }
 
   @Override
@@ -219,15 +219,32 @@ public class WeirFileSystem extends FileSystem {
     if (flags.contains(CreateFlag.APPEND)) {
       return append(path, bufferSize, progress);
     }
-    return create(path, permission, flags.contains(CreateFlag.OVERWRITE), false);
+    return create(path, permission, flags.contains(CreateFlag.OVERWRITE), false, replication);
   }
 
-  private FSDataOutputStream create(Path path, FsPermission permission, boolean overwrite, boolean parents) throws IOException {
+  /**
+   * Copies of a new file. {@code fs.weir.copies} is an order: a store that cannot keep it says so when blocks are written. A program's
+   * replication is a wish, as most programs that have one have it of HDFS: at most as many copies as the store offers are made.
+   */
+  private int copies(short replication, String classes) throws IOException {
+    int ordered = getConf().getInt(PREFIX + "copies", 0);
+    if (ordered != 0 || replication <= 1) {
+      return ordered != 0 ? ordered : 1;
+    }
+    int offered = Native.copiesOffered(store, classes);
+    if (replication > offered) {
+      LOG.debug("replication {} is wished for, and {} offers {}", replication, uri, offered);
+    }
+    return Math.min(replication, offered);
+  }
+
+  private FSDataOutputStream create(Path path, FsPermission permission, boolean overwrite, boolean parents, short replication)
+      throws IOException {
     statistics.incrementWriteOps(1);
     Configuration conf = getConf();
-    int copies = conf.getInt(PREFIX + "copies", 1);
     int block = (int) conf.getLongBytes(PREFIX + "block", 0);
     String classes = conf.getTrimmed(PREFIX + "class", "");
+    int copies = copies(replication, classes);
     int mode = masked(permission, FsPermission.getFileDefault());
     byte[] name = bytes(path);
     long writer;
@@ -240,7 +257,7 @@ public class WeirFileSystem extends FileSystem {
       }
       throw e;
     }
-    return new FSDataOutputStream(new WeirOutputStream(writer, statistics), statistics);
+    return new FSDataOutputStream(new WeirOutputStream(path.toString(), writer, statistics), statistics);
   }
 
   private int masked(FsPermission permission, FsPermission otherwise) {
@@ -252,7 +269,7 @@ public class WeirFileSystem extends FileSystem {
   public FSDataOutputStream append(Path path, int bufferSize, Progressable progress) throws IOException {
     statistics.incrementWriteOps(1);
     long writer = Native.append(store, bytes(path));
-    return new FSDataOutputStream(new WeirOutputStream(writer, statistics), statistics, Native.begin(writer));
+    return new FSDataOutputStream(new WeirOutputStream(path.toString(), writer, statistics), statistics, Native.begin(writer));
   }
 
   @Override
@@ -443,10 +460,12 @@ public class WeirFileSystem extends FileSystem {
     Native.setAttributes(store, bytes(path), -1, -1, -1, modified < 0 ? -1 : modified * 1_000_000);
   }
 
-  /** False: a file has the copies that it was made with. */
+  /** A file keeps the copies that it was made with: true where these are so many, else false; false for a directory too. */
   @Override
-  public boolean setReplication(Path path, short replication) {
-    return false;
+  public boolean setReplication(Path path, short replication) throws IOException {
+    statistics.incrementReadOps(1);
+    FileStatus status = getFileStatus(path);
+    return status.isFile() && status.getReplication() == replication;
   }
 
   @Override

@@ -2,6 +2,7 @@ package io.weir.hadoop;
 
 import java.io.EOFException;
 import java.io.IOException;
+import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
 import java.util.List;
@@ -33,7 +34,7 @@ final class WeirInputStream extends FSInputStream
   private static final int LARGE = 1 << 20;
 
   private final String path;
-  private final long reader;
+  private final OpenFile file;
   private final long length;
   private final FileSystem.Statistics statistics;
   private final Executor executor;
@@ -41,18 +42,17 @@ final class WeirInputStream extends FSInputStream
   private byte[] gathered;
   private long gatheredAt;
   private int gatheredCount;
-  private volatile boolean isClosed;
 
   WeirInputStream(String path, long reader, FileSystem.Statistics statistics, Executor executor) throws IOException {
     this.path = path;
-    this.reader = reader;
+    this.file = new OpenFile(this, OpenFile.Use.READ, reader, path);
     this.length = Native.size(reader);
     this.statistics = statistics;
     this.executor = executor;
   }
 
   private void checkOpen() throws IOException {
-    if (isClosed) {
+    if (file.isClosed()) {
       throw new IOException(path + ": " + FSExceptionMessages.STREAM_IS_CLOSED);
     }
   }
@@ -115,7 +115,7 @@ final class WeirInputStream extends FSInputStream
       gathered = new byte[GATHERED];
     }
     gatheredCount = 0;
-    gatheredCount = Native.read(reader, position, gathered, 0, GATHERED);
+    gatheredCount = Native.read(file.number, position, gathered, 0, GATHERED);
     gatheredAt = position;
     return gatheredCount > 0;
   }
@@ -137,7 +137,7 @@ final class WeirInputStream extends FSInputStream
       n = Math.min(count, gatheredCount - from);
       System.arraycopy(gathered, from, to, offset, n);
     } else {
-      n = Native.read(reader, position, to, offset, count);
+      n = Native.read(file.number, position, to, offset, count);
     }
     position += Math.max(n, 0);
     return told(n);
@@ -155,8 +155,8 @@ final class WeirInputStream extends FSInputStream
     }
     checkWritable(to);
     int n = count >= LARGE
-        ? Native.readAtDirect(reader, position, to, to.position(), count)
-        : Native.readDirect(reader, position, to, to.position(), count);
+        ? readAtDirect(position, to, count)
+        : Native.readDirect(file.number, position, to, to.position(), count);
     to.position(to.position() + n);
     position += n;
     return told(n);
@@ -187,7 +187,7 @@ final class WeirInputStream extends FSInputStream
     validatePositionedReadArgs(at, to, offset, count);
     Objects.checkFromIndexSize(offset, count, to.length);
     checkPosition(at);
-    return count == 0 ? 0 : told(Native.readAt(reader, at, to, offset, count));
+    return count == 0 ? 0 : told(readAt(at, to, offset, count));
   }
 
   @Override
@@ -195,8 +195,25 @@ final class WeirInputStream extends FSInputStream
     validatePositionedReadArgs(at, to, offset, count);
     Objects.checkFromIndexSize(offset, count, to.length);
     checkPosition(at);
-    if (count > 0 && told(Native.readAt(reader, at, to, offset, count)) < count) {
+    if (count > 0 && told(readAt(at, to, offset, count)) < count) {
       throw end(at, count);
+    }
+  }
+
+  private int readAt(long at, byte[] to, int offset, int count) throws IOException {
+    try {
+      return Native.readAt(file.number, at, to, offset, count);
+    } finally {
+      // The cleaner leaves the file open until here.
+      Reference.reachabilityFence(this);
+    }
+  }
+
+  private int readAtDirect(long at, ByteBuffer to, int count) throws IOException {
+    try {
+      return Native.readAtDirect(file.number, at, to, to.position(), count);
+    } finally {
+      Reference.reachabilityFence(this);
     }
   }
 
@@ -213,8 +230,8 @@ final class WeirInputStream extends FSInputStream
       return 0;
     }
     int n = to.isDirect()
-        ? Native.readAtDirect(reader, at, to, to.position(), count)
-        : Native.readAt(reader, at, to.array(), to.arrayOffset() + to.position(), count);
+        ? readAtDirect(at, to, count)
+        : readAt(at, to.array(), to.arrayOffset() + to.position(), count);
     to.position(to.position() + n);
     return told(n);
   }
@@ -229,10 +246,11 @@ final class WeirInputStream extends FSInputStream
 
   @Override
   public void readVectored(List<? extends FileRange> ranges, IntFunction<ByteBuffer> allocate) throws IOException {
-    readVectored(ranges, allocate, VectoredReadUtils.LOG_BYTE_BUFFER_RELEASED);
+    // A buffer that is not used is left to the collector.
+    readVectored(ranges, allocate, buffer -> {});
   }
 
-  @Override
+  /** Hadoop 3.4.2 and later call it; 3.4.1 does not know it. */
   public void readVectored(
       List<? extends FileRange> ranges, IntFunction<ByteBuffer> allocate, Consumer<ByteBuffer> release) throws IOException {
     checkOpen();
@@ -264,12 +282,9 @@ final class WeirInputStream extends FSInputStream
 
   @Override
   public synchronized void close() throws IOException {
-    if (!isClosed) {
-      isClosed = true;
-      gathered = null;
-      gatheredCount = 0;
-      Native.closeReader(reader);
-    }
+    gathered = null;
+    gatheredCount = 0;
+    file.close();
   }
 
   @Override

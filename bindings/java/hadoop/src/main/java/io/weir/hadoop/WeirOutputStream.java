@@ -13,19 +13,18 @@ final class WeirOutputStream extends OutputStream implements Syncable, StreamCap
   /** Smaller writes are gathered: bytes. */
   private static final int GATHERED = 64 << 10;
 
-  private final long writer;
+  private final OpenFile file;
   private final FileSystem.Statistics statistics;
   private final byte[] gathered = new byte[GATHERED];
   private int count;
-  private boolean isClosed;
 
-  WeirOutputStream(long writer, FileSystem.Statistics statistics) {
-    this.writer = writer;
+  WeirOutputStream(String path, long writer, FileSystem.Statistics statistics) {
+    this.file = new OpenFile(this, OpenFile.Use.WRITE, writer, path);
     this.statistics = statistics;
   }
 
   private void checkOpen() throws IOException {
-    if (isClosed) {
+    if (file.isClosed()) {
       throw new IOException(FSExceptionMessages.STREAM_IS_CLOSED);
     }
   }
@@ -34,7 +33,7 @@ final class WeirOutputStream extends OutputStream implements Syncable, StreamCap
     if (count > 0) {
       int bytes = count;
       count = 0;
-      Native.write(writer, gathered, 0, bytes);
+      Native.write(file.number, gathered, 0, bytes);
     }
   }
 
@@ -56,7 +55,7 @@ final class WeirOutputStream extends OutputStream implements Syncable, StreamCap
       writeGathered();
     }
     if (length >= GATHERED) {
-      Native.write(writer, bytes, offset, length);
+      Native.write(file.number, bytes, offset, length);
     } else {
       System.arraycopy(bytes, offset, gathered, count, length);
       count += length;
@@ -74,7 +73,7 @@ final class WeirOutputStream extends OutputStream implements Syncable, StreamCap
   public synchronized void hflush() throws IOException {
     checkOpen();
     writeGathered();
-    Native.flush(writer);
+    Native.flush(file.number);
   }
 
   /** The same as {@link #hflush}: what is published is as durable as the store promises. */
@@ -85,14 +84,13 @@ final class WeirOutputStream extends OutputStream implements Syncable, StreamCap
 
   @Override
   public synchronized void close() throws IOException {
-    if (isClosed) {
+    if (file.isClosed()) {
       return;
     }
-    isClosed = true;
     try {
       writeGathered();
     } finally {
-      Native.closeWriter(writer);
+      file.close();
     }
   }
 

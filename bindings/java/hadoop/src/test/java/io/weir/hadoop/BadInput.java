@@ -71,6 +71,7 @@ public final class BadInput {
     fileIsDeleted(fs, file);
     services(conf);
     rooms(conf);
+    copies(conf);
     renamed(conf);
     fs.delete(new Path("/bad"), true);
     System.out.println(wrong == 0 ? "bad input: all said" : "bad input: " + wrong + " are wrong");
@@ -124,7 +125,10 @@ public final class BadInput {
     Configuration none = new Configuration(conf);
     none.set("fs.weir.deadline", "2s");
     none.set("fs.weir.address", "127.0.0.1:1");
-    refused("no service", ConnectException.class, "127.0.0.1:1", () -> FileSystem.newInstance(URI.create("weir:///"), none));
+    refused("no service", ConnectException.class, "no store answers at 127.0.0.1:1", () -> FileSystem.newInstance(URI.create("weir:///"), none));
+    refused("what to do then", ConnectException.class, "is the node up (weir up --store)?", () -> FileSystem.newInstance(URI.create("weir:///"), none));
+    none.set("fs.weir.address", "unix:/nowhere/meta.sock");
+    refused("no socket", ConnectException.class, "unix:/nowhere/meta.sock", () -> FileSystem.newInstance(URI.create("weir:///"), none));
     none.unset("fs.weir.address");
     refused("no address", IOException.class, "set fs.weir.address", () -> FileSystem.newInstance(URI.create("weir:///"), none));
     refused("no port", IOException.class, "fs.weir.address.name", () -> FileSystem.newInstance(URI.create("weir://name/"), none));
@@ -148,6 +152,30 @@ public final class BadInput {
         }
       });
       fs.delete(new Path("/bad/full"), false);
+    }
+  }
+
+  /** A program's replication is a wish, and {@code fs.weir.copies} an order. */
+  private static void copies(Configuration conf) throws IOException {
+    FileSystem fs = FileSystem.get(URI.create("weir:///"), conf);
+    Path wished = new Path("/bad/wished");
+    fs.create(wished, true, 4096, (short) 3, 1 << 20).close();
+    tell(fs.getFileStatus(wished).getReplication() == 1, "a store of one node keeps one copy where three are wished for");
+    tell(fs.getDefaultReplication(wished) == 1, "one is the default");
+    tell(fs.setReplication(wished, (short) 1), "a file with one copy has one");
+    tell(!fs.setReplication(wished, (short) 3), "and gets no more");
+    tell(!fs.setReplication(new Path("/bad"), (short) 1), "a directory has none");
+    refused("replication of nothing", FileNotFoundException.class, "no such file", () -> fs.setReplication(new Path("/bad/none"), (short) 1));
+    Configuration ordered = new Configuration(conf);
+    ordered.set("fs.weir.copies", "2");
+    try (FileSystem two = FileSystem.newInstance(URI.create("weir:///"), ordered)) {
+      tell(two.getDefaultReplication(wished) == 2, "what is ordered is the default");
+      refused("more copies than nodes", DiskOutOfSpaceException.class, "no class of the file has room", () -> {
+        try (FSDataOutputStream out = two.create(new Path("/bad/ordered"), true, 4096, (short) 1, 1 << 20)) {
+          out.write(new byte[1 << 20]);
+        }
+      });
+      fs.delete(new Path("/bad/ordered"), false);
     }
   }
 
