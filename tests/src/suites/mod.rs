@@ -66,6 +66,7 @@ mod rogue;
 mod rogue_connects;
 mod shares;
 mod snapshots;
+mod spark;
 mod spdk_preload;
 mod store;
 mod store_bench;
@@ -147,6 +148,7 @@ pub fn all() -> Vec<Test> {
         guest_crash::tests(),
         shares::tests(),
         snapshots::tests(),
+        spark::tests(),
         images::tests(),
         rogue::tests(),
         rogue_connects::tests(),
