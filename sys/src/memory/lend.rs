@@ -5,19 +5,43 @@
 //! ```
 //! [`lend`] returns when the lent memory was dropped, whatever its closure does. Memory that is forgotten instead of dropped is waited
 //! for without an end.
+//!
+//! [`lend_until_dropped`] does not wait: the lender is told by a [`Loan`] when it has the memory again. It is for memory of other languages,
+//! whose programs promise to leave it alone until they are told.
 
 use std::ptr::NonNull;
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Bytes of another thread's call, which waits for the drop of this.
+/// Bytes of a lender, which has them again when this was dropped.
 #[derive(Debug)]
 pub struct LentBytes {
     bytes: NonNull<u8>,
     len: usize,
     can_fill: bool,
-    is_out: NonNull<AtomicBool>,
+    is_out: OutFlag,
+}
+
+/// Where a lender reads that its memory is lent out.
+#[derive(Debug)]
+enum OutFlag {
+    /// On the stack of a call that waits.
+    OfCall(NonNull<AtomicBool>),
+    /// Of a [`Loan`].
+    OfLoan(Arc<AtomicBool>),
+}
+
+/// Memory that was lent by [`lend_until_dropped`], for its lender.
+#[derive(Debug)]
+pub struct Loan(Arc<AtomicBool>);
+
+impl Loan {
+    /// Whether the memory is the lender's again.
+    pub fn is_over(&self) -> bool {
+        !self.0.load(Ordering::Acquire)
+    }
 }
 
 // SAFETY: it is the only way to the bytes while it lives: the lender's borrow of them is held by a call that waits for its drop.
@@ -28,7 +52,8 @@ unsafe impl Sync for LentBytes {}
 impl LentBytes {
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `lend` and `lend_to_read` hold the borrow that these come from until this is dropped.
+        // SAFETY: `lend` and `lend_to_read` hold the borrow that these come from until this is dropped; the caller of
+        // `lend_until_dropped` has promised the same.
         unsafe { slice::from_raw_parts(self.bytes.as_ptr(), self.len) }
     }
 
@@ -42,8 +67,12 @@ impl LentBytes {
 
 impl Drop for LentBytes {
     fn drop(&mut self) {
-        // SAFETY: the flag is on the stack of the call that waits for just this store, which is the last access to it.
-        unsafe { self.is_out.as_ref() }.store(false, Ordering::Release);
+        let is_out = match &self.is_out {
+            // SAFETY: the flag is on the stack of the call that waits for just this store, which is the last access to it.
+            OutFlag::OfCall(flag) => unsafe { flag.as_ref() },
+            OutFlag::OfLoan(flag) => flag,
+        };
+        is_out.store(false, Ordering::Release);
     }
 }
 
@@ -63,7 +92,12 @@ pub fn lend<R>(bytes: &mut [u8], run: impl FnOnce(LentBytes) -> R) -> R {
     let len = bytes.len();
     let is_out = AtomicBool::new(true);
     let _returned = Return(&is_out);
-    run(LentBytes { bytes: NonNull::from(bytes).cast(), len, can_fill: true, is_out: NonNull::from(&is_out) })
+    run(LentBytes {
+        bytes: NonNull::from(bytes).cast(),
+        len,
+        can_fill: true,
+        is_out: OutFlag::OfCall(NonNull::from(&is_out)),
+    })
 }
 
 /// Lends bytes to be read. It returns when they were dropped.
@@ -71,7 +105,22 @@ pub fn lend_to_read<R>(bytes: &[u8], run: impl FnOnce(LentBytes) -> R) -> R {
     let len = bytes.len();
     let is_out = AtomicBool::new(true);
     let _returned = Return(&is_out);
-    run(LentBytes { bytes: NonNull::from(bytes).cast(), len, can_fill: false, is_out: NonNull::from(&is_out) })
+    run(LentBytes {
+        bytes: NonNull::from(bytes).cast(),
+        len,
+        can_fill: false,
+        is_out: OutFlag::OfCall(NonNull::from(&is_out)),
+    })
+}
+
+/// Lends bytes, to be filled or only to be read, and returns at once.
+///
+/// # Safety
+/// Until [`Loan::is_over`] the bytes are there, and nobody else changes them, or with `can_fill` reads them.
+pub unsafe fn lend_until_dropped(bytes: NonNull<[u8]>, can_fill: bool) -> (LentBytes, Loan) {
+    let flag = Arc::new(AtomicBool::new(true));
+    let is_out = OutFlag::OfLoan(flag.clone());
+    (LentBytes { bytes: bytes.cast(), len: bytes.len(), can_fill, is_out }, Loan(flag))
 }
 
 #[cfg(test)]
@@ -98,6 +147,21 @@ mod tests {
     fn what_was_lent_to_be_read_cannot_be_filled() {
         let read = lend_to_read(b"bytes", |mut lent| (lent.bytes().to_vec(), lent.bytes_mut().len()));
         assert_eq!(read, (b"bytes".to_vec(), 0));
+    }
+
+    #[test]
+    fn a_loan_is_over_when_the_bytes_were_dropped() {
+        let mut bytes = *b"bytes";
+        // SAFETY: the bytes are left alone until the loan is over.
+        let (mut lent, loan) = unsafe { lend_until_dropped(NonNull::from(&mut bytes[..]), true) };
+        let other = thread::spawn(move || lent.bytes_mut().copy_from_slice(b"other"));
+        other.join().unwrap();
+        assert!(loan.is_over());
+        assert_eq!(&bytes, b"other");
+        // SAFETY: as above.
+        let (mut lent, loan) = unsafe { lend_until_dropped(NonNull::from(&mut bytes[..]), false) };
+        assert_eq!((lent.bytes(), loan.is_over()), (&b"other"[..], false));
+        assert!(lent.bytes_mut().is_empty());
     }
 
     #[test]

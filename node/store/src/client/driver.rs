@@ -78,9 +78,46 @@ impl Shared {
             let since = *quiet.get_or_insert_with(Instant::now);
             engine = match since.elapsed() < self.spin {
                 true => self.spin(engine),
-                false => self.sleep(engine),
+                false => self.sleep(engine, SLEEP),
             };
         }
+    }
+
+    /// Drives until one of these is over, or until that moment of CLOCK_BOOTTIME; whether one is.
+    pub fn wait_any(&self, works: &[WorkId], until: Nanos) -> bool {
+        let mut engine = self.lock();
+        let mut quiet: Option<Instant> = None;
+        let is_over = loop {
+            if works.iter().any(|work| engine.is_done(*work)) {
+                break true;
+            }
+            let left = until.saturating_sub(boot_time());
+            if left == Nanos(0) {
+                break false;
+            }
+            if engine.is_driven {
+                works.iter().for_each(|work| drop(engine.waiters.insert(*work, thread::current())));
+                drop(engine);
+                thread::park_timeout(FOLLOW.min(Duration::from_nanos(left.get())));
+                engine = self.lock();
+                continue;
+            }
+            if engine.turn() {
+                quiet = None;
+                continue;
+            }
+            if works.iter().any(|work| engine.is_done(*work)) {
+                continue;
+            }
+            let since = *quiet.get_or_insert_with(Instant::now);
+            engine = match since.elapsed() < self.spin {
+                true => self.spin(engine),
+                false => self.sleep(engine, left),
+            };
+        };
+        works.iter().for_each(|work| drop(engine.waiters.remove(work)));
+        self.hand_over(&engine);
+        is_over
     }
 
     /// Lets others in for a moment.
@@ -93,9 +130,9 @@ impl Shared {
         engine
     }
 
-    /// Sleeps until something comes, or is due, without the lock.
-    fn sleep<'a>(&'a self, mut engine: MutexGuard<'a, Engine>) -> MutexGuard<'a, Engine> {
-        let left = engine.due().saturating_sub(boot_time()).min(SLEEP);
+    /// Sleeps until something comes, or is due, but no longer than that, without the lock.
+    fn sleep<'a>(&'a self, mut engine: MutexGuard<'a, Engine>, most: Nanos) -> MutexGuard<'a, Engine> {
+        let left = engine.due().saturating_sub(boot_time()).min(SLEEP).min(most);
         if left == Nanos(0) {
             return engine;
         }

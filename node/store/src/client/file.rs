@@ -12,7 +12,7 @@ use weir_store::InodePath;
 use weir_store::client::{FileWork, OpenFileId, WorkId};
 use weir_store::file::FileError;
 use weir_store::records::blocks_per_chunk;
-use weir_sys::memory::lend::{lend, lend_to_read};
+use weir_sys::memory::lend::{LentBytes, lend, lend_to_read};
 use weir_units::Nanos;
 
 /// Bytes of one operation at the most: a write of more is several. The blocks of one are few beside those that a session may have ahead.
@@ -59,7 +59,7 @@ pub struct Pending {
 /// An operation that is over.
 #[derive(Debug)]
 pub struct Completed {
-    /// The memory that was handed over; none if the operation was cancelled and a drive has it still.
+    /// The memory that was handed over; none if it was lent, or the operation was cancelled and a drive has it still.
     pub buffer: Vec<u8>,
     /// How many bytes were read or written.
     pub result: Result<usize, ClientError>,
@@ -89,6 +89,21 @@ impl Pending {
             engine.turn();
         }
         engine.is_done(work)
+    }
+
+    /// Waits until one of them is over, but no longer than that; whether one is. Operations of another client than the first one's are not
+    /// waited for.
+    pub fn wait_any<'a>(pending: impl IntoIterator<Item = &'a Pending>, timeout: Duration) -> bool {
+        let mut pending = pending.into_iter().peekable();
+        let Some(shared) = pending.peek().map(|first| first.open.client.shared.clone()) else { return false };
+        let mut works = Vec::new();
+        for one in pending.filter(|one| Arc::ptr_eq(&one.open.client.shared, &shared)) {
+            match one.work {
+                Some(work) => works.push(work),
+                None => return true,
+            }
+        }
+        shared.wait_any(&works, in_time(timeout))
     }
 
     /// Ends a read: [`wait`](Self::wait) returns at once. A write that has begun goes on: a part of it may be on a drive.
@@ -224,7 +239,7 @@ impl File {
     /// The memory is too long; everything else is told by [`Pending::wait`].
     pub fn begin_read(&self, offset: u64, buffer: Vec<u8>) -> Result<Pending, ClientError> {
         let len = self.length(buffer.len(), u32::MAX as usize)?;
-        self.pending(FileWork::Read(offset, len), buffer)
+        self.pending(FileWork::Read(offset, len), CallerMemory::Owned(buffer))
     }
 
     /// Begins to write memory that comes back with the end of the operation: at most 4 MiB.
@@ -233,12 +248,31 @@ impl File {
     /// The memory is too long; everything else is told by [`Pending::wait`].
     pub fn begin_write(&self, offset: u64, buffer: Vec<u8>) -> Result<Pending, ClientError> {
         let len = self.length(buffer.len(), PIECE)?;
-        self.pending(FileWork::Write(offset, len), buffer)
+        self.pending(FileWork::Write(offset, len), CallerMemory::Owned(buffer))
     }
 
-    fn pending(&self, what: FileWork, buffer: Vec<u8>) -> Result<Pending, ClientError> {
+    /// As [`begin_read`](Self::begin_read), into memory that is lent: it is dropped when nothing fills it any more, which after a deadline may
+    /// be later than the end of the operation.
+    ///
+    /// # Errors
+    /// As [`begin_read`](Self::begin_read).
+    pub fn begin_read_lent(&self, offset: u64, lent: LentBytes) -> Result<Pending, ClientError> {
+        let len = self.length(lent.bytes().len(), u32::MAX as usize)?;
+        self.pending(FileWork::Read(offset, len), CallerMemory::Lent(lent))
+    }
+
+    /// As [`begin_write`](Self::begin_write), from memory that is lent: it is dropped when nothing reads it any more.
+    ///
+    /// # Errors
+    /// As [`begin_write`](Self::begin_write).
+    pub fn begin_write_lent(&self, offset: u64, lent: LentBytes) -> Result<Pending, ClientError> {
+        let len = self.length(lent.bytes().len(), PIECE)?;
+        self.pending(FileWork::Write(offset, len), CallerMemory::Lent(lent))
+    }
+
+    fn pending(&self, what: FileWork, memory: CallerMemory) -> Result<Pending, ClientError> {
         let is_read = matches!(what, FileWork::Read(..));
-        let work = self.begin(what, Some(CallerMemory::Owned(buffer)), self.until());
+        let work = self.begin(what, Some(memory), self.until());
         self.open.client.shared.wake_keeper();
         Ok(Pending { open: self.open.clone(), work: Some(work), over: None, is_read })
     }
