@@ -5,8 +5,8 @@ bindings_usage() {
   case $1 in
     lib) cat <<'EOF' ;;
 usage: ./weir lib --prefix DIR [--static]
-  builds libweir, the host driver with a C ABI, and installs DIR/lib/libweir.so*, DIR/include/weir.h and
-  DIR/lib/pkgconfig/weir.pc; with --static DIR/lib/libweir.a as well
+  builds libweir, the host driver and the store's client with a C ABI, and installs DIR/lib/libweir.so*, DIR/include/weir.h,
+  DIR/include/weir_store.h and DIR/lib/pkgconfig/weir.pc; with --static DIR/lib/libweir.a as well
   example: ./weir lib --prefix ~/weir && PKG_CONFIG_PATH=~/weir/lib/pkgconfig cc app.c $(pkg-config --cflags --libs weir)
 EOF
     spdk-preload) cat <<'EOF' ;;
@@ -75,6 +75,7 @@ install_lib() {
   ln -sf libweir.so.0 "$prefix/lib/libweir.so"
   ! $static || put "$target/libweir.a" "$prefix/lib/libweir.a"
   put "$ROOT/bindings/c/include/weir.h" "$prefix/include/weir.h"
+  put "$ROOT/bindings/c/include/weir_store.h" "$prefix/include/weir_store.h"
   # What the static library needs besides: the standard library's own.
   private="-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc"
   sed -e "s|@PREFIX@|$prefix|; s|@VERSION@|$version|; s|@PRIVATE@|$private|" "$ROOT/bindings/c/weir.pc.in" >"$prefix/lib/pkgconfig/weir.pc" ||

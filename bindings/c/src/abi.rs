@@ -171,6 +171,21 @@ pub unsafe fn read<T: Versioned>(name: &str, from: *const T) -> Result<T, Error>
     Ok(value)
 }
 
+/// That a structure to be filled is one, before there is anything to fill it with.
+///
+/// # Errors
+/// As [`write`].
+///
+/// # Safety
+/// As [`write`].
+pub unsafe fn check<T: Versioned>(name: &str, to: *const T) -> Result<(), Error> {
+    if to.is_null() {
+        return Err(Error::usage(format!("{name} is null")));
+    }
+    // SAFETY: the structure begins with its size, which is readable.
+    claimed::<T>(name, unsafe { to.cast::<usize>().read_unaligned() }).map(drop)
+}
+
 /// What a caller asks for: as much of `value` as fits what it has; its size stays as it was.
 ///
 /// # Errors

@@ -1,8 +1,10 @@
-//! libweir: the host driver with a C ABI. `include/weir.h` is its manual; this crate is how it is kept.
+//! libweir: the host driver and the store's client with a C ABI. `include/weir.h` and `include/weir_store.h` are its manuals; this crate is
+//! how they are kept.
 //!
 //! ```text
 //!   weir_open ─────────► Weir ── Target ── node::host::Controller: local, NVMe/TCP, vhost-user
 //!   weir_queue_create ─► Handle { polling, Queue } ── node::host::HostQueue; slots, buffers, who asked
+//!   weir_store_open ───► store::ConnectedStore ──── weir_store_node::client::Client
 //! ```
 //! The exported functions check what they are given, and catch a panic before it could leave the library: the handle that it
 //! happened on answers WEIR_EINTERNAL from then on. They decide nothing; [`target`] and [`queue`] do.
@@ -12,6 +14,7 @@
 pub mod abi;
 pub mod error;
 pub mod queue;
+pub mod store;
 pub mod target;
 
 use abi::{Callback, Completion, ErrorOut, Info, Opts, QueueInfo, QueueOpts};

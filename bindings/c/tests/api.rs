@@ -1,43 +1,12 @@
 //! libweir from C: the test program `api.c` and the example, compiled with all warnings as errors and run against drives in
 //! their own process, once more under valgrind; and the structures' layout, as C and as Rust see it.
 
+mod common;
+
+use common::{compile, here, run, valgrind};
 use std::mem::offset_of;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use weir::abi::{Completion, ErrorOut, Info, Opts, QueueInfo, QueueOpts};
-
-const FLAGS: [&str; 7] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-g"];
-
-fn here(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-/// Where cargo puts `libweir.so` for a test: beside it.
-fn library() -> PathBuf {
-    let library = std::env::current_exe().unwrap().with_file_name("libweir.so");
-    assert!(library.is_file(), "{} was not built", library.display());
-    library
-}
-
-fn run(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{command:?}: {}\n{out}{err}", output.status);
-    output
-}
-
-/// Compiles a program against the library that is tested; it finds it by a link of the soname's name in its own folder.
-fn compile(source: &str, name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let (program, link) = (folder.join(name), folder.join("libweir.so.0"));
-    let _ = std::fs::remove_file(&link);
-    std::os::unix::fs::symlink(library(), &link).unwrap();
-    let mut cc = Command::new("cc");
-    cc.args(FLAGS).arg("-I").arg(here("include")).arg(here(source)).arg(&link);
-    run(cc.args(["-pthread", "-Wl,-rpath,$ORIGIN", "-o"]).arg(&program));
-    program
-}
 
 #[test]
 fn the_c_program_holds_on_drives_in_this_process() {
@@ -54,12 +23,7 @@ fn the_c_program_holds_on_drives_in_this_process() {
 #[test]
 fn valgrind_finds_nothing() {
     let program = compile("tests/api.c", "api-valgrind");
-    let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite", "--quiet"]);
-    let output = valgrind.arg(&program).arg("local:ram?capacity=16MiB").output();
-    let output = output.expect("valgrind is missing; run: apt-get install -y valgrind");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{said}", output.status);
+    valgrind(&program, &["local:ram?capacity=16MiB"]);
     std::fs::remove_dir_all(program.parent().unwrap()).unwrap();
 }
 

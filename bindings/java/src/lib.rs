@@ -10,7 +10,7 @@
 //! Java keeps numbers ([`handles`]), no addresses: what is closed twice, or used after that, is an exception.
 //! A panic is an exception too. Paths are bytes of UTF-8; a direct buffer's memory is read and written in place.
 //!
-//! It lies on the client and not on the C API (`weir.h`), which has no calls of the store: one layer fewer to cross, and errors keep their kind.
+//! It lies on the client and not on the C API (`weir_store.h`): one layer fewer to cross, and errors keep their kind.
 
 mod copies;
 mod directories;

@@ -11,7 +11,7 @@ use super::test;
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{Node, Setup, with_node};
 use crate::process::{self, Process, until};
-use crate::suites::bindings;
+use crate::suites::{bindings, store};
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
@@ -23,6 +23,8 @@ pub fn tests() -> Vec<Test> {
         test(S, "the_example_on_every_transport", the_example),
         test(S, "ionice_gives_a_queue_its_class_and_changes_it", ionice),
         test(S, "a_node_that_dies_is_an_error_for_every_request", a_node_dies),
+        test(S, "every_call_of_a_store", every_call_of_a_store),
+        test(S, "the_example_of_a_store", the_example_of_a_store),
         test(S, "usage_of_the_installers", usage),
     ]
 }
@@ -88,6 +90,30 @@ fn classes(node: &Node) -> Result<Vec<String>, String> {
     let clients = status[0]["clients"].as_array().ok_or("no clients in weir device ls --json")?;
     let all = clients.iter().flat_map(|c| c["classes"].as_array().cloned().unwrap_or_default());
     Ok(all.map(|c| c.as_str().unwrap_or_default().to_owned()).collect())
+}
+
+fn every_call_of_a_store(env: &Env) -> Outcome {
+    let program = compile(env, "tests/store.c")?;
+    with_node(env, &store::setup(), |node| {
+        let run = start(env, &[], &program, &[&store::address(node), "flash"])?;
+        let said = run.wait(Duration::from_secs(60))?.success("store")?;
+        ensure(said == "everything holds\n", || said.clone())
+    })
+}
+
+fn the_example_of_a_store(env: &Env) -> Outcome {
+    let program = compile(env, "examples/store.c")?;
+    with_node(env, &store::setup(), |node| {
+        let run = start(env, &[], &program, &[&store::address(node)])?;
+        let said = run.wait(Duration::from_secs(60))?.success("store")?;
+        let wanted = "wrote 256 records of 65536 bytes, 16 at a time\nread 256 records of 65536 bytes, 16 at a time\nrecords: 8 bytes\n";
+        ensure(said == wanted, || said.clone())?;
+        let listed = node.cli_ok(&["fs", "--store", &store::address(node), "ls", "/"])?;
+        ensure(!listed.contains("example-c"), || listed.clone())?;
+        // A store that is not there is said, with its address.
+        let none = start(env, &[], &program, &["unix:/nonexistent/socket"])?.wait(Duration::from_secs(60))?;
+        ensure(none.status.code() == Some(1) && none.stderr.contains("/nonexistent/socket"), || none.describe())
+    })
 }
 
 fn ionice(env: &Env) -> Outcome {

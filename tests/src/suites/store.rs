@@ -26,7 +26,7 @@ pub fn tests() -> Vec<Test> {
 }
 
 /// A RAM drive and a file drive.
-fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     let device = |name: &str, media: &str, capacity: &str| {
         format!(
             "[[device]]\nname = \"{name}\"\nmedia = \"{media}\"\ncapacity = \"{capacity}\"\n\
@@ -46,12 +46,13 @@ fn setup() -> Setup {
     Setup { whole, ..Setup::default() }
 }
 
-fn store(node: &Node) -> String {
+/// The address of its metadata service.
+pub(super) fn address(node: &Node) -> String {
     format!("unix:{}", node.socket("meta.sock").display())
 }
 
 fn try_fs(node: &Node, args: &[&str]) -> Result<Finished, String> {
-    node.cli(&[&["fs", "--store", &store(node)], args].concat())
+    node.cli(&[&["fs", "--store", &address(node)], args].concat())
 }
 
 fn fs(node: &Node, args: &[&str]) -> Result<String, String> {

@@ -151,7 +151,9 @@ pub fn library_debs(
     debian_docs(&mut run, source, "libweir0", copyright)?;
     let mut dev = Files::default();
     dev.link(&format!("{LIBRARIES}/libweir.so"), "libweir.so.0");
-    dev.data("usr/include/weir.h", read(source, "bindings/c/include/weir.h")?);
+    for header in ["weir.h", "weir_store.h"] {
+        dev.data(&format!("usr/include/{header}"), read(source, &format!("bindings/c/include/{header}"))?);
+    }
     let pc = read(source, "bindings/c/weir.pc.in")?;
     let pc = pc.replace("@PREFIX@", "/usr").replace("@VERSION@", release).replace("@PRIVATE@", "");
     let pc = pc.replace("${prefix}/lib\n", "${prefix}/lib/x86_64-linux-gnu\n").replace("Libs.private: \n", "");
@@ -164,7 +166,8 @@ pub fn library_debs(
         depends: linked.depends().map_err(|e| format!("libweir {e}"))?,
         synopsis: "NVMe drives behind a URL: library",
         description: "libweir opens a drive by its URL (in this process, over NVMe/TCP, vhost-user or\n\
-                      vfio-user) and submits commands to it from C.",
+                      vfio-user) and submits commands to it from C, and it\n\
+                      reads and writes the files of a store.",
         files: run,
         control_files: vec![
             ("triggers", "activate-noawait ldconfig\n".into()),
@@ -178,7 +181,7 @@ pub fn library_debs(
         depends: format!("libweir0 (= {version})"),
         version,
         synopsis: "NVMe drives behind a URL: development files",
-        description: "What programs that use libweir are compiled with: the header, the name for the\n\
+        description: "What programs that use libweir are compiled with: the headers, the name for the\n\
                       linker and the file for pkg-config.",
         files: dev,
         ..Deb::default()
