@@ -5,6 +5,7 @@
 //!                                                                       ├─ streams  OpenReader, OpenWriter; memory of the Java machine
 //!                                                                       ├─ entries  inodes and names as bytes
 //!                                                                       ├─ copies   how many a store offers
+//!                                                                       ├─ locations  hosts that a file lies on
 //!                                                                       └─ failure  exceptions
 //! ```
 //! Java keeps numbers ([`handles`]), no addresses: what is closed twice, or used after that, is an exception.
@@ -17,6 +18,7 @@ mod directories;
 mod entries;
 mod failure;
 mod handles;
+mod locations;
 mod natives;
 mod store;
 mod streams;

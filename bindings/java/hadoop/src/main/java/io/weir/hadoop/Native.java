@@ -98,6 +98,9 @@ final class Native {
   /** Copies that a block of these classes can have now: as many as nodes have a drive of them that answers, 1 to 4. */
   static native int copiesOffered(long store, String classes) throws IOException;
 
+  /** Where bytes of a file lie: see {@link Locations}. */
+  static native byte[] locations(long store, byte[] path, long offset, long length) throws IOException;
+
   static native long openReader(long store, byte[] path) throws IOException;
 
   /** Bytes of the file. */

@@ -19,6 +19,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.BlockLocation;
 import org.apache.hadoop.fs.CommonPathCapabilities;
 import org.apache.hadoop.fs.CreateFlag;
 import org.apache.hadoop.fs.FSDataInputStream;
@@ -466,6 +467,26 @@ public class WeirFileSystem extends FileSystem {
     statistics.incrementReadOps(1);
     FileStatus status = getFileStatus(path);
     return status.isFile() && status.getReplication() == replication;
+  }
+
+  /**
+   * The hosts of the drives that the bytes lie on. There is one location where all drives of the store are on one host, and else one for
+   * each run of blocks on the same drives; its names are the drives' addresses.
+   */
+  @Override
+  public BlockLocation[] getFileBlockLocations(FileStatus file, long start, long length) throws IOException {
+    if (file == null) {
+      return null;
+    }
+    if (start < 0 || length < 0) {
+      throw new IllegalArgumentException(file.getPath() + ": there are no " + length + " bytes at " + start);
+    }
+    if (file.getLen() <= start) {
+      return new BlockLocation[0];
+    }
+    statistics.incrementReadOps(1);
+    long bytes = Math.min(length, file.getLen() - start);
+    return Locations.of(Native.locations(store, bytes(file.getPath()), start, bytes));
   }
 
   @Override
