@@ -103,7 +103,7 @@ fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
         }
         CliCommand::Man { command, out } => man::run(&command, out.as_deref(), json),
         CliCommand::Doctor(args) => return doctor::run(&args, json, (api, node), ca),
-        CliCommand::Status(_) => node_commands::status(&client()?, json),
+        CliCommand::Status(_) => node_commands::status(&client()?),
         CliCommand::Apply(args) => apply::run(&client()?, &args, json),
         CliCommand::Events(args) => events::run(&client()?, &args, json),
         CliCommand::Top(args) => top::run(&client()?, &args, json),
@@ -125,8 +125,8 @@ fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
         }
         CliCommand::Device(args) => node_commands::device(&client()?, &args, json),
         CliCommand::Fault(args) => fault::run(&client()?, &args, json),
-        CliCommand::Tenant(args) => node_commands::tenant(&client()?, &args, json),
-        CliCommand::Export(args) => node_commands::export(&client()?, &args, json),
+        CliCommand::Tenant(args) => node_commands::tenant(&client()?, &args),
+        CliCommand::Export(args) => node_commands::export(&client()?, &args),
         CliCommand::Pool(args) => volume::pool(&client()?, &args, json),
         CliCommand::Volume(args) => volume::volume(&client()?, &args, json),
         CliCommand::Guest(args) => return guest::run(client, &args, json),

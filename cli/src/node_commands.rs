@@ -18,9 +18,9 @@ use weir_units::{Bytes, Nanos, parse};
 /// A drain that takes longer than this is worth a word.
 const DRAIN: Duration = Duration::from_secs(60);
 
-pub fn status(client: &ApiClient, json: bool) -> Result<(), CommandFailure> {
+pub fn status(client: &ApiClient) -> Result<(), CommandFailure> {
     let status: Status = client.get("/v1/status")?;
-    if json { output::json(&status) } else { output::text(&describe(&status)) }
+    output::one(&status, &status.node, describe)
 }
 
 /// The whole of `weir status`.
@@ -158,7 +158,7 @@ fn three<T>(
     Ok(Some(SharesPatch { high: part(high)?, medium: part(medium)?, low: part(low)? }))
 }
 
-pub fn tenant(client: &ApiClient, args: &args::TenantArgs, json: bool) -> Result<(), CommandFailure> {
+pub fn tenant(client: &ApiClient, args: &args::TenantArgs) -> Result<(), CommandFailure> {
     match &args.command {
         TenantCommand::Ls => {
             let tenants: Vec<TenantStatus> = client.get("/v1/tenants")?;
@@ -167,18 +167,18 @@ pub fn tenant(client: &ApiClient, args: &args::TenantArgs, json: bool) -> Result
         TenantCommand::Set(set) => {
             let tenant: TenantStatus =
                 client.patch(&format!("/v1/tenants/{}", in_url(&set.name)), &service_levels::patch(&set.share))?;
-            if json { output::json(&tenant) } else { output::text(&promised(&tenant)) }
+            output::one(&tenant, &tenant.name, promised)
         }
         TenantCommand::Add(add) => {
             let TenantPatch { class, weight, floor, ceiling, sla, force } = service_levels::patch(&add.share);
             let (name, hosts) = (add.name.clone(), add.hosts.clone());
             let body = TenantAdd { name, hosts, class, weight, floor, ceiling, sla, force };
             let tenant: TenantStatus = client.create("/v1/tenants", &body)?;
-            if json { output::json(&tenant) } else { output::text(&promised(&tenant)) }
+            output::one(&tenant, &tenant.name, promised)
         }
         TenantCommand::Rm { name } => {
             let tenant: TenantStatus = client.delete(&format!("/v1/tenants/{}", in_url(name)))?;
-            if json { output::json(&tenant) } else { output::text(&format!("{}: removed\n", tenant.name)) }
+            output::one(&tenant, &tenant.name, |tenant| format!("{}: removed\n", tenant.name))
         }
     }
 }
@@ -191,7 +191,7 @@ fn promised(tenant: &TenantStatus) -> String {
     format!("{}: {shares}{promises}\n{said}", tenant.name)
 }
 
-pub fn export(client: &ApiClient, args: &args::Export, json: bool) -> Result<(), CommandFailure> {
+pub fn export(client: &ApiClient, args: &args::Export) -> Result<(), CommandFailure> {
     match &args.command {
         ExportCommand::Ls => {
             let exports: Vec<ExportStatus> = client.get("/v1/exports")?;
@@ -207,20 +207,18 @@ pub fn export(client: &ApiClient, args: &args::Export, json: bool) -> Result<(),
                 force: add.force,
             };
             let export: ExportStatus = client.create("/v1/exports", &body)?;
-            if json {
-                return output::json(&export);
-            }
             let said = if add.force { admission(client)? } else { String::new() };
-            output::text(&format!("{}{said}", exports_table(&[export]).shown()))
+            let text = |e: &ExportStatus| format!("{}{said}", exports_table(std::slice::from_ref(e)).shown());
+            output::one(&export, &export_name(&export), text)
         }
         ExportCommand::Volume { name, door, max_controllers } => {
-            crate::volume::export(client, name, (door, *max_controllers), json)
+            crate::volume::export(client, name, (door, *max_controllers))
         }
         ExportCommand::Rm { socket } => {
             let is_volume = socket.to_str().filter(|s| s.starts_with("nvme-tcp:"));
             let socket = is_volume.map_or_else(|| absolute(socket), |s| Ok(s.to_string()))?;
             let export: ExportStatus = client.delete(&format!("/v1/exports/{}", in_url(&socket)))?;
-            if json { output::json(&export) } else { output::text(&format!("{socket}: removed\n")) }
+            output::one(&export, &socket, |_| format!("{socket}: removed\n"))
         }
     }
 }

@@ -18,31 +18,31 @@ pub fn pool(client: &ApiClient, args: &args::PoolArgs, json: bool) -> Result<(),
         PoolCommand::Ls => output::list(&pools, |p| p.name.clone(), |pools| pools_table(pools).shown()),
         PoolCommand::Add { device, pool } => {
             let path = format!("/v1/pools/{}/drives", in_url(meant(&pools, pool.as_deref())?));
-            show(&client.create(&path, &PoolDriveAdd { device: device.clone() })?, json)
+            show(&client.create(&path, &PoolDriveAdd { device: device.clone() })?)
         }
         PoolCommand::Remove { device, pool } => {
             let pool = in_url(meant(&pools, pool.as_deref())?);
-            show(&client.delete(&format!("/v1/pools/{pool}/drives/{}", in_url(device)))?, json)
+            show(&client.delete(&format!("/v1/pools/{pool}/drives/{}", in_url(device)))?)
         }
         PoolCommand::Offline { device, pool } => {
             let pool = in_url(meant(&pools, pool.as_deref())?);
-            show(&client.post(&format!("/v1/pools/{pool}/drives/{}/offline", in_url(device)))?, json)
+            show(&client.post(&format!("/v1/pools/{pool}/drives/{}/offline", in_url(device)))?)
         }
         PoolCommand::Scrub { repair, stop, pool } => {
             let path = format!("/v1/pools/{}/scrub", in_url(meant(&pools, pool.as_deref())?));
             match stop {
-                true => show(&client.delete(&path)?, json),
-                false => show(&client.create(&path, &PoolScrub { repair: *repair })?, json),
+                true => show(&client.delete(&path)?),
+                false => show(&client.create(&path, &PoolScrub { repair: *repair })?),
             }
         }
         PoolCommand::Replace { empty: Some(name), .. } => {
             let emptied: VolumeStatus = client.post(&format!("/v1/volumes/{}/empty", in_url(name)))?;
-            if json { output::json(&emptied) } else { output::text(&volumes_table(&[emptied]).render()) }
+            output::one(&emptied, &emptied.name, |v| volumes_table(std::slice::from_ref(v)).render())
         }
         PoolCommand::Replace { old, new, pool, .. } => {
             let path = format!("/v1/pools/{}/replace", in_url(meant(&pools, pool.as_deref())?));
             let (lost, device) = (old.clone().unwrap_or_default(), new.clone().unwrap_or_default());
-            show(&client.create(&path, &PoolDriveReplace { lost, device })?, json)
+            show(&client.create(&path, &PoolDriveReplace { lost, device })?)
         }
         PoolCommand::Status { name, check } => {
             let chosen: Vec<&PoolStatus> =
@@ -68,8 +68,8 @@ pub fn pool(client: &ApiClient, args: &args::PoolArgs, json: bool) -> Result<(),
     }
 }
 
-fn show(pool: &PoolStatus, json: bool) -> Result<(), CommandFailure> {
-    if json { output::json(pool) } else { output::text(&described(pool, &[])) }
+fn show(pool: &PoolStatus) -> Result<(), CommandFailure> {
+    output::one(pool, &pool.name, |pool| described(pool, &[]))
 }
 
 fn has_lost(volume: &VolumeStatus) -> bool {
@@ -210,10 +210,10 @@ pub fn volume(client: &ApiClient, args: &args::Volume, json: bool) -> Result<(),
         }
         VolumeCommand::Delete { name } => {
             let gone: VolumeStatus = client.delete(&at(name))?;
-            return if json { output::json(&gone) } else { output::text(&format!("{name}: deleted\n")) };
+            return output::one(&gone, name, |_| format!("{name}: deleted\n"));
         }
     };
-    if json { output::json(&changed) } else { output::text(&volumes_table(&[changed]).shown()) }
+    output::one(&changed, &changed.name, |v| volumes_table(std::slice::from_ref(v)).shown())
 }
 
 /// Exports a volume; a socket's path is made absolute here, the node's folder is not ours.
@@ -221,7 +221,6 @@ pub fn export(
     client: &ApiClient,
     name: &str,
     (door, max_controllers): (&str, Option<u32>),
-    json: bool,
 ) -> Result<(), CommandFailure> {
     let door = match door.split_once(':') {
         Some((kind, path)) if !path.is_empty() => format!("{kind}:{}", absolute(std::path::Path::new(path))?),
@@ -229,7 +228,7 @@ pub fn export(
     };
     let body = VolumeExport { door, max_controllers, image: None };
     let volume: VolumeStatus = client.create(&format!("/v1/volumes/{}/exports", in_url(name)), &body)?;
-    if json { output::json(&volume) } else { output::text(&volumes_table(&[volume]).shown()) }
+    output::one(&volume, &volume.name, |v| volumes_table(std::slice::from_ref(v)).shown())
 }
 
 fn volumes_table(volumes: &[VolumeStatus]) -> Table {

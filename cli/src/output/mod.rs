@@ -50,6 +50,15 @@ pub fn list<T: Serialize>(
     }
 }
 
+/// Writes one thing: as a document, as its name, or as text.
+pub fn one<T: Serialize>(item: &T, name: &str, text_of: impl FnOnce(&T) -> String) -> Result<(), CommandFailure> {
+    match form() {
+        Form::Json | Form::Yaml => json(item),
+        Form::Name => text(&format!("{name}\n")),
+        Form::Table | Form::Wide => text(&text_of(item)),
+    }
+}
+
 /// Writes bytes as they are.
 pub fn raw(bytes: &[u8]) -> Result<(), CommandFailure> {
     is_read(bytes).map(|_| ())

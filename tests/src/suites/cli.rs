@@ -331,6 +331,9 @@ fn status_and_lists(env: &Env) -> Outcome {
         }
         // For scripts, and for those who read YAML.
         ensure(node.cli_ok(&["tenant", "ls", "-o", "name"])? == "gold\nsilver\nbronze\n", || "-o name".into())?;
+        ensure(node.cli_ok(&["status", "-o", "name"])? == "e2e\n", || "status -o name".into())?;
+        let set = node.cli_ok(&["tenant", "set", "gold", "--weight", "2", "-o", "name"])?;
+        ensure(set == "gold\n", || format!("tenant set -o name: {set:?}"))?;
         let socket = node.cli_ok(&["export", "ls", "-o", "name"])?;
         ensure(socket.lines().any(|line| line.ends_with("/gold.sock")), || socket.clone())?;
         let yaml = node.cli_ok(&["device", "ls", "-o", "yaml"])?;
