@@ -52,7 +52,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_ATTEMPT: Duration = Duration::from_millis(250);
 /// What is received at once.
 const RECEIVE: usize = 256 << 10;
-/// What is received behind data that goes straight to its slot: the next headers.
+/// What is received behind data that goes straight to its slot, and while long data is awaited: the next headers.
 const BEHIND: usize = 4 << 10;
 /// Pieces given to one send.
 const PIECES: usize = 128;
@@ -190,9 +190,28 @@ impl Link {
         }
     }
 
-    /// Receives once; false when there was nothing.
+    /// Receives what is there, up to [`RECEIVE`]; false when there was nothing.
     fn receive(&mut self, slots: &mut impl Buffers, out: &mut Vec<FinishedCommand>) -> Result<bool, TransportError> {
+        let mut received = 0;
+        loop {
+            let (got, asked) = self.receive_once(slots, out)?;
+            received += got;
+            // Less than was asked for: there is no more.
+            if got < asked || received >= RECEIVE {
+                return Ok(received > 0);
+            }
+        }
+    }
+
+    /// One receive: how many bytes came, and how many were asked for.
+    #[inline]
+    fn receive_once(
+        &mut self,
+        slots: &mut impl Buffers,
+        out: &mut Vec<FinishedCommand>,
+    ) -> Result<(usize, usize), TransportError> {
         let flags = RecvFlags::DONTWAIT;
+        let asked = if self.connection.expects_long_data() { BEHIND } else { RECEIVE };
         let (got, straight) = match self.connection.direct() {
             Some((cid, range)) => {
                 let straight = range.len();
@@ -203,9 +222,10 @@ impl Link {
                     straight,
                 )
             }
-            None => (rustix::net::recv(&self.stream, &mut self.buffer[..], flags).map(|(n, _)| n), 0),
+            None => (rustix::net::recv(&self.stream, &mut self.buffer[..asked], flags).map(|(n, _)| n), 0),
         };
-        match got {
+        let asked = if straight > 0 { straight + BEHIND } else { asked };
+        let got = match got {
             Ok(0) => return Err(self.closed()),
             Ok(n) => {
                 if straight > 0 {
@@ -213,14 +233,15 @@ impl Link {
                 }
                 self.connection.receive(&self.buffer[..n.saturating_sub(straight)], slots, out);
                 crate::copies::count(self.connection.take_copied());
+                n
             }
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            Err(Errno::AGAIN | Errno::INTR) => return Ok((0, asked)),
             Err(e) => return Err(self.failed(e)),
-        }
+        };
         if self.connection.failure().is_some() {
             return Err(self.failure(slots));
         }
-        Ok(true)
+        Ok((got, asked))
     }
 
     /// Sleeps until the socket has something, at most until `deadline`.

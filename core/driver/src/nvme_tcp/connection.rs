@@ -1,6 +1,6 @@
 //! One connection: ICReq, then command capsules out, data both ways, completions in.
 
-use super::receive::Rx;
+use super::receive::{Rx, is_long_read};
 use crate::TransportError;
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -141,6 +141,8 @@ pub struct HostConnection<D> {
     pub(super) running: bool,
     pub(super) commands: Vec<Outstanding>,
     pub(super) outstanding: usize,
+    /// Of these, long reads.
+    pub(super) long_reads: usize,
     pub(super) rx: Rx,
     pub(super) framing: Framing,
     pub(super) maxh2cdata: u32,
@@ -170,6 +172,7 @@ impl<D: Digest> HostConnection<D> {
             running: false,
             commands: alloc::vec![idle; depth],
             outstanding: 0,
+            long_reads: 0,
             rx: Rx::default(),
             framing: Framing::PLAIN,
             maxh2cdata: 0,
@@ -243,6 +246,7 @@ impl<D: Digest> HostConnection<D> {
         };
         *slot = Outstanding { active: true, transfer, in_capsule, done: 0, ends: 0, damaged: false };
         self.outstanding += 1;
+        self.long_reads += usize::from(is_long_read(transfer));
         sqe.cid = U16::new(cid);
         sqe.set_sgl(SglDescriptor::new(
             if in_capsule { SglDescriptor::DATA_BLOCK_OFFSET } else { SglDescriptor::TRANSPORT_DATA_BLOCK },
@@ -366,6 +370,8 @@ impl<D: Digest> HostConnection<D> {
     pub fn check(&self) {
         let active = self.commands.iter().filter(|c| c.active).count();
         assert_eq!(active, self.outstanding, "outstanding commands are counted");
+        let long = self.commands.iter().filter(|c| c.active && is_long_read(c.transfer)).count();
+        assert_eq!(long, self.long_reads, "long reads are counted");
         let waiting: u64 = self.segments.iter().map(|s| s.len() as u64).sum();
         assert_eq!(self.sent + waiting, self.queued, "what was queued was sent or is a segment");
         for s in &self.segments {
@@ -380,6 +386,7 @@ impl<D: Digest> HostConnection<D> {
         let Some(c) = self.commands.get_mut(usize::from(cid)) else { return };
         c.active = false;
         self.outstanding -= 1;
+        self.long_reads -= usize::from(is_long_read(c.transfer));
         if cqe.status().is_success() {
             if c.damaged {
                 cqe.set_status(Status::TRANSIENT_TRANSPORT_ERROR);

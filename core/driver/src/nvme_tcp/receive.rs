@@ -10,6 +10,16 @@ use weir_spec::nvme::tcp::{
 use weir_spec::nvme::{Cqe, Status};
 use zerocopy::little_endian::U16;
 
+/// Bytes of data that are worth a system call of their own rather than a copy.
+const DIRECT: u32 = 8 << 10;
+/// Bytes of a read whose header is worth one.
+const LONG_READ: u32 = 32 << 10;
+
+/// A read whose data had better not be received together with its header.
+pub(super) fn is_long_read(transfer: DataTransfer) -> bool {
+    matches!(transfer, DataTransfer::ToHost(bytes) if bytes >= LONG_READ)
+}
+
 /// The place in the stream.
 #[derive(Debug, Default)]
 pub(super) struct Rx {
@@ -37,10 +47,15 @@ impl<D: Digest> HostConnection<D> {
     /// Where the next bytes of the stream belong, when it is data of some length: they may be received straight into this
     /// range of the command's buffer; then [`filled`](Self::filled).
     pub fn direct(&self) -> Option<(u16, core::ops::Range<usize>)> {
-        const WORTHWHILE: u32 = 8 << 10;
         let rx = &self.rx;
-        (rx.pdu.phase == PduPhase::Data && rx.pdu.body.data >= WORTHWHILE && self.failure.is_none())
+        (rx.pdu.phase == PduPhase::Data && rx.pdu.body.data >= DIRECT && self.failure.is_none())
             .then(|| (rx.cid, rx.at as usize..rx.at as usize + rx.pdu.body.data as usize))
+    }
+
+    /// Whether a long read is outstanding. What is received while no data is [`direct`](Self::direct) had then better be little more than a header:
+    /// the data behind it is copied.
+    pub fn expects_long_data(&self) -> bool {
+        self.long_reads > 0
     }
 
     /// Bytes of data that came by [`receive`](Self::receive), and were copied to where they belong, since this was asked last.
