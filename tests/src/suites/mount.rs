@@ -2,7 +2,9 @@
 //! the mount, of the service and of the node. Where the machine has no FUSE the tests count as skipped.
 
 mod ends;
+mod fsx;
 mod model;
+mod programs;
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
@@ -36,6 +38,11 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_node_that_is_killed_under_load_comes_back", ends::node_killed),
         test(S, "a_store_that_is_gone_fails_in_time", ends::store_gone),
         test(S, "a_session_that_is_over_is_followed_by_another", ends::session_over),
+        test(S, "random_operations_of_one_file_as_fsx_has_them", fsx::short),
+        test(S, "fio_goes_on_while_the_node_is_upgraded", |env| programs::upgrades(env, 2)),
+        long(S, "make_builds_a_tree_and_what_was_changed", |env| programs::make(env, 300)),
+        long(S, "many_operations_of_one_file_as_fsx_has_them", fsx::long),
+        long(S, "fio_goes_on_over_many_upgrades", |env| programs::upgrades(env, 12)),
         long(S, "many_random_operations_as_on_tmpfs", model::long),
         long(S, "stress_ng_of_the_file_system", stress),
     ]
@@ -127,6 +134,11 @@ fn store(node: &Node) -> String {
 
 /// Runs a test with a node, unless this machine has no FUSE.
 fn with_fuse(env: &Env, run: impl FnOnce(Node) -> Outcome) -> Outcome {
+    with_fuse_of(env, &setup(), run)
+}
+
+/// The same with a node of that configuration.
+fn with_fuse_of(env: &Env, setup: &Setup, run: impl FnOnce(Node) -> Outcome) -> Outcome {
     if !Path::new("/dev/fuse").exists() {
         env.skip("there is no /dev/fuse: modprobe fuse");
         return Ok(());
@@ -135,7 +147,7 @@ fn with_fuse(env: &Env, run: impl FnOnce(Node) -> Outcome) -> Outcome {
         env.skip("run it as root: it mounts and unmounts");
         return Ok(());
     }
-    run(Node::start(env, &setup())?)
+    run(Node::start(env, setup)?)
 }
 
 /// The same with a mount, which is unmounted at the end.

@@ -57,10 +57,12 @@ enum Operation {
     List,
 }
 
-struct Random(u64);
+/// Numbers of a seed.
+pub(super) struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self, below: u64) -> u64 {
+    /// A number below that.
+    pub fn next(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below.max(1)
     }
