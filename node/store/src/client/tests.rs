@@ -3,7 +3,7 @@
 mod model_service;
 mod real_service;
 
-use super::{Client, ClientErrorKind, ClientOptions, CreateOptions, File, OpenOptions};
+use super::{Client, ClientErrorKind, ClientOptions, CreateOptions, File, OpenOptions, Pending};
 use crate::tier::tests::model_target::ModelTarget;
 use model_service::{INLINE_MAX, ModelService};
 use real_service::RealService;
@@ -423,4 +423,32 @@ fn a_service_that_is_not_there_is_told_in_time() {
         assert!(matches!(error.kind(), ClientErrorKind::Usage(_)), "{bad}: {error}");
     }
     assert!(Client::connect("unix:/nowhere/at/all", options).is_err());
+}
+
+#[test]
+fn who_waits_for_any_operation_is_told_of_each() {
+    const BYTES: usize = 128 << 10;
+    let service = ModelService::new("any", LEASE);
+    let client = client(&service);
+    let options = CreateOptions { block: Some(64 << 10), ..CreateOptions::default() };
+    let file = client.create("/file", &options).unwrap();
+    file.write_at(0, &vec![7; 8 * BYTES]).unwrap();
+    assert!(!Pending::wait_any([], LEASE), "nothing is under way");
+    // Another thread drives the client as well.
+    let other = std::thread::spawn(move || (0..100).all(|_| client.stat("/file").is_ok()));
+    for _ in 0..20 {
+        let begin = |n: usize| file.begin_read((n * BYTES) as u64, vec![0; BYTES]).unwrap();
+        let mut pending: Vec<Pending> = (0..8).map(begin).collect();
+        while !pending.is_empty() {
+            assert!(Pending::wait_any(&pending, LEASE));
+            let (over, rest): (Vec<_>, Vec<_>) = pending.into_iter().partition(Pending::is_done);
+            assert!(!over.is_empty(), "one of them is over");
+            for completed in over.into_iter().map(Pending::wait) {
+                assert_eq!(completed.result.unwrap(), BYTES);
+                assert!(completed.buffer.iter().all(|byte| *byte == 7));
+            }
+            pending = rest;
+        }
+    }
+    assert!(other.join().unwrap());
 }
