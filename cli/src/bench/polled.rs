@@ -92,7 +92,9 @@ pub fn bare(apart: Nanos, time: Nanos) -> Seen {
         net.record(late.saturating_sub(waited).0);
         lost = lost.max(waited);
     });
-    let waited_pct = lost.as_secs_f64() / time.as_secs_f64().max(1e-9) * 100.0;
+    // A thread without a core meets its last deadline after the time.
+    let took = now().saturating_sub(begun).max(lost);
+    let waited_pct = lost.as_secs_f64() / took.as_secs_f64().max(1e-9) * 100.0;
     Seen { raw: latency(&raw), net: latency(&net), least: Nanos(raw.min()), waited_pct }
 }
 

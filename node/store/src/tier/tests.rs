@@ -154,7 +154,7 @@ fn who_waits_is_told_of_a_flush_over_another_connection() {
 #[test]
 fn a_target_that_goes_fails_commands_in_time_and_may_come_back() {
     let target = ModelTarget::new(4 << 20, 4096);
-    let options = TierOptions { timeout: Duration::from_millis(200), ..TierOptions::default() };
+    let options = TierOptions { timeout: Duration::from_secs(1), ..TierOptions::default() };
     let mut tier = open(&target.url(), options).unwrap();
     let mut memory = Memory(vec![vec![3; 4096]]);
     tier.submit(now(), TierCommandId(1), TierCommand::Write(0, place(0, 4096)), &mut memory);
@@ -214,7 +214,7 @@ fn labels_are_looked_at_over_a_network_as_well() {
 }
 
 fn options() -> TierOptions {
-    TierOptions { allow_files: true, timeout: Duration::from_millis(200), ..TierOptions::default() }
+    TierOptions { allow_files: true, timeout: Duration::from_secs(2), ..TierOptions::default() }
 }
 
 #[test]
