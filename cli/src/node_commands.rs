@@ -191,7 +191,7 @@ fn promised(tenant: &TenantStatus) -> String {
     format!("{}: {shares}{promises}\n{said}", tenant.name)
 }
 
-pub fn export(client: &ApiClient, args: &args::Export) -> Result<(), CommandFailure> {
+pub fn export(client: &ApiClient, args: &args::Export, json: bool) -> Result<(), CommandFailure> {
     match &args.command {
         ExportCommand::Ls => {
             let exports: Vec<ExportStatus> = client.get("/v1/exports")?;
@@ -207,7 +207,7 @@ pub fn export(client: &ApiClient, args: &args::Export) -> Result<(), CommandFail
                 force: add.force,
             };
             let export: ExportStatus = client.create("/v1/exports", &body)?;
-            let said = if add.force { admission(client)? } else { String::new() };
+            let said = if add.force && !json { admission(client)? } else { String::new() };
             let text = |e: &ExportStatus| format!("{}{said}", exports_table(std::slice::from_ref(e)).shown());
             output::one(&export, &export_name(&export), text)
         }

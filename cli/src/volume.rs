@@ -12,7 +12,7 @@ use weir_api::{
 };
 use weir_units::Bytes;
 
-pub fn pool(client: &ApiClient, args: &args::PoolArgs, json: bool) -> Result<(), CommandFailure> {
+pub fn pool(client: &ApiClient, args: &args::PoolArgs) -> Result<(), CommandFailure> {
     let pools: Vec<PoolStatus> = client.get("/v1/pools")?;
     match &args.command {
         PoolCommand::Ls => output::list(&pools, |p| p.name.clone(), |pools| pools_table(pools).shown()),
@@ -53,13 +53,10 @@ pub fn pool(client: &ApiClient, args: &args::PoolArgs, json: bool) -> Result<(),
                 return Err(CommandFailure::new(format!("there is no pool \"{name}\"; there is {there}")));
             }
             let volumes: Vec<VolumeStatus> = client.get("/v1/volumes")?;
-            match json {
-                true => output::json(&chosen)?,
-                false => {
-                    let described = |pool: &&PoolStatus| described(pool, &volumes);
-                    output::text(&chosen.iter().map(described).collect::<Vec<_>>().join("\n"))?;
-                }
-            }
+            let text = |chosen: &[&PoolStatus]| {
+                chosen.iter().map(|pool| described(pool, &volumes)).collect::<Vec<_>>().join("\n")
+            };
+            output::list(&chosen, |pool| pool.name.clone(), text)?;
             match chosen.iter().find(|pool| *check && !is_sound(pool, &volumes)) {
                 Some(pool) => Err(CommandFailure::new(format!("pool {} is not sound", pool.name))),
                 None => Ok(()),

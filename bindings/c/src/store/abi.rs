@@ -1,4 +1,4 @@
-//! The structures of `weir_store.h`, field for field. `tests/api.rs` compares sizes and offsets with what a C compiler makes of the header.
+//! The structures of `weir_store.h`, field for field. `tests/store.rs` compares sizes and offsets with what a C compiler makes of the header.
 
 use crate::abi::Versioned;
 use std::ffi::{c_char, c_void};

@@ -8,19 +8,15 @@ use crate::abi as common;
 use crate::abi::ErrorOut;
 use rustix::io::Errno;
 use std::ffi::{c_char, c_int, c_void};
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock};
 use weir_store::StoreError;
+use weir_store::records::COPIES_MAX;
+use weir_store::space::{BLOCK_MAX, BLOCK_MIN};
 use weir_store_node::client::{Client, ClientError, CreateOptions, File, OpenOptions, Pending};
 
 /// Permissions of a file, where the caller says nothing.
 const FILE_MODE: u32 = 0o644;
-
-/// Copies of a block at the most.
-const COPIES_MAX: u8 = 4;
-/// Bytes of a block.
-const BLOCKS: RangeInclusive<u32> = 64 << 10..=4 << 20;
 
 /// Every file that is open.
 pub static FILES: Handles<OpenFile> = Handles::new("file");
@@ -115,12 +111,12 @@ pub(super) unsafe fn create_options(opts: *const FileOpts, flags: u32) -> Result
     let (classes, location) =
         unsafe { (optional("opts.classes", opts.classes)?, optional("opts.location", opts.location)?) };
     let names = classes.unwrap_or_default();
-    let copies = u8::try_from(opts.copies).ok().filter(|copies| *copies <= COPIES_MAX);
+    let copies = u8::try_from(opts.copies).ok().filter(|copies| usize::from(*copies) <= COPIES_MAX);
     let copies = copies.ok_or_else(|| {
         StoreFailure::usage(format!("opts.copies: a block has 1 to {COPIES_MAX} copies, not {}", opts.copies))
     })?;
-    if opts.block != 0 && !(BLOCKS.contains(&opts.block) && opts.block.is_power_of_two()) {
-        let text = format!("opts.block: {}; write a power of two from 65536 to 4194304", opts.block);
+    if opts.block != 0 && !((BLOCK_MIN..=BLOCK_MAX).contains(&opts.block.into()) && opts.block.is_power_of_two()) {
+        let text = format!("opts.block: {}; write a power of two from {BLOCK_MIN} to {BLOCK_MAX}", opts.block);
         return Err(StoreFailure::usage(text));
     }
     Ok(CreateOptions {

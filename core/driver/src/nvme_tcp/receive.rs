@@ -10,14 +10,14 @@ use weir_spec::nvme::tcp::{
 use weir_spec::nvme::{Cqe, Status};
 use zerocopy::little_endian::U16;
 
-/// Bytes of data that are worth a system call of their own rather than a copy.
-const DIRECT: u32 = 8 << 10;
-/// Bytes of a read whose header is worth one.
-const LONG_READ: u32 = 32 << 10;
+/// Bytes of data that are worth a system call of their own rather than a copy, at the least.
+const DIRECT_MIN_BYTES: u32 = 8 << 10;
+/// Bytes of a read whose header is received by a system call of its own, at the least.
+const LONG_READ_MIN_BYTES: u32 = 32 << 10;
 
 /// A read whose data had better not be received together with its header.
 pub(super) fn is_long_read(transfer: DataTransfer) -> bool {
-    matches!(transfer, DataTransfer::ToHost(bytes) if bytes >= LONG_READ)
+    matches!(transfer, DataTransfer::ToHost(bytes) if bytes >= LONG_READ_MIN_BYTES)
 }
 
 /// The place in the stream.
@@ -48,7 +48,7 @@ impl<D: Digest> HostConnection<D> {
     /// range of the command's buffer; then [`filled`](Self::filled).
     pub fn direct(&self) -> Option<(u16, core::ops::Range<usize>)> {
         let rx = &self.rx;
-        (rx.pdu.phase == PduPhase::Data && rx.pdu.body.data >= DIRECT && self.failure.is_none())
+        (rx.pdu.phase == PduPhase::Data && rx.pdu.body.data >= DIRECT_MIN_BYTES && self.failure.is_none())
             .then(|| (rx.cid, rx.at as usize..rx.at as usize + rx.pdu.body.data as usize))
     }
 

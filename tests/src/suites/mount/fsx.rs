@@ -17,13 +17,13 @@ use super::{Mount, with_mount};
 use crate::harness::{Context, Env, Outcome, ensure};
 
 /// Bytes of the file at the most: several blocks of the store and a part of one.
-const LARGEST: u64 = (2 << 20) + (300 << 10);
+const FILE_MAX_BYTES: u64 = (2 << 20) + (300 << 10);
 /// Bytes of an operation at the most.
-const LONGEST: u64 = 160 << 10;
+const OPERATION_MAX_BYTES: u64 = 160 << 10;
 /// A page of the kernel.
 const PAGE: u64 = 4096;
 /// Operations that are told at a mismatch.
-const TOLD: usize = 100;
+const TOLD_OPERATIONS: usize = 100;
 
 /// What a run is made of.
 #[derive(Clone, Copy, Debug)]
@@ -64,8 +64,8 @@ enum Operation {
 
 impl Operation {
     fn random(random: &mut Random, size: u64, maps: bool) -> Self {
-        let offset = random.next(LARGEST);
-        let len = 1 + random.next(LONGEST.min(LARGEST - offset));
+        let offset = random.next(FILE_MAX_BYTES);
+        let len = 1 + random.next(OPERATION_MAX_BYTES.min(FILE_MAX_BYTES - offset));
         let fill = random.next(255) as u8 + 1;
         // Half of what only makes sense within the file is there.
         let inside = if size > 0 { random.next(size) } else { 0 };
@@ -75,7 +75,7 @@ impl Operation {
             16..28 => Self::Read { offset, len },
             28..50 => Self::Write { offset, len, fill },
             50..64 if maps => Self::MapWrite { offset, len, fill },
-            50..64 => Self::Write { offset: inside, len: len.min(LARGEST - inside), fill },
+            50..64 => Self::Write { offset: inside, len: len.min(FILE_MAX_BYTES - inside), fill },
             64..74 => Self::Truncate { size: if random.next(2) == 0 { inside } else { offset } },
             74..80 => Self::Copy { from: inside, to: offset, len },
             80..84 => Self::Punch { offset: inside, len },
@@ -236,7 +236,7 @@ fn run(mount: &Mount, Run { seed, operations, maps }: Run) -> Outcome {
     let (mut random, mut told) = (Random(seed), VecDeque::new());
     for number in 0..operations {
         let operation = Operation::random(&mut random, exerciser.model.len() as u64, maps);
-        if told.len() == TOLD {
+        if told.len() == TOLD_OPERATIONS {
             told.pop_front();
         }
         told.push_back((number, operation));
@@ -246,6 +246,6 @@ fn run(mount: &Mount, Run { seed, operations, maps }: Run) -> Outcome {
             format!("seed {seed}, operation {number} of {operations}: {why}\nthe last operations:\n{}", told.join("\n"))
         })?;
     }
-    let whole = exerciser.read(0, LARGEST).map_err(|why| format!("seed {seed}, at the end: {why}"));
+    let whole = exerciser.read(0, FILE_MAX_BYTES).map_err(|why| format!("seed {seed}, at the end: {why}"));
     whole.and_then(|()| std::fs::remove_file(&exerciser.path).context(|| "remove".into()))
 }
