@@ -40,7 +40,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_stopped_standby_keeps_the_keeper_from_nothing", standby_hears_nothing),
         test(S, "nvme_tcp_hosts_come_back_at_once", tcp_comes_back),
         test(S, "what_memory_held_without_its_keeper_is_not_zeroes", lost),
-        test(S, "a_guest_notices_no_kill", |env| guest(env, false, 3)),
+        long(S, "a_guest_notices_no_kill", |env| guest(env, false, 3)),
         long(S, "a_guest_with_packed_rings_notices_no_kill", |env| guest(env, true, 10)),
         long(S, "a_worker_that_hangs_before_it_serves_is_replaced", hangs),
         long(S, "a_thousand_kills", |env| killed(env, &every_case(), campaign()?, 800)),

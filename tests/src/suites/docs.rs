@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::test;
+use super::{long, test};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::markdown;
 use crate::page::{Needs, namespaces, root, try_page};
@@ -61,10 +61,15 @@ const PAGES: [Page; 47] = [
     ("docs/tutorials/upgrade-under-load.md", |env| page(env, "docs/tutorials/upgrade-under-load.md")),
 ];
 
+/// Pages of PAGES whose commands take long: they are tried with `--full`.
+const LONG: [&str; 3] = ["docs/guides/namespaces.md", "docs/guides/shares.md", "docs/guides/zones.md"];
+
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
     let mut tests = vec![test("docs", "no_page_is_left_out", no_page_is_left_out)];
-    tests.extend(PAGES.map(|(name, run)| test("docs", name, run)));
+    tests.extend(
+        PAGES.map(|(name, run)| if LONG.contains(&name) { long("docs", name, run) } else { test("docs", name, run) }),
+    );
     tests
 }
 

@@ -24,7 +24,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "what_is_over_does_not_apply_again_after_a_crash_or_an_upgrade", over),
         test(S, "rules_that_do_not_fit_at_a_takeover_are_left_out_with_a_warning", left_out),
         test(S, "linux_over_nvme_tcp", over_tcp),
-        test(S, "linux_over_virtio", over_virtio),
+        long(S, "linux_over_virtio", over_virtio),
         long(S, "linux_over_pcie_with_timeouts_and_resets", over_pcie),
     ]
 }

@@ -21,7 +21,7 @@ pub fn tests() -> Vec<Test> {
     const S: &str = "guest_crash";
     vec![
         test(S, "a_drive_of_a_guest_notices_no_kill", |env| drive(env, false, "", 8)),
-        test(S, "a_host_at_rest_notices_no_kill", |env| host(env, 3)),
+        long(S, "a_host_at_rest_notices_no_kill", |env| host(env, 3)),
         long(S, "a_drive_of_a_guest_notices_no_kill_with_standby", |env| drive(env, true, "", 40)),
         long(S, "a_drive_with_trapped_doorbells_notices_no_kill", |env| drive(env, true, "doorbells = \"trap\"", 40)),
         long(S, "a_host_at_rest_notices_none_of_many_kills", |env| host(env, 20)),

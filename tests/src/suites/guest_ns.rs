@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::test;
+use super::{long, test};
 use crate::guest::{Guest, connect_script, json, section};
 use crate::harness::{Env, Outcome, Test, ensure};
 use crate::node::{NQN, Setup, text, with_node};
@@ -13,7 +13,7 @@ pub fn tests() -> Vec<Test> {
     const S: &str = "guest_ns";
     vec![
         test(S, "management_and_formats_over_tcp", over_tcp),
-        test(S, "separate_metadata_over_vfio_user", over_vfio_user),
+        long(S, "separate_metadata_over_vfio_user", over_vfio_user),
     ]
 }
 

@@ -15,10 +15,10 @@ use crate::qmp::Monitor;
 pub fn tests() -> Vec<Test> {
     const S: &str = "guest_vfio";
     vec![
-        test(S, "one_cpu_resets_and_a_file_system", one_cpu),
+        long(S, "one_cpu_resets_and_a_file_system", one_cpu),
         test(S, "four_cpus_poll_queues_and_trapped_doorbells", four_cpus),
-        test(S, "subsystem_reset_and_memory_buffer", subsystem_reset),
-        test(S, "plugged_while_running", plugged),
+        long(S, "subsystem_reset_and_memory_buffer", subsystem_reset),
+        long(S, "plugged_while_running", plugged),
         long(S, "upgrades_under_io", upgrades),
     ]
 }

@@ -16,12 +16,12 @@ use crate::raw::nvme_tcp::{Data, Host, io};
 pub fn tests() -> Vec<Test> {
     const S: &str = "guest_vhost";
     vec![
-        test(S, "fio_split_rings", |env| fio(env, false, "32m")),
+        long(S, "fio_split_rings", |env| fio(env, false, "32m")),
         test(S, "fio_packed_rings", |env| fio(env, true, "32m")),
         test(S, "ext4_discard_and_second_boot", ext4),
         test(S, "resized_while_running", resized),
-        test(S, "its_volume_is_resized_under_load", |env| volume_resized(env, false)),
-        test(S, "migrates_while_it_writes", migrates),
+        long(S, "its_volume_is_resized_under_load", |env| volume_resized(env, false)),
+        long(S, "migrates_while_it_writes", migrates),
         long(S, "fio_split_rings_long", |env| fio(env, false, "128m")),
         long(S, "fio_packed_rings_long", |env| fio(env, true, "128m")),
     ]

@@ -15,8 +15,8 @@ pub fn tests() -> Vec<Test> {
     vec![
         test(S, "zones_of_the_kernel_and_nvme_cli", zones),
         long(S, "zones_in_a_file_outlive_the_node", outlive),
-        test(S, "fio_on_zones", |env| fio(env, "", "16m")),
-        test(S, "a_pcie_drive_with_zones_and_zonefs", zonefs),
+        long(S, "fio_on_zones", |env| fio(env, "", "16m")),
+        long(S, "a_pcie_drive_with_zones_and_zonefs", zonefs),
         long(S, "fio_on_zones_of_flash", |env| fio(env, ", flash = \"femu-bbssd\"", "24m")),
     ]
 }

@@ -18,7 +18,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_controller_that_fails_for_a_time_costs_nothing", controller),
         test(S, "what_a_host_asks_for_wrongly_is_no_evidence", wrong_commands),
         test(S, "a_drive_without_a_model_or_another_drive_is_not_diagnosed", none),
-        test(S, "a_die_that_became_slow_is_found_under_load", slow_die),
+        long(S, "a_die_that_became_slow_is_found_under_load", slow_die),
         long(S, "a_hundred_failures_cost_the_blocks_that_cannot_be_read", hundred),
     ]
 }

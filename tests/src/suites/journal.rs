@@ -19,7 +19,7 @@ pub fn tests() -> Vec<Test> {
     const S: &str = "journal";
     vec![
         test(S, "killed_under_load_split", |env| killed(env, "split", "", 6)),
-        test(S, "killed_under_load_packed", |env| killed(env, "packed", "", 6)),
+        long(S, "killed_under_load_packed", |env| killed(env, "packed", "", 6)),
         test(S, "killed_with_much_in_flight", |env| killed(env, "split", "latency = \"2ms\"", 6)),
         test(S, "killed_with_its_keeper", |env| killed_with(env, "packed", "", "keeper = true\nstandby = true", 4)),
         test(S, "a_front_end_that_does_not_come_back_loses_nothing_of_others", left_alone),

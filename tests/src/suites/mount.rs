@@ -37,7 +37,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_mount_that_is_killed_loses_nothing_that_was_synced", ends::mount_killed),
         test(S, "a_node_that_is_killed_under_load_comes_back", ends::node_killed),
         test(S, "a_store_that_is_gone_fails_in_time", ends::store_gone),
-        test(S, "a_session_that_is_over_is_followed_by_another", ends::session_over),
+        long(S, "a_session_that_is_over_is_followed_by_another", ends::session_over),
         test(S, "random_operations_of_one_file_as_fsx_has_them", fsx::short),
         test(S, "fio_goes_on_while_the_node_is_upgraded", |env| programs::upgrades(env, 2)),
         long(S, "make_builds_a_tree_and_what_was_changed", |env| programs::make(env, 300)),

@@ -29,7 +29,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "what_was_flushed_survives_the_power_of_a_drive", power_of_a_drive),
         test(S, "drives_come_and_go", come_and_go),
         test(S, "nobody_reads_what_was_another\'s", nobody_reads_anothers),
-        test(S, "nor_writes_to_it_with_what_is_on_its_way", nobody_writes_to_anothers),
+        long(S, "nor_writes_to_it_with_what_is_on_its_way", nobody_writes_to_anothers),
         test(S, "found_again_in_another_order", found_again),
         test(S, "volumes_outlive_their_worker", outlive_worker),
         test(S, "drives_that_do_not_belong", drives_that_do_not_belong),

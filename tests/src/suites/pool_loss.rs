@@ -30,7 +30,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_drive_of_another_core_that_completes_nothing_is_taken_out", |env| completes_nothing(env, "[0, 1]")),
         test(S, "what_cannot_be_is_refused_by_name", refused),
         test(S, "drives_that_went_apart_are_refused_by_name", went_apart),
-        test(S, "a_linux_host_finds_another_disk_over_nvme_tcp", |env| linux(env, true)),
+        long(S, "a_linux_host_finds_another_disk_over_nvme_tcp", |env| linux(env, true)),
         long(S, "a_linux_guest_finds_another_disk_over_vhost_user", |env| linux(env, false)),
         test(S, "killed_while_a_drive_is_replaced", killed_a_little),
         long(S, "killed_while_a_drive_is_replaced_for_long", killed_for_long),

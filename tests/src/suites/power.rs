@@ -19,7 +19,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_killed_node_keeps_what_it_acknowledged", killed),
         test(S, "a_stopped_node_goes_on_where_it_was", stopped),
         test(S, "a_power_cut_takes_what_was_not_flushed", cut),
-        test(S, "ext4_survives_a_power_cut", ext4),
+        long(S, "ext4_survives_a_power_cut", ext4),
         long(S, "ext4_survives_power_cuts_again_and_again", |env| (0..5).try_for_each(|_| ext4(env))),
         long(S, "a_drive_of_1_tb_fits_into_memory", terabyte),
     ]

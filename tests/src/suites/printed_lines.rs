@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::test;
+use super::{long, test};
 use crate::guest::{Guest, host_program};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{Node, Setup, program, text, with_node};
@@ -16,7 +16,7 @@ pub fn tests() -> Vec<Test> {
     vec![
         test(S, "bench_and_commands", bench_and_commands),
         test(S, "nvme_connect", nvme_connect),
-        test(S, "qemu", qemu),
+        long(S, "qemu", qemu),
         test(S, "small_machines", small_machines),
     ]
 }

@@ -18,7 +18,7 @@ pub fn tests() -> Vec<Test> {
     const S: &str = "shares";
     vec![
         test(S, "five_scenarios_nvme_tcp", |env| scenarios_tcp(env, "3s")),
-        test(S, "sixteen_queues_against_one", sixteen_queues),
+        long(S, "sixteen_queues_against_one", sixteen_queues),
         test(S, "changed_while_running", changed_while_running),
         test(S, "a_class_that_arrives", a_class_that_arrives),
         test(S, "stock_host_and_claimed_classes", classes_are_the_tenants),

@@ -40,10 +40,10 @@ pub(super) fn for_each_crash(drives: &[ModelDrive], mut f: impl FnMut(Vec<ModelD
 }
 
 /// Whether the crashes of an opening after a crash are tried: with `--full` (which sets `PROPTEST_CASES`) after every one, else after one of
-/// eight, beginning with another one at each run.
+/// twenty-four, beginning with another one at each run.
 pub(super) fn is_looked_into(number: u64) -> bool {
     let first = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse::<u64>().ok()).unwrap_or(0);
-    std::env::var_os("PROPTEST_CASES").is_some() || number.wrapping_add(first) % 8 == 0
+    std::env::var_os("PROPTEST_CASES").is_some() || number.wrapping_add(first) % 24 == 0
 }
 
 /// Opens what a crash left, crashing that as well at every effect if `again`, and compares.
