@@ -15,7 +15,10 @@ use crate::suites::bindings;
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
     const S: &str = "spark";
-    vec![long(S, "rows_are_written_once", |env| driver(env, "committed_once.py"))]
+    vec![
+        long(S, "rows_are_written_once", |env| driver(env, "committed_once.py")),
+        long(S, "a_shuffle_outlives_its_executors", |env| driver(env, "shuffled.py")),
+    ]
 }
 
 /// What pip receives; the daemons' start; a driver.
