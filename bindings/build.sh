@@ -76,6 +76,7 @@ install_lib() {
   ! $static || put "$target/libweir.a" "$prefix/lib/libweir.a"
   put "$ROOT/bindings/c/include/weir.h" "$prefix/include/weir.h"
   put "$ROOT/bindings/c/include/weir_store.h" "$prefix/include/weir_store.h"
+  put "$ROOT/bindings/c/include/weir_policy.h" "$prefix/include/weir_policy.h"
   # What the static library needs besides: the standard library's own.
   private="-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc"
   sed -e "s|@PREFIX@|$prefix|; s|@VERSION@|$version|; s|@PRIVATE@|$private|" "$ROOT/bindings/c/weir.pc.in" >"$prefix/lib/pkgconfig/weir.pc" ||

@@ -175,11 +175,11 @@ impl Device {
             let at = (path, handover::map(config));
             let (inside, found) = crate::flash::beside((at.0, &at.1), flash, now, keep).inspect_err(|_| unmake())?;
             state = found;
-            machine.set_service(Box::new(inside));
+            machine.set_service(Box::new(inside::with_policy(inside, flash).inspect_err(|_| unmake())?));
         } else if let Some(flash) = &config.flash {
             let (inside, found) = handover::flash(config, flash, now, keep)?;
             state = found;
-            machine.set_service(Box::new(inside));
+            machine.set_service(Box::new(inside::with_policy(inside, flash)?));
         }
         if config.zoned.is_some() {
             state = regions::zones(config, &mut machine, &mut backend, keep).inspect_err(|_| unmake())?;

@@ -104,7 +104,8 @@ const MOMENTS: u64 = 1 << 15;
 /// The flash of a drive in the state of its configuration; `None` where it has none.
 pub(crate) fn timing_model(device: &DeviceConfig) -> Result<Option<FlashService>, RunError> {
     let Some(flash) = &device.flash else { return Ok(None) };
-    FlashService::new(&flash.config, flash.precondition, Nanos(0)).map(Some).map_err(RunError::new)
+    let service = FlashService::new(&flash.config, flash.precondition, Nanos(0)).map_err(RunError::new)?;
+    service.with_policy(flash.policy.as_ref()).map(Some).map_err(RunError::new)
 }
 
 impl Scenario {
@@ -174,6 +175,10 @@ impl Scenario {
         self.advance(world, end, watch)?;
         if let Some(error) = world.trace_error() {
             return Err(RunError(error.to_string()).into());
+        }
+        let service = world.inside().and_then(|s| s.as_any().downcast_ref::<FlashService>());
+        if let Some(failure) = service.and_then(FlashService::policy_failure) {
+            return Err(RunError(failure).into());
         }
         // Where time ends the run, what comes to its end early has had all of it.
         if self.time.is_some() && !world.is_spent() {

@@ -14,6 +14,7 @@
 //!   lock     files and addresses that one process has, also right after that one was killed
 //!   signals  to be waited for beside descriptors
 //!   pci      NVMe drives of this machine, and which driver has each
+//!   policy_library  policies of flash drives in shared libraries of others
 //!   prefetch hints for a model's large arrays: prefetch, huge pages
 //!   crc      CRC32C for NVMe/TCP digests
 //!   coverage what the compiler counts in a build for fuzzing
@@ -34,6 +35,7 @@ pub mod lock;
 pub mod media;
 pub mod memory;
 pub mod pci;
+pub mod policy_library;
 pub mod prefetch;
 pub mod reactor;
 pub mod robust_futex;

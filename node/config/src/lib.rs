@@ -71,7 +71,7 @@ pub use door::{KeepAlive, NvmeTcpConfig};
 pub use error::{ConfigError, Problem};
 pub use export::{DoorConfig, Doorbells, ExportConfig};
 pub use fault::FaultConfig;
-pub use flash::FlashConfig;
+pub use flash::{FlashConfig, PolicyConfig};
 pub use media::MediaConfig;
 pub use node::{Address, Admission, NodeConfig, address};
 pub use open_channel::OpenChannelKeys;

@@ -2,11 +2,13 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use weir_config::PolicyConfig;
 use weir_controller::{FlashPlace, FlashShape, Op, Operation, TimingModel};
 use weir_flash::{
     ConfigError, DieBlocks, DieWork, Fdp, Flash, FlashOp, HandleWork, PowerLoss, Precondition, Stats, UNIT,
     Utilisation, WearSpread, When,
 };
+use weir_sys::policy_library::{InstalledPolicy, PolicyError, PolicyLibrary};
 use weir_units::Nanos;
 
 /// [`Flash`] as the [`TimingModel`] of a drive.
@@ -18,6 +20,7 @@ pub struct FlashService {
     before: Utilisation,
     flushes: Flushes,
     collection: Collection,
+    policy: Option<InstalledPolicy>,
 }
 
 /// What a drive's flash did since counting began.
@@ -208,7 +211,25 @@ impl FlashService {
     fn around(flash: Flash, now: Nanos) -> FlashService {
         let collection = Collection::of(&flash);
         let (before, flushes) = (Utilisation::default(), Flushes::default());
-        FlashService { flash, since: now, before, flushes, collection }
+        FlashService { flash, since: now, before, flushes, collection, policy: None }
+    }
+
+    /// The same, with a library that decides in place of the drive's own policies from now on, where `policy` names one. What the drive went
+    /// through before ([`Precondition`]) was decided by its own.
+    ///
+    /// # Errors
+    /// The library cannot be used: which one, and why.
+    pub fn with_policy(mut self, policy: Option<&PolicyConfig>) -> Result<FlashService, PolicyError> {
+        if let Some(policy) = policy {
+            let library = PolicyLibrary::open(&policy.library)?;
+            self.policy = Some(library.install(&policy.arguments, &mut self.flash)?);
+        }
+        Ok(self)
+    }
+
+    /// What the library that decides has failed in, if there is one and it has.
+    pub fn policy_failure(&self) -> Option<String> {
+        self.policy.as_ref().and_then(InstalledPolicy::failure)
     }
 
     /// Flush commands that have begun.

@@ -1,7 +1,14 @@
 //! What is inside a drive's machine.
 
+use super::error::OpenError;
+use weir_config::FlashConfig;
 use weir_controller::{OpenChannelSet, Subsystem};
 use weir_drive::FlashService;
+
+/// The same with the policy library of the configuration, where it names one.
+pub(super) fn with_policy(inside: FlashService, flash: &FlashConfig) -> Result<FlashService, OpenError> {
+    inside.with_policy(flash.policy.as_ref()).map_err(|e| OpenError::Flash(e.to_string()))
+}
 
 /// The flash inside, if there is one.
 pub(super) fn flash_of(machine: &mut Subsystem) -> Option<&mut FlashService> {

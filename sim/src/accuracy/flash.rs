@@ -59,7 +59,7 @@ impl FlashDrive {
 
     pub(super) fn inside(&self) -> Result<Box<dyn TimingModel>, WorldError> {
         let flash = self.device.flash.as_ref().ok_or_else(|| WorldError::new("the drive has no flash"))?;
-        let service = FlashService::new(&flash.config, flash.precondition, Nanos(0));
-        Ok(Box::new(service.map_err(WorldError::new)?))
+        let service = FlashService::new(&flash.config, flash.precondition, Nanos(0)).map_err(WorldError::new)?;
+        Ok(Box::new(service.with_policy(flash.policy.as_ref()).map_err(WorldError::new)?))
     }
 }

@@ -34,7 +34,9 @@ impl<'a> Insides<'a> {
     /// Flash that cannot be.
     pub fn one(&self) -> Result<Option<Box<dyn TimingModel>>, RunError> {
         let Some(first) = &self.first else { return Ok(None) };
-        let twin = first.lock().unwrap_or_else(PoisonError::into_inner).twin();
+        // A library has a state of its own for each drive, which a twin does not have.
+        let has_library = self.device.flash.as_ref().is_some_and(|flash| flash.policy.is_some());
+        let twin = first.lock().unwrap_or_else(PoisonError::into_inner).twin().filter(|_| !has_library);
         let flash = if twin.is_some() { twin } else { timing_model(self.device)? };
         Ok(flash.map(|flash| Box::new(flash) as Box<dyn TimingModel>))
     }

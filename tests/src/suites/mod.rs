@@ -50,6 +50,7 @@ mod mount;
 mod null;
 mod packages;
 mod plan;
+mod policy_library;
 mod pool;
 mod pool_copies;
 mod pool_loss;
@@ -127,6 +128,7 @@ pub fn all() -> Vec<Test> {
         layouts::tests(),
         admission::tests(),
         plan::tests(),
+        policy_library::tests(),
         pool::tests(),
         pool_copies::tests(),
         pool_loss::tests(),

@@ -151,7 +151,7 @@ pub fn library_debs(
     debian_docs(&mut run, source, "libweir0", copyright)?;
     let mut dev = Files::default();
     dev.link(&format!("{LIBRARIES}/libweir.so"), "libweir.so.0");
-    for header in ["weir.h", "weir_store.h"] {
+    for header in ["weir.h", "weir_store.h", "weir_policy.h"] {
         dev.data(&format!("usr/include/{header}"), read(source, &format!("bindings/c/include/{header}"))?);
     }
     let pc = read(source, "bindings/c/weir.pc.in")?;

@@ -8,6 +8,7 @@ use crate::fdp;
 use crate::profile::Profile;
 use crate::read::{Read, flag, integer, number, size, text, time};
 use crate::value::Value;
+use std::path::PathBuf;
 use std::str::FromStr;
 use weir_flash::{
     FlashDriveConfig, FlashTiming, GcMode, Geometry, Housekeeping, Mapping, Precondition, UNIT, UnknownName,
@@ -30,6 +31,8 @@ pub struct FlashConfig {
     pub config: FlashDriveConfig,
     /// What the drive went through before it starts.
     pub precondition: Precondition,
+    /// Who decides in place of the drive's own policies.
+    pub policy: Option<PolicyConfig>,
     /// The channels' rate in bytes a second, where it was given.
     pub channel_rate: Option<Bytes>,
     /// The host link's, where it was given.
@@ -38,6 +41,15 @@ pub struct FlashConfig {
     pub write_link_rate: Option<Bytes>,
     /// The keys of single steps and of wires that were given; programs that do not know them can read what is printed without them.
     pub details: Vec<&'static str>,
+}
+
+/// A shared library that decides for a drive; see `weir_policy.h`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyConfig {
+    /// Its absolute path.
+    pub library: PathBuf,
+    /// What its `create` is told.
+    pub arguments: String,
 }
 
 impl FlashConfig {
@@ -88,7 +100,23 @@ pub(super) fn with_keys(
         _ => offer(keys, &mut config, &own, capacity),
     }
     let precondition = keys.get("precondition", named).unwrap_or(Precondition::Fresh);
-    FlashConfig { profile, quirks, config, precondition, channel_rate, link_rate, write_link_rate, details }
+    let policy = policy(keys);
+    FlashConfig { profile, quirks, config, precondition, policy, channel_rate, link_rate, write_link_rate, details }
+}
+
+/// The library is not looked at: another machine may be the one that has it.
+fn policy(keys: &Keys<'_, '_>) -> Option<PolicyConfig> {
+    let absolute = |v: &Value| {
+        let path = PathBuf::from(text(v)?);
+        let fault = || format!("is the absolute path of a shared library, not {:?}", path.display().to_string());
+        if path.is_absolute() { Ok(path) } else { Err(fault().into()) }
+    };
+    let library = keys.get("policy_library", absolute);
+    let arguments = keys.get("policy_arguments", text);
+    if arguments.is_some() && !keys.has("policy_library") {
+        keys.fault("policy_arguments", "is for a policy_library, and there is none; leave it out");
+    }
+    Some(PolicyConfig { library: library?, arguments: arguments.unwrap_or_default() })
 }
 
 fn geometry(keys: &Keys<'_, '_>, geometry: &mut Geometry) {

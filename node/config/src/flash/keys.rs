@@ -7,10 +7,12 @@ use crate::value::Value;
 pub(super) const COUNT: std::ops::RangeInclusive<u64> = 0..=u32::MAX as u64;
 
 /// Every key, and what the flash's own messages call it.
-pub(super) const KEYS: [(&str, &str); 105] = [
+pub(super) const KEYS: [(&str, &str); 107] = [
     ("quirks", ""),
     ("seed", "seed"),
     ("precondition", ""),
+    ("policy_library", ""),
+    ("policy_arguments", ""),
     ("channels", "geometry.channels"),
     ("ways", "geometry.ways"),
     ("planes", "geometry.planes"),

@@ -11,7 +11,7 @@ mod print;
 mod profile_file;
 mod resize;
 
-pub use config::FlashConfig;
+pub use config::{FlashConfig, PolicyConfig};
 pub(super) use print::write;
 pub use profile_file::About;
 pub use resize::resized;

@@ -12,6 +12,10 @@ pub(crate) fn write(out: &mut String, flash: &FlashConfig) -> std::fmt::Result {
     let t = &flash.config.timing;
     writeln!(out, "\n[device.flash]\nquirks = {}\nseed = {}", flash.quirks, flash.config.seed)?;
     writeln!(out, "precondition = {}", string(flash.precondition))?;
+    if let Some(policy) = &flash.policy {
+        writeln!(out, "policy_library = {}", string(policy.library.display()))?;
+        writeln!(out, "policy_arguments = {}", string(&policy.arguments))?;
+    }
     // Without the key the profile has it, with the time of small reads beside it.
     write_layout(out, &flash.config, t.read_small.is_none() || flash.details.contains(&"read_small"))?;
     let rates = [

@@ -1,0 +1,172 @@
+//! A drive whose policies are in a shared library of somebody else, in a simulation and in a live node: it decides, it is asked again after a
+//! crash and an upgrade, and one that does not fit, fails or dies is named.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::bindings::root;
+use super::test;
+use crate::bench::{bench, number};
+use crate::harness::{Context, Env, Outcome, Test, ensure};
+use crate::node::{Node, Setup};
+use crate::process::{self, Finished, until};
+
+/// The tests of this suite.
+pub fn tests() -> Vec<Test> {
+    const S: &str = "policy_library";
+    vec![
+        test(S, "it_decides_in_a_simulation", simulated),
+        test(S, "what_does_not_fit_ends_the_start", refused),
+        test(S, "it_decides_in_a_node_and_after_its_crash_and_upgrade", live),
+    ]
+}
+
+/// The library that the compiler makes of the example, or of these lines.
+fn library(env: &Env, name: &str, lines: Option<&str>) -> Result<PathBuf, String> {
+    let (bindings, dir) = (root(env).join("bindings/c"), env.folder()?);
+    let source = match lines {
+        None => bindings.join("examples/spare_the_worn.c"),
+        Some(lines) => {
+            let source = dir.join(format!("{name}.c"));
+            std::fs::write(&source, lines).context(|| source.display().to_string())?;
+            source
+        }
+    };
+    let made = dir.join(format!("{name}.so"));
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c11", "-O2", "-fPIC", "-shared", "-o"])
+        .arg(&made)
+        .arg(source)
+        .arg("-I")
+        .arg(bindings.join("include"));
+    let ended = cc.output().context(|| "cc".into())?;
+    ensure(ended.status.success(), || String::from_utf8_lossy(&ended.stderr).into_owned())?;
+    Ok(made)
+}
+
+/// A library whose `victim` does that.
+fn victim(body: &str) -> String {
+    format!(
+        "#include <stdlib.h>\n#include <weir_policy.h>\n\
+         static int64_t victim(void *s, const struct weir_policy_plane *p, const struct weir_policy_random *r) {{ (void)s; (void)p; (void)r; {body} }}\n\
+         static const struct weir_policy policy = {{ .version = WEIR_POLICY_VERSION, .size = sizeof policy, .victim = victim }};\n\
+         const struct weir_policy *weir_policy(void) {{ return &policy; }}\n"
+    )
+}
+
+const DRIVE: &str = "kind = \"flash\"\ncapacity = \"512MiB\"\nprecondition = \"steady\"";
+
+fn sim(env: &Env, keys: &[String]) -> Result<Finished, String> {
+    let dir = env.folder()?;
+    let text = format!("requests = 100000\nseed = 7\n[[device]]\n{DRIVE}\n[[job]]\nrw = \"randwrite\"\n");
+    std::fs::write(dir.join("exp.toml"), text).context(|| "exp.toml".into())?;
+    let set = keys.iter().flat_map(|key| ["--set".to_string(), key.clone()]);
+    let args: Vec<String> = ["sim".into(), "exp.toml".into(), "--json".into()].into_iter().chain(set).collect();
+    process::run(&dir, &env.weir, args, Duration::from_secs(120))
+}
+
+fn simulated(env: &Env) -> Outcome {
+    let amplification = |keys: &[String]| {
+        let text = sim(env, keys)?.success("weir sim")?;
+        let result: Value = serde_json::from_str(&text).context(|| text)?;
+        number(&result["device"], "write_amplification")
+    };
+    let spared = format!("device.policy_library={}", library(env, "spare", None)?.display());
+    let own = amplification(&[])?;
+    let none = amplification(&[spared, "device.policy_arguments=0".into()])?;
+    ensure(own == none, || format!("a weight of 0 is greedy, as the drive is: {none} and {own}"))?;
+    let any =
+        "for (;;) { size_t b = r->next(r->state) % p->blocks; if (p->valid[b] <= p->block_units) return (int64_t)b; }";
+    let any = [format!("device.policy_library={}", library(env, "any", Some(&victim(any)))?.display())];
+    let (worse, again) = (amplification(&any)?, amplification(&any)?);
+    ensure(worse > 1.1 * own && worse == again, || format!("any block: {worse} and {again}, greedy {own}"))
+}
+
+fn refused(env: &Env) -> Outcome {
+    let spared = library(env, "spare", None)?;
+    let says = |ended: Finished, what: &str| {
+        // 2 where `--set` is what is wrong.
+        let is_refused = matches!(ended.status.code(), Some(1 | 2));
+        ensure(is_refused && ended.stderr.contains(what) && ended.stdout.is_empty(), || {
+            format!("{what} is not in {}", ended.describe())
+        })
+    };
+    let named = |path: &str| format!("device.policy_library={path}");
+    says(sim(env, &[named("spare.so")])?, "policy_library: is the absolute path of a shared library")?;
+    says(sim(env, &[named("/nowhere/spare.so")])?, "policy library /nowhere/spare.so: No such file")?;
+    let arguments = "device.policy_arguments=much".to_string();
+    says(sim(env, &[named(&spared.display().to_string()), arguments.clone()])?, "the weight of an erase")?;
+    says(sim(env, &[arguments])?, "policy_arguments: is for a policy_library")?;
+    let fails = library(env, "fails", Some(&victim("return WEIR_POLICY_FAILED;")))?;
+    says(sim(env, &[named(&fails.display().to_string())])?, &format!("{}: its victim() has failed", fails.display()))?;
+    let dies = library(env, "dies", Some(&victim("abort();")))?;
+    let ended = sim(env, &[named(&dies.display().to_string())])?;
+    let wanted = format!("weir: the process dies inside the policy library {}, in its victim()", dies.display());
+    ensure(!ended.status.success() && ended.stderr.contains(&wanted) && ended.stdout.is_empty(), || ended.describe())?;
+    // A node says it as well, and does not begin.
+    let keys = format!("{DRIVE}\npolicy_library = \"/nowhere/spare.so\"").replace("capacity = \"512MiB\"\n", "");
+    let setup = Setup { capacity: "512MiB".into(), ..Setup::default() }.device(&keys);
+    let started = Node::start(env, &setup).map(|_| "it starts".to_string());
+    let why = started.unwrap_or_else(|e| e);
+    ensure(why.contains("policy library /nowhere/spare.so: No such file"), || why.clone())
+}
+
+/// A library that writes a line for each state and each victim, and chooses as the drive would.
+const NOTES: &str = "#include <stdio.h>\n#include <stdlib.h>\n#include <weir_policy.h>\n\
+    static void *create(const char *a, const struct weir_policy_drive *d, char *e, size_t n) {\n\
+        (void)d; FILE *f = fopen(a, \"a\"); if (!f) snprintf(e, n, \"cannot write %s\", a); else { setvbuf(f, NULL, _IOLBF, 0); fputs(\"begins\\n\", f); } return f; }\n\
+    static void destroy(void *s) { fclose(s); }\n\
+    static int64_t victim(void *s, const struct weir_policy_plane *p, const struct weir_policy_random *r) {\n\
+        (void)p; (void)r; fputs(\"chooses\\n\", s); return WEIR_POLICY_NONE; }\n\
+    static const struct weir_policy policy = { .version = WEIR_POLICY_VERSION, .size = sizeof policy, .create = create, .destroy = destroy, .victim = victim };\n\
+    const struct weir_policy *weir_policy(void) { return &policy; }\n";
+
+fn live(env: &Env) -> Outcome {
+    let library = library(env, "notes", Some(NOTES))?;
+    let notes = env.folder()?.join("notes");
+    let keys = format!(
+        "kind = \"flash\"\nprecondition = \"steady\"\npolicy_library = \"{}\"\npolicy_arguments = \"{}\"",
+        library.display(),
+        notes.display()
+    );
+    let setup = Setup { capacity: "512MiB".into(), node: "keeper = true".into(), ..Setup::default() }.device(&keys);
+    let mut node = Node::start(env, &setup)?;
+    let lines = |wanted: &str| {
+        let text = std::fs::read_to_string(&notes).context(|| notes.display().to_string())?;
+        Ok::<usize, String>(text.lines().filter(|line| *line == wanted).count())
+    };
+    let write = |node: &Node| {
+        let before = lines("chooses")?;
+        let args = [
+            "--rw",
+            "randwrite",
+            "--bs",
+            "4KiB",
+            "--qd",
+            "8",
+            "--region",
+            "32MiB",
+            "--verify",
+            "crc32c",
+            "--time",
+            "1s",
+        ];
+        bench(env, &node.tcp_target(), &args)?.clean()?;
+        ensure(lines("chooses")? > before, || "the library chose no block".into())
+    };
+    write(&node)?;
+    let (begun, worker) = (lines("begins")?, node.worker()?);
+    node.kill_worker()?;
+    until(Duration::from_secs(20), "another worker", || Ok((node.worker()? != worker).then_some(())))?;
+    write(&node)?;
+    let restarted = lines("begins")?;
+    ensure(restarted > begun, || "the library was not asked for a state after the crash".into())?;
+    node.cli_ok(&["upgrade", "--probation", "0s"])?;
+    write(&node)?;
+    ensure(lines("begins")? > restarted, || "the library was not asked for a state after the upgrade".into())?;
+    node.alive()?;
+    node.stop()
+}
