@@ -80,7 +80,7 @@ pub use profile::Profile;
 pub use promise::within;
 pub use runtime::{create_runtime_dir, is_safe_dir, runtime_dir};
 pub use slot_notes::notes;
-pub use store::{Donated, DonatedDrive, StoreAddress, StoreConfig, StoreDurability, StoreMeta};
+pub use store::{Donated, DonatedDrive, EtcdMeta, StoreAddress, StoreConfig, StoreDurability, StoreMeta};
 pub use target::{Target, TargetError};
 pub use tenant::{TenantConfig, floors};
 pub use zoned::Zoned;

@@ -36,6 +36,17 @@ pub enum StoreMeta {
     Redb(PathBuf),
     /// In memory: gone when the node's worker ends.
     Memory,
+    /// In etcd, which outlives any machine of the store.
+    Etcd(EtcdMeta),
+}
+
+/// Where an etcd is, and what of it is the store's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdMeta {
+    /// Its members, `http://HOST:PORT` each, in the order in which they are tried; at least one.
+    pub endpoints: Vec<String>,
+    /// What all keys of the store begin with, before a zero byte. Not empty.
+    pub prefix: String,
 }
 
 /// As the configuration writes it.
@@ -44,6 +55,7 @@ impl fmt::Display for StoreMeta {
         match self {
             StoreMeta::Redb(path) => write!(f, "redb:{}", path.display()),
             StoreMeta::Memory => f.write_str("memory:"),
+            StoreMeta::Etcd(EtcdMeta { endpoints, prefix }) => write!(f, "etcd:{}/{prefix}", endpoints.join(",")),
         }
     }
 }
@@ -120,10 +132,14 @@ pub(super) fn read(root: &Section<'_>, base: &Path) -> Option<StoreRead> {
         line,
         key: section.key("listen"),
     });
+    let meta = section.or("meta", StoreMeta::Redb(base.join("store.redb")), |v| meta(v, base));
+    let is_etcd = matches!(meta, StoreMeta::Etcd(_));
+    // etcd answers when most of its members have a commit on their medium.
+    let usual = if is_etcd { StoreDurability::Power } else { StoreDurability::Process };
     let store = StoreConfig {
-        meta: section.or("meta", StoreMeta::Redb(base.join("store.redb")), |v| meta(v, base)),
+        meta,
         listen: listen.value.clone(),
-        durability: section.or("durability", StoreDurability::Process, word(StoreDurability::WORDS)),
+        durability: section.or("durability", usual, word(StoreDurability::WORDS)),
         block: section.or("block", Bytes(Bytes::MIB), block),
         classes: section.or("classes", vec!["dram".into(), "flash".into()], classes),
         donate: Vec::new(),
@@ -132,6 +148,12 @@ pub(super) fn read(root: &Section<'_>, base: &Path) -> Option<StoreRead> {
         section.fault(
             "durability",
             "\"power\" does not go with meta = \"memory:\", which outlives nothing; write redb:PATH",
+        );
+    }
+    if is_etcd && store.durability == StoreDurability::Process {
+        section.fault(
+            "durability",
+            "\"process\" does not go with etcd, which has every commit on its medium; leave it out, or write \"power\"",
         );
     }
     let donate = section.tables("donate").into_iter().enumerate().map(|at| donate(&section, at)).collect();
@@ -167,7 +189,7 @@ fn donate(store: &Section<'_>, (i, (line, entries)): (usize, (u32, &[Entry]))) -
     read
 }
 
-/// `redb:PATH`, `memory:`, and in a later release `etcd:URL,URL`.
+/// `redb:PATH`, `memory:` or `etcd:URL,URL`.
 fn meta(value: &Value, base: &Path) -> Read<StoreMeta> {
     let text = text(value)?;
     let path = |path: &str| match path {
@@ -178,15 +200,56 @@ fn meta(value: &Value, base: &Path) -> Read<StoreMeta> {
     Ok(match text.split_once(':') {
         Some(("redb", file)) => path(file)?,
         Some(("memory", "")) => StoreMeta::Memory,
-        Some(("etcd", _)) => {
-            let what = "etcd is not built yet: a store has one metadata service, with its metadata in redb:PATH";
-            return Err(what.to_string().into());
-        }
+        Some(("etcd", urls)) => StoreMeta::Etcd(etcd(urls)?),
         _ => {
-            let what = format!("{} is no place for metadata; there is redb:PATH and memory:", quoted(&text));
+            let what = format!(
+                "{} is no place for metadata; there is redb:PATH, etcd:http://HOST:PORT and memory:",
+                quoted(&text)
+            );
             return Err(what.into());
         }
     })
+}
+
+/// `http://HOST:PORT,http://HOST:PORT/PREFIX`: the prefix may stand at any of them, and is the same at all that have one.
+fn etcd(urls: &str) -> Result<EtcdMeta, String> {
+    let (mut endpoints, mut prefix) = (Vec::new(), None::<String>);
+    for url in urls.split(',') {
+        if url.starts_with("https:") {
+            return Err(format!(
+                "{}: etcd is reached without TLS; write http://HOST:PORT, over a network of your own",
+                quoted(url)
+            ));
+        }
+        let wrong =
+            || format!("{} is no member of an etcd; write etcd:http://HOST:PORT,http://HOST:PORT/PREFIX", quoted(url));
+        let rest = url.strip_prefix("http://").ok_or_else(wrong)?;
+        let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (host, port) = place.rsplit_once(':').ok_or_else(wrong)?;
+        let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
+        if host.is_empty() || !host.chars().all(is_host) || port.parse::<u16>().map_or(true, |port| port == 0) {
+            return Err(wrong());
+        }
+        let endpoint = format!("http://{place}");
+        if endpoints.contains(&endpoint) {
+            return Err(format!("{endpoint} is listed twice; keep one"));
+        }
+        endpoints.push(endpoint);
+        let path = path.trim_matches('/');
+        if path.is_empty() {
+            continue;
+        }
+        if !path.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_')) {
+            return Err(format!("{} is no prefix; use letters, digits, '/', '.', '-' and '_'", quoted(path)));
+        }
+        match &prefix {
+            Some(other) if other != path => {
+                return Err(format!("{} and {} are two prefixes; a store has one", quoted(other), quoted(path)));
+            }
+            _ => prefix = Some(path.to_string()),
+        }
+    }
+    Ok(EtcdMeta { endpoints, prefix: prefix.unwrap_or_else(|| "weir".into()) })
 }
 
 fn addresses(value: &Value, base: &Path) -> Read<Vec<StoreAddress>> {

@@ -308,6 +308,14 @@ fn a_store_and_its_drives() {
     let store = c.store.clone().unwrap();
     assert_eq!((&store.meta, store.block, store.classes.len()), (&StoreMeta::Memory, Bytes(4 << 20), 3));
     assert_eq!(store.listen[0], StoreAddress::Unix("/etc/weir/s.sock".into()));
+    let etcd = good("[store]\nmeta = \"etcd:http://a:2379/,http://[::1]:2380/x/y\"\n");
+    let meta = EtcdMeta { endpoints: vec!["http://a:2379".into(), "http://[::1]:2380".into()], prefix: "x/y".into() };
+    let store_of = |c: &Config| c.store.clone().unwrap();
+    assert_eq!(store_of(&etcd).durability, StoreDurability::Power, "as etcd answers");
+    assert_eq!((store_of(&etcd).meta, good(&etcd.to_toml())), (StoreMeta::Etcd(meta), etcd));
+    assert!(
+        matches!(store_of(&good("[store]\nmeta = \"etcd:http://a:2379\"\n")).meta, StoreMeta::Etcd(m) if m.prefix == "weir")
+    );
     assert_eq!(store.donate[0].drive, DonatedDrive::Device(0));
     assert_eq!(store.donate[1].drive, DonatedDrive::Target("nvme-tcp://10.0.0.2:4420/nqn.x?ns=2".into()));
     assert_eq!((store.donate[1].class.as_str(), store.donate[1].location.as_str()), ("flash", "hall1/rack2"));
@@ -320,8 +328,28 @@ fn what_a_store_cannot_be() {
         ("store = 1", "weir.toml:1: store: a number where a table is wanted; write [store]"),
         ("[store]\nblok = 1", "weir.toml:2: store.blok: unknown key; did you mean block?"),
         (
-            "[store]\nmeta = \"etcd:http://127.0.0.1:2379\"",
-            "weir.toml:2: store.meta: etcd is not built yet: a store has one metadata service, with its metadata in redb:PATH",
+            "[store]\nmeta = \"etcd:127.0.0.1:2379\"",
+            "weir.toml:2: store.meta: \"127.0.0.1:2379\" is no member of an etcd; write etcd:http://HOST:PORT,http://HOST:PORT/PREFIX",
+        ),
+        (
+            "[store]\nmeta = \"etcd:https://etcd:2379\"",
+            "weir.toml:2: store.meta: \"https://etcd:2379\": etcd is reached without TLS; write http://HOST:PORT, over a network of your own",
+        ),
+        (
+            "[store]\nmeta = \"etcd:http://a:2379,http://a:2379\"",
+            "weir.toml:2: store.meta: http://a:2379 is listed twice; keep one",
+        ),
+        (
+            "[store]\nmeta = \"etcd:http://a:2379/x,http://b:2379/y\"",
+            "weir.toml:2: store.meta: \"x\" and \"y\" are two prefixes; a store has one",
+        ),
+        (
+            "[store]\nmeta = \"etcd:http://a:2379/x y\"",
+            "weir.toml:2: store.meta: \"x y\" is no prefix; use letters, digits, '/', '.', '-' and '_'",
+        ),
+        (
+            "[store]\nmeta = \"etcd:http://a:2379\"\ndurability = \"process\"",
+            "weir.toml:3: store.durability: \"process\" does not go with etcd, which has every commit on its medium; leave it out, or write \"power\"",
         ),
         (
             "[store]\nmeta = \"redb:\"",
@@ -329,11 +357,11 @@ fn what_a_store_cannot_be() {
         ),
         (
             "[store]\nmeta = \"sqlite:x\"",
-            "weir.toml:2: store.meta: \"sqlite:x\" is no place for metadata; there is redb:PATH and memory:",
+            "weir.toml:2: store.meta: \"sqlite:x\" is no place for metadata; there is redb:PATH, etcd:http://HOST:PORT and memory:",
         ),
         (
             "[store]\nmeta = \"memory:x\"",
-            "weir.toml:2: store.meta: \"memory:x\" is no place for metadata; there is redb:PATH and memory:",
+            "weir.toml:2: store.meta: \"memory:x\" is no place for metadata; there is redb:PATH, etcd:http://HOST:PORT and memory:",
         ),
         (
             "[store]\nmeta = \"memory:\"\ndurability = \"power\"",

@@ -4,6 +4,7 @@
 //! | part | what it is |
 //! |---|---|
 //! | [`embedded`] | a key-value store in a file, for a store with one metadata service |
+//! | [`etcd`] | the same in etcd, for a store whose metadata outlive their machine |
 //! | [`fsck`] | whether what is in such a file is a store |
 //! | [`service`] | a metadata service: its listener and its thread |
 //! | [`label`] | what a donated namespace begins with |
@@ -12,6 +13,7 @@
 
 pub mod client;
 pub mod embedded;
+pub mod etcd;
 pub mod fsck;
 pub mod label;
 pub mod service;

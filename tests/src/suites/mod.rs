@@ -71,6 +71,7 @@ mod spark;
 mod spdk_preload;
 mod store;
 mod store_bench;
+mod store_etcd;
 mod terminal;
 mod upgrade;
 mod upgrade_vfio;
@@ -98,6 +99,7 @@ pub fn all() -> Vec<Test> {
         spdk_preload::tests(),
         store::tests(),
         store_bench::tests(),
+        store_etcd::tests(),
         mount::tests(),
         hadoop::tests(),
         virtio_driver::tests(),

@@ -2,7 +2,7 @@
 
 use super::connection::Connection;
 use super::options::{ServiceError, ServiceOptions};
-use super::store::MetaStore;
+use super::store::{Asked, MetaStore};
 use super::tiers::TierThreads;
 use super::{CONNECTIONS_MAX, GREETING, READ_MAX, STALL, UNSENT_PAUSE, ring};
 use crate::tier::TierOptions;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use weir_config::{StoreAddress, StoreMeta};
-use weir_store::kv::{Commit, KvAnswer, KvRequest, KvToken};
+use weir_store::kv::{Commit, KvAnswer, KvToken};
 use weir_store::members::LeaseTiming;
 use weir_store::protocol::{Answer, Request, RequestNumber};
 use weir_store::service::{ConnectionId, Service, ServiceEffect, ServiceEvent, ServiceSettings};
@@ -47,8 +47,16 @@ const DRIFT_PPM: u32 = 1000;
 /// A keep-alive timeout of a client's association, and what a target takes to end it.
 const FENCE_WAIT: Nanos = Nanos::from_secs(5);
 
-/// Bytes of a file that may lie in its inode.
+/// Bytes of a file that may lie in its inode, where the metadata are on this machine, and where each byte goes to several.
 const INLINE_MAX: u32 = 2 << 10;
+const INLINE_MAX_SHARED: u32 = 256;
+
+/// How long metadata may take to be read at the start; where another process may have them, its lease has to end first.
+const BEGIN: Duration = Duration::from_secs(10);
+const BEGIN_SHARED: Duration = Duration::from_secs(20);
+
+/// A start that takes longer says what it waits for.
+const SAID_AFTER: Duration = Duration::from_secs(1);
 
 /// What the bell has as its number, and the first listener; connections follow.
 const BELL: u64 = 0;
@@ -91,7 +99,8 @@ impl Driver {
         let lease = Nanos(u64::try_from(options.lease.as_nanos()).unwrap_or(u64::MAX));
         let timing = LeaseTiming::new(lease, DRIFT_PPM, Nanos(lease.get() / 20));
         let timing = timing.ok_or_else(|| ServiceError::new("lease", "it is too short, or too long"))?;
-        let store = MetaStore::open(&options.meta, options.durability)?;
+        let with = Arc::clone(&bell);
+        let store = MetaStore::open(&options.meta, options.durability, move || ring(&with))?;
         let may_have_lost = store.may_have_lost();
         if may_have_lost {
             tracing::warn!(
@@ -101,15 +110,15 @@ impl Driver {
         let settings = ServiceSettings {
             service: ServiceId(1),
             process: RandomState::new().hash_one(std::process::id()),
-            // The lock on the file is this process's; what is in memory was nobody's before.
-            is_predecessor_dead: true,
+            // The lock on a file is this process's; what is in memory was nobody's before.
+            is_predecessor_dead: !store.is_shared(),
             may_have_lost,
             timing,
             drift_ppm: DRIFT_PPM,
             fence_wait: FENCE_WAIT,
             classes,
             block: options.block,
-            inline_max: INLINE_MAX,
+            inline_max: if store.is_shared() { INLINE_MAX_SHARED } else { INLINE_MAX },
             durability: options.durability.to_string(),
             metadata: about,
         };
@@ -143,21 +152,37 @@ impl Driver {
         self.give(ServiceEvent::Start);
         self.settle();
         let begun = Instant::now();
-        while !self.service.is_ready() && self.refused.is_none() && begun.elapsed() < Duration::from_secs(10) {
+        let mut is_said = !self.store.is_shared();
+        while !self.service.is_ready() && self.refused.is_none() {
+            let may_have_another = self.store.is_shared() && self.store.trouble().is_none();
+            if begun.elapsed() >= if may_have_another { BEGIN_SHARED } else { BEGIN } {
+                break;
+            }
             std::thread::sleep(Duration::from_millis(5));
+            if !is_said && begun.elapsed() > SAID_AFTER {
+                is_said = true;
+                tracing::info!(
+                    "{}: waits for the lease of the metadata service of before, or for etcd",
+                    self.options.meta
+                );
+            }
+            self.take_answers();
             self.give(ServiceEvent::Tick);
             self.settle();
         }
         let about = match &self.options.meta {
             StoreMeta::Redb(path) => path.display().to_string(),
-            StoreMeta::Memory => self.options.meta.to_string(),
+            StoreMeta::Memory | StoreMeta::Etcd(_) => self.options.meta.to_string(),
         };
         match self.refused.take() {
             Some(why) => Err(ServiceError::new(about, why)),
             None if self.service.is_ready() => Ok(()),
             None => {
-                let trouble = self.store.trouble();
-                Err(ServiceError::new(about, trouble.unwrap_or_else(|| "its metadata do not answer".into())))
+                let otherwise = match self.store.is_shared() {
+                    true => "another metadata service has the store: a store has one at a time",
+                    false => "its metadata do not answer",
+                };
+                Err(ServiceError::new(about, self.store.trouble().unwrap_or_else(|| otherwise.into())))
             }
         }
     }
@@ -241,10 +266,11 @@ impl Driver {
             self.service.apply(boot_time(), calendar(), event, &mut effects);
             for effect in effects.drain(..) {
                 match effect {
-                    ServiceEffect::Kv(token, KvRequest::Commit(commit)) => self.commits.push((token, commit)),
-                    ServiceEffect::Kv(token, request) => {
-                        events.push(ServiceEvent::Kv(token, self.store.read(&request)))
-                    }
+                    ServiceEffect::Kv(token, request) => match self.store.ask(token, request) {
+                        Asked::Answered(answer) => events.push(ServiceEvent::Kv(token, answer)),
+                        Asked::Waits(commit) => self.commits.push((token, commit)),
+                        Asked::Sent => {}
+                    },
                     ServiceEffect::Sync => {
                         let bell = Arc::clone(&self.bell);
                         self.store.sync(move || ring(&bell));
@@ -294,8 +320,16 @@ impl Driver {
         // It was rung once or several times; what for is looked at in any case.
         let _ = rustix::io::read(&*self.bell, &mut count);
         self.give(ServiceEvent::Durable(self.store.durable()));
+        self.take_answers();
         for (token, answer) in self.tiers.answered() {
             self.give(ServiceEvent::Tier(token, answer));
+        }
+    }
+
+    /// What has become of requests to a key-value store that does not answer at once.
+    fn take_answers(&mut self) {
+        for (token, answer) in self.store.answered() {
+            self.give(ServiceEvent::Kv(token, answer));
         }
     }
 

@@ -1,17 +1,34 @@
-//! The key-value store of a service: in a file, or in memory.
+//! The key-value store of a service: in a file, in memory, or in etcd.
 
 use super::options::ServiceError;
 use crate::embedded::{Durability, EmbeddedKv};
+use crate::etcd::EtcdKv;
 use weir_config::{StoreDurability, StoreMeta};
-use weir_store::kv::{Commit, CommitOutcome, Kv as _, KvAnswer, KvRequest, MemoryKv, Revision};
+use weir_store::kv::{Commit, CommitOutcome, Kv as _, KvAnswer, KvRequest, KvToken, MemoryKv, Revision};
 
 pub(super) enum MetaStore {
     File(EmbeddedKv),
     Memory(MemoryKv),
+    Etcd(EtcdKv),
+}
+
+/// What becomes of a request at once.
+pub(super) enum Asked {
+    /// It is answered.
+    Answered(KvAnswer),
+    /// It is to be made together with others: see [`MetaStore::commit_all`].
+    Waits(Commit),
+    /// It is on its way: see [`MetaStore::answered`].
+    Sent,
 }
 
 impl MetaStore {
-    pub fn open(meta: &StoreMeta, durability: StoreDurability) -> Result<Self, ServiceError> {
+    /// `has_answered` is called, by another thread, when there is something in [`answered`](Self::answered).
+    pub fn open(
+        meta: &StoreMeta,
+        durability: StoreDurability,
+        has_answered: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, ServiceError> {
         match meta {
             StoreMeta::Memory => Ok(Self::Memory(MemoryKv::default())),
             StoreMeta::Redb(path) => {
@@ -22,22 +39,45 @@ impl MetaStore {
                 let opened = EmbeddedKv::open(path, durability);
                 opened.map(Self::File).map_err(|e| ServiceError::new(path.display(), e))
             }
+            StoreMeta::Etcd(etcd) => {
+                EtcdKv::open(etcd, has_answered).map(Self::Etcd).map_err(|e| ServiceError::new(meta, e))
+            }
         }
     }
 
-    /// Carries out a read.
-    pub fn read(&mut self, request: &KvRequest) -> KvAnswer {
+    /// Whether another process may have it at the same time.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Etcd(_))
+    }
+
+    /// Carries out a read, or begins to.
+    pub fn ask(&mut self, token: KvToken, request: KvRequest) -> Asked {
+        match (self, request) {
+            (Self::Etcd(kv), request) => {
+                kv.ask(token, request);
+                Asked::Sent
+            }
+            (_, KvRequest::Commit(commit)) => Asked::Waits(commit),
+            (Self::File(kv), request) => Asked::Answered(request.perform(kv)),
+            (Self::Memory(kv), request) => Asked::Answered(request.perform(kv)),
+        }
+    }
+
+    /// What has become of requests that were [sent](Asked::Sent).
+    pub fn answered(&mut self) -> Vec<(KvToken, KvAnswer)> {
         match self {
-            Self::File(kv) => request.perform(kv),
-            Self::Memory(kv) => request.perform(kv),
+            Self::Etcd(kv) => kv.answered(),
+            Self::File(_) | Self::Memory(_) => Vec::new(),
         }
     }
 
-    /// Makes commits in their order.
+    /// Makes commits that [wait](Asked::Waits), in their order.
     pub fn commit_all(&mut self, commits: &[Commit]) -> Vec<CommitOutcome> {
         match self {
             Self::File(kv) => kv.commit_all(commits),
             Self::Memory(kv) => commits.iter().map(|commit| kv.commit(commit)).collect(),
+            // None waits there.
+            Self::Etcd(_) => commits.iter().map(|_| CommitOutcome::Unknown).collect(),
         }
     }
 
@@ -45,7 +85,7 @@ impl MetaStore {
     pub fn sync(&mut self, has_synced: impl Fn() + Send + 'static) {
         match self {
             Self::File(kv) => kv.sync(has_synced),
-            Self::Memory(_) => {}
+            Self::Memory(_) | Self::Etcd(_) => {}
         }
     }
 
@@ -53,8 +93,8 @@ impl MetaStore {
     pub fn durable(&self) -> Revision {
         match self {
             Self::File(kv) => kv.durable(),
-            // There is no medium: what is lost is lost as a whole.
-            Self::Memory(_) => Revision(u64::MAX),
+            // There is no medium: what is lost is lost as a whole. Of etcd's members most have what was answered.
+            Self::Memory(_) | Self::Etcd(_) => Revision(u64::MAX),
         }
     }
 
@@ -62,7 +102,7 @@ impl MetaStore {
     pub fn may_have_lost(&self) -> bool {
         match self {
             Self::File(kv) => kv.may_have_lost(),
-            Self::Memory(_) => false,
+            Self::Memory(_) | Self::Etcd(_) => false,
         }
     }
 
@@ -77,6 +117,7 @@ impl MetaStore {
         match self {
             Self::File(kv) => kv.trouble(),
             Self::Memory(_) => None,
+            Self::Etcd(kv) => kv.trouble(),
         }
     }
 }

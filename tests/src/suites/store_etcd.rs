@@ -1,0 +1,261 @@
+//! A store whose metadata are in etcd: what was acknowledged outlives kills of the node and of etcd; an etcd that is full, stopped or away is named.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::{long, store, test};
+use crate::harness::{Context, Env, Outcome, Test, ensure};
+use crate::node::{Node, Setup};
+use crate::process::{Finished, Process, until};
+
+/// The tests of this suite.
+pub fn tests() -> Vec<Test> {
+    const S: &str = "store_etcd";
+    vec![
+        test(S, "files_outlive_kills_of_node_and_etcd", outlives),
+        long(S, "an_etcd_that_is_stopped_is_waited_for", stopped),
+        long(S, "a_full_etcd_is_named_and_nothing_is_lost", full),
+        long(S, "without_etcd_a_node_says_why_it_does_not_start", away),
+        long(S, "the_leader_of_three_members_is_killed", leader),
+    ]
+}
+
+/// How long clients may see no service after a failure: elections, leases and starts on a busy machine.
+const RECOVERY: Duration = Duration::from_secs(60);
+
+/// A member of an etcd.
+struct Member {
+    name: String,
+    dir: PathBuf,
+    program: PathBuf,
+    arguments: Vec<String>,
+    url: String,
+    process: Option<Process>,
+}
+
+/// The ports of a member.
+#[derive(Clone, Copy)]
+struct Ports {
+    client: u16,
+    peer: u16,
+}
+
+fn program(env: &Env) -> Option<PathBuf> {
+    let named = std::env::var_os("WEIR_ETCD").map(PathBuf::from);
+    let found = named.into_iter().chain([PathBuf::from("/usr/bin/etcd")]).find(|path| path.exists());
+    if found.is_none() {
+        env.skip("there is no etcd; install Debian's package etcd-server, or name the program with WEIR_ETCD");
+    }
+    found
+}
+
+/// An etcd of so many members.
+fn etcd(env: &Env, program: &Path, members: usize, more: &[&str]) -> Result<Vec<Member>, String> {
+    let dir = env.folder()?;
+    let ports = (0..members).map(|_| Ok(Ports { client: env.free_port()?, peer: env.free_port()? }));
+    let ports = ports.collect::<Result<Vec<_>, String>>()?;
+    let peer = |(i, ports): (usize, &Ports)| format!("m{i}=http://127.0.0.1:{}", ports.peer);
+    let cluster = ports.iter().enumerate().map(peer).collect::<Vec<_>>().join(",");
+    let mut started = Vec::new();
+    for (i, ports) in ports.iter().enumerate() {
+        let (name, url) = (format!("m{i}"), format!("http://127.0.0.1:{}", ports.client));
+        let peer = format!("http://127.0.0.1:{}", ports.peer);
+        let pairs = [
+            ("--name", name.clone()),
+            ("--data-dir", dir.join(&name).display().to_string()),
+            ("--listen-client-urls", url.clone()),
+            ("--advertise-client-urls", url.clone()),
+            ("--listen-peer-urls", peer.clone()),
+            ("--initial-advertise-peer-urls", peer),
+            ("--initial-cluster", cluster.clone()),
+        ];
+        let mut arguments: Vec<String> = pairs.into_iter().flat_map(|(key, value)| [key.into(), value]).collect();
+        arguments.extend(more.iter().map(ToString::to_string));
+        let mut member = Member { name, dir: dir.clone(), program: program.into(), arguments, url, process: None };
+        member.start()?;
+        started.push(member);
+    }
+    Ok(started)
+}
+
+impl Member {
+    fn start(&mut self) -> Outcome {
+        self.process = Some(Process::start(&self.dir, &self.name, &self.program, &self.arguments)?);
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) -> Outcome {
+        self.process.as_ref().ok_or("it does not run")?.signal(signal)
+    }
+
+    fn kill(&mut self) -> Outcome {
+        self.signal(Signal::KILL)?;
+        self.process.take().ok_or("it does not run")?.wait(RECOVERY).map(drop)
+    }
+}
+
+fn setup(members: &[Member]) -> Setup {
+    let urls: Vec<&str> = members.iter().map(|member| member.url.as_str()).collect();
+    let whole = store::setup().whole.replace("redb:store.redb", &format!("etcd:{}/e2e", urls.join(",")));
+    Setup { whole, ..Setup::default() }
+}
+
+fn fs(node: &Node, args: &[&str]) -> Result<Finished, String> {
+    node.cli(&[&["fs", "--store", &store::address(node)], args].concat())
+}
+
+/// The command comes to succeed.
+fn succeeds(node: &Node, args: &[&str]) -> Result<String, String> {
+    let mut said = String::new();
+    let done = until(RECOVERY, &format!("weir fs {}", args.join(" ")), || {
+        let finished = fs(node, args)?;
+        said = finished.describe();
+        Ok((finished.status.code() == Some(0)).then_some(finished.stdout))
+    });
+    done.map_err(|e| format!("{e}\n{said}\n{}", node.log()))
+}
+
+/// A file of this machine with bytes of its own.
+fn file(node: &Node, fill: u8, len: usize) -> Result<PathBuf, String> {
+    let path = node.socket(&format!("put{fill}"));
+    let bytes: Vec<u8> = (0..len).map(|at| fill ^ (at / 251 + at) as u8).collect();
+    std::fs::write(&path, bytes).context(|| path.display().to_string())?;
+    Ok(path)
+}
+
+fn put(node: &Node, from: &Path, to: &str) -> Outcome {
+    let args = ["put", "--class", "flash", &from.display().to_string(), to];
+    fs(node, &args)?.success(&format!("weir fs {}", args.join(" "))).map(drop)
+}
+
+fn has(node: &Node, name: &str, from: &Path) -> Outcome {
+    let got = node.socket("got");
+    let _ = std::fs::remove_file(&got);
+    succeeds(node, &["get", name, &got.display().to_string()])?;
+    let read = |path: &Path| std::fs::read(path).context(|| path.display().to_string());
+    ensure(read(&got)? == read(from)?, || format!("{name} has other bytes than were put"))
+}
+
+/// The node and etcd are killed in turns, and both: every file that was put is there.
+fn outlives(env: &Env) -> Outcome {
+    let Some(program) = program(env) else { return Ok(()) };
+    let mut members = etcd(env, &program, 1, &[])?;
+    let mut node = Node::start(env, &setup(&members))?;
+    // One that lies in its inode nowhere, one with a map, and one with chunks of a map.
+    let sizes = [200, 300_000, 5 << 20];
+    let files: Vec<PathBuf> = (0u8..).zip(sizes).map(|(i, size)| file(&node, i, size)).collect::<Result<_, _>>()?;
+    for (i, from) in files.iter().enumerate() {
+        put(&node, from, &format!("/f{i}"))?;
+    }
+    for (round, (kills_node, kills_etcd)) in [(true, false), (false, true), (true, true)].into_iter().enumerate() {
+        if kills_node {
+            node.kill()?;
+        }
+        if kills_etcd {
+            members[0].kill()?;
+            members[0].start()?;
+        }
+        if kills_node {
+            node.start_again()?;
+        }
+        for (i, from) in files.iter().enumerate() {
+            has(&node, &format!("/f{i}"), from)?;
+        }
+        succeeds(&node, &["mkdir", &format!("/d{round}")])?;
+    }
+    let listed = succeeds(&node, &["ls", "/"])?;
+    ensure(listed.split_whitespace().count() == 6, || listed)?;
+    node.stop()
+}
+
+/// etcd stands still for longer than the service's lease: nothing hangs, and afterwards everything is there and new files are taken.
+fn stopped(env: &Env) -> Outcome {
+    let Some(program) = program(env) else { return Ok(()) };
+    let members = etcd(env, &program, 1, &[])?;
+    let node = Node::start(env, &setup(&members))?;
+    let from = file(&node, 1, 300_000)?;
+    put(&node, &from, "/before")?;
+    members[0].signal(Signal::STOP)?;
+    until(RECOVERY, "the log names the etcd that is silent", || {
+        Ok(node.log().contains("etcd does not answer").then_some(()))
+    })?;
+    // Longer than the lease; the service may answer with an error, or not at all.
+    std::thread::sleep(Duration::from_secs(6));
+    members[0].signal(Signal::CONT)?;
+    has(&node, "/before", &from)?;
+    succeeds(&node, &["mkdir", "/after"])?;
+    node.stop()
+}
+
+/// etcd has no room left: no change is acknowledged, the log says why, and what was put stays.
+fn full(env: &Env) -> Outcome {
+    let Some(program) = program(env) else { return Ok(()) };
+    let mut members = etcd(env, &program, 1, &["--quota-backend-bytes", "4000000"])?;
+    let mut node = Node::start(env, &setup(&members))?;
+    let from = file(&node, 1, 200)?;
+    let mut put_so_far = 0;
+    let refused = loop {
+        let name = format!("/f{put_so_far}");
+        match put(&node, &from, &name) {
+            Ok(()) if put_so_far < 100_000 => put_so_far += 1,
+            Ok(()) => return Err("4 MB are never full".into()),
+            Err(why) => break why,
+        }
+    };
+    ensure(put_so_far > 0, || refused)?;
+    until(RECOVERY, "the log names the etcd that is full", || {
+        Ok(node.log().contains("etcd is full, nothing is changed").then_some(()))
+    })?;
+    node.kill()?;
+    // An operator raises the quota, and takes the alarm away.
+    members[0].kill()?;
+    members[0].arguments.extend(["--quota-backend-bytes".into(), "100000000".into()]);
+    members[0].start()?;
+    let Some(ctl) = program.parent().map(|folder| folder.join("etcdctl")).filter(|ctl| ctl.exists()) else {
+        return Ok(());
+    };
+    until(RECOVERY, "the alarm is taken away", || {
+        let args = ["--endpoints", &members[0].url, "alarm", "disarm"];
+        let mut command = std::process::Command::new(&ctl);
+        let done = command.env("ETCDCTL_API", "3").args(args).output().context(|| ctl.display().to_string())?;
+        Ok(done.status.success().then_some(()))
+    })?;
+    node.start_again()?;
+    has(&node, "/f0", &from)?;
+    has(&node, &format!("/f{}", put_so_far - 1), &from)?;
+    put(&node, &from, "/again")?;
+    node.stop()
+}
+
+fn away(env: &Env) -> Outcome {
+    let Some(program) = program(env) else { return Ok(()) };
+    let mut members = etcd(env, &program, 1, &[])?;
+    members[0].kill()?;
+    let whole = setup(&members).whole.replace("keeper = true", "keeper = false");
+    let said = super::pool::fails(env, &env.folder()?, &whole)?;
+    ensure(said.contains("etcd does not answer") && said.contains(&members[0].url), || said)
+}
+
+/// Whichever member leads, its death is outlived: each is killed once, and comes back before the next.
+fn leader(env: &Env) -> Outcome {
+    let Some(program) = program(env) else { return Ok(()) };
+    let mut members = etcd(env, &program, 3, &[])?;
+    let node = Node::start(env, &setup(&members))?;
+    let from = file(&node, 1, 300_000)?;
+    put(&node, &from, "/f")?;
+    for (i, member) in members.iter_mut().enumerate() {
+        member.kill()?;
+        has(&node, "/f", &from)?;
+        succeeds(&node, &["mkdir", &format!("/d{i}")])?;
+        member.start()?;
+        // The others have to see it before the next one goes: then a majority is left.
+        until(RECOVERY, "the member is back", || {
+            let at = member.url.trim_start_matches("http://").to_owned();
+            Ok(std::net::TcpStream::connect(at).is_ok().then_some(()))
+        })?;
+        succeeds(&node, &["ls", "/"])?;
+    }
+    node.stop()
+}
