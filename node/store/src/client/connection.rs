@@ -16,6 +16,9 @@ use weir_store::{Location, StoreError};
 use weir_sys::reactor::now as monotonic;
 use weir_units::Nanos;
 
+/// Between two greetings of a service that cannot answer yet.
+const GREET_AGAIN: Duration = Duration::from_millis(20);
+
 /// What is received at once.
 const RECEIVE: usize = 64 << 10;
 /// How long one address may take to accept.
@@ -96,13 +99,21 @@ impl Caller {
             location: self.location.clone(),
             session,
         };
-        let sent = boot_time();
+        let mut sent = boot_time();
         connection.put(&hello, RequestNumber(0))?;
         let mut answers = Vec::new();
         loop {
             connection.flush().map_err(|e| self.unreachable(&e))?;
             let got = connection.receive(&mut answers).map_err(|e| self.unreachable(&e))?;
             if let Some((_, answer)) = answers.pop() {
+                // It is about to begin, or reserves numbers of sessions. Who resumes one asks again by itself.
+                let is_busy = matches!(answer, Answer::Failed { error: StoreError::Unavailable, .. });
+                if is_busy && !matches!(session, SessionWish::Resume(..)) && begun.elapsed() + GREET_AGAIN < timeout {
+                    std::thread::sleep(GREET_AGAIN);
+                    sent = boot_time();
+                    connection.put(&hello, RequestNumber(0))?;
+                    continue;
+                }
                 return match answer {
                     Answer::Welcome { welcome } if welcome.version == PROTOCOL_VERSION => {
                         Ok((connection, welcome, sent))
