@@ -154,8 +154,14 @@ fn live(env: &Env) -> Outcome {
             "--time",
             "1s",
         ];
-        bench(env, &node.tcp_target(), &args)?.clean()?;
-        ensure(lines("chooses")? > before, || "the library chose no block".into())
+        // A machine that does other things as well writes little in a second.
+        for _ in 0..20 {
+            bench(env, &node.tcp_target(), &args)?.clean()?;
+            if lines("chooses")? > before {
+                return Ok(());
+            }
+        }
+        Err("the library chose no block".to_string())
     };
     write(&node)?;
     let (begun, worker) = (lines("begins")?, node.worker()?);
