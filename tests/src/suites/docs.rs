@@ -62,14 +62,14 @@ const PAGES: [Page; 47] = [
 ];
 
 /// Pages of PAGES whose commands take long: they are tried with `--full`.
-const LONG: [&str; 3] = ["docs/guides/namespaces.md", "docs/guides/shares.md", "docs/guides/zones.md"];
+const FULL_RUN_PAGES: [&str; 3] = ["docs/guides/namespaces.md", "docs/guides/shares.md", "docs/guides/zones.md"];
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
     let mut tests = vec![test("docs", "no_page_is_left_out", no_page_is_left_out)];
-    tests.extend(
-        PAGES.map(|(name, run)| if LONG.contains(&name) { long("docs", name, run) } else { test("docs", name, run) }),
-    );
+    tests.extend(PAGES.map(|(name, run)| {
+        if FULL_RUN_PAGES.contains(&name) { long("docs", name, run) } else { test("docs", name, run) }
+    }));
     tests
 }
 
