@@ -88,6 +88,7 @@ pub fn linked_crates(metadata: &Value, package: &str) -> Result<Vec<Crate>, Stri
 /// An SPDX expression as DEP-5 writes it: `or`, `and`, no parentheses.
 fn dep5(expression: &str) -> String {
     expression
+        .replace(" / ", " or ")
         .replace('/', " or ")
         .replace(") AND ", ", and ")
         .replace(['(', ')'], "")
@@ -201,6 +202,7 @@ mod tests {
     #[test]
     fn expressions_become_those_of_dep5() {
         assert_eq!(dep5("MIT/Apache-2.0"), "MIT or Apache-2.0");
+        assert_eq!(dep5("Apache-2.0 / MIT"), "Apache-2.0 or MIT");
         assert_eq!(dep5("(MIT OR Apache-2.0) AND Unicode-3.0"), "MIT or Apache-2.0, and Unicode-3.0");
         let llvm = dep5("Apache-2.0 WITH LLVM-exception OR MIT");
         assert_eq!(named(&llvm).collect::<Vec<_>>(), ["Apache-2.0 with LLVM exception", "MIT"]);
