@@ -44,7 +44,7 @@
  *       -ENOENT, -EEXIST, -ENOTDIR, -EISDIR, -ENOTEMPTY, -ENAMETOOLONG, -ELOOP     as open(2), mkdir(2), rename(2) and unlink(2)
  *       -EBUSY       another client has the file open to be written; the root; a queue or a file in use
  *       -EBADF       the file was not opened to be written
- *       -ENOSPC      no class of the file has room
+ *       -ENOSPC      no class of the file has room, or there are fewer nodes than copies
  *       -EFBIG       the file would be larger than one may be
  *       -ERANGE      the buffer is too short
  *       -EAGAIN      the queue is full; the service or a block is not ready: try again

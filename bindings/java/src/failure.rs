@@ -77,7 +77,7 @@ impl Failure {
 fn client_kind(kind: &ClientErrorKind) -> &'static str {
     match kind {
         ClientErrorKind::Store(error) => store_kind(*error),
-        ClientErrorKind::File(FileError::NoSpace) => "FULL",
+        ClientErrorKind::File(FileError::NoSpace | FileError::TooFewNodes(_)) => "FULL",
         ClientErrorKind::File(FileError::Deadline) | ClientErrorKind::Deadline => "LATE",
         ClientErrorKind::Unreachable(_) => "UNREACHABLE",
         ClientErrorKind::Usage(_) => "USAGE",
@@ -95,7 +95,7 @@ fn store_kind(error: StoreError) -> &'static str {
         StoreError::NotEmpty => "NOT_EMPTY",
         StoreError::Root => "ROOT",
         StoreError::Busy => "BUSY",
-        StoreError::NoSpace => "FULL",
+        StoreError::NoSpace | StoreError::TooFewNodes(_) => "FULL",
         StoreError::BadName | StoreError::NameTooLong => "NAME",
         StoreError::IntoItself => "INTO_ITSELF",
         StoreError::NoAttribute => "NO_ATTRIBUTE",

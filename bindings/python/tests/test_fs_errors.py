@@ -122,6 +122,12 @@ def test_a_full_class(fs, folder):
     assert fs.cat_file(f"{folder}/elsewhere") == piece
 
 
+def test_more_copies_than_nodes(fs, folder):
+    with raised(OSError, errno.ENOSPC, "there is room for 1 of a block's copies, and none on a further node"):
+        fs.pipe_file(f"{folder}/two", b"x" * (1 << 20), copies=2)
+    assert not fs.exists(f"{folder}/two"), "nothing is left of it"
+
+
 def test_names_that_the_store_does_not_take(fs, folder):
     for name, number in [("a\0b", errno.EINVAL), ("../x", errno.EINVAL), ("n" * 256, errno.ENAMETOOLONG)]:
         with raised(OSError, number):

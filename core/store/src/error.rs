@@ -53,6 +53,8 @@ pub enum StoreError {
     Damaged,
     /// No class of the file has room.
     NoSpace,
+    /// There is room for so many copies of a block, one at least, and none on a further node: each copy lies on another node.
+    TooFewNodes(u8),
     /// Another session has the file open for writing.
     Busy,
     /// The session has no open file of that handle, or it is not open for writing.
@@ -121,6 +123,13 @@ impl fmt::Display for StoreError {
             StoreError::Unavailable => "the metadata service cannot answer at present; ask again",
             StoreError::Damaged => "the store's metadata are damaged here; run weir store fsck",
             StoreError::NoSpace => "no class of the file has room: delete files, or donate a drive",
+            StoreError::TooFewNodes(placed) => {
+                return write!(
+                    f,
+                    "there is room for {placed} of a block's copies, and none on a further node: each copy lies on another node; \
+                     donate a drive of a further node, or ask for fewer copies"
+                );
+            }
             StoreError::Busy => "another client has the file open for writing",
             StoreError::NotOpen => "the file is not open; open it again",
             StoreError::Ahead => "the client has 16 MiB of unpublished blocks; publish or return some first",
@@ -156,7 +165,8 @@ impl fmt::Display for StoreError {
 }
 
 impl StoreError {
-    /// Its number in records, from 1 on, and what goes with it.
+    /// Its number in records, from 1 on, and what goes with it. [`TooFewNodes`](Self::TooFewNodes) is a [`NoSpace`](Self::NoSpace) that
+    /// says more: programs that do not know it read it as that.
     pub const fn number(self) -> (u8, u64) {
         match self {
             StoreError::NotFound => (1, 0),
@@ -182,6 +192,7 @@ impl StoreError {
             StoreError::Unavailable => (21, 0),
             StoreError::Damaged => (22, 0),
             StoreError::NoSpace => (23, 0),
+            StoreError::TooFewNodes(placed) => (23, placed as u64),
             StoreError::Busy => (24, 0),
             StoreError::NotOpen => (25, 0),
             StoreError::Ahead => (26, 0),
@@ -229,7 +240,8 @@ impl StoreError {
             20 => StoreError::Redirect(ServiceId(argument)),
             21 => StoreError::Unavailable,
             22 => StoreError::Damaged,
-            23 => StoreError::NoSpace,
+            23 if argument == 0 => StoreError::NoSpace,
+            23 => StoreError::TooFewNodes(u8::try_from(argument).ok()?),
             24 => StoreError::Busy,
             25 => StoreError::NotOpen,
             26 => StoreError::Ahead,
@@ -294,6 +306,8 @@ mod tests {
         }
         assert_eq!(texts.len(), 42);
         assert_eq!([0, 43].map(|number| StoreError::from_number(number, 0)), [None; 2]);
+        assert_eq!(StoreError::from_number(23, 0), Some(StoreError::NoSpace));
+        assert_eq!(StoreError::NoSpace.number(), (23, 0));
     }
 
     #[test]

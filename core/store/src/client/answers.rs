@@ -253,6 +253,7 @@ impl ClientMachine {
         match failure.fault {
             ClientFault::SessionOver => FileError::LeaseOver,
             ClientFault::Store(StoreError::NoSpace, _) => FileError::NoSpace,
+            ClientFault::Store(StoreError::TooFewNodes(placed), _) => FileError::TooFewNodes(placed),
             fault => {
                 if let Some(file) = self.files.get_mut(&id) {
                     file.violation.get_or_insert(format!("{fault}"));

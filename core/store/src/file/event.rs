@@ -1,5 +1,6 @@
 //! What goes into a file's machine and what comes out of it.
 
+use crate::error::StoreError;
 use crate::records::{BlockRecord, MapChunk};
 use crate::space::Epoch;
 use crate::{Extent, Generation, NamespaceId};
@@ -141,6 +142,8 @@ pub enum FileError {
     BlockSize(u32),
     /// No class of the file has room.
     NoSpace,
+    /// There is room for so many copies of a block, one at least, and none on a further node.
+    TooFewNodes(u8),
     /// The metadata service did not do what it was asked for.
     Metadata,
 }
@@ -167,6 +170,7 @@ impl fmt::Display for FileError {
                 write!(f, "the file's blocks cannot have {bytes} bytes; run weir store fsck")
             }
             FileError::NoSpace => f.write_str("no class of the file has room"),
+            FileError::TooFewNodes(placed) => StoreError::TooFewNodes(*placed).fmt(f),
             FileError::Metadata => f.write_str("the metadata service has refused the change, or does not answer"),
         }
     }

@@ -182,7 +182,8 @@ impl Movement {
                 }
             }
             Err(error) => {
-                let result = if error == FileError::NoSpace { MoveResult::NoSpace } else { MoveResult::Failed };
+                let is_full = matches!(error, FileError::NoSpace | FileError::TooFewNodes(_));
+                let result = if is_full { MoveResult::NoSpace } else { MoveResult::Failed };
                 self.end(id, result, memory, effects);
             }
         }

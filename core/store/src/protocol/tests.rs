@@ -325,9 +325,9 @@ fn the_tables_are_documented() {
     let missing: Vec<String> =
         Request::rows().into_iter().chain(Answer::rows()).filter(|row| !page.contains(row.as_str())).collect();
     assert!(missing.is_empty(), "docs/reference/metadata-protocol.md lacks:\n{}", missing.join("\n"));
-    let errors = (1..=u8::MAX).map_while(|number| {
-        StoreError::from_number(number, 7).map(|error| format!("| {number} | `{}` | {error} |", variant(&error)))
-    });
+    let row = |error: StoreError| format!("| {} | `{}` | {error} |", error.number().0, variant(&error));
+    let numbered = (1..=u8::MAX).map_while(|number| StoreError::from_number(number, 7));
+    let errors = numbered.chain([StoreError::NoSpace]).map(row);
     let missing: Vec<String> = errors.filter(|row| !page.contains(row.as_str())).collect();
     assert!(missing.is_empty(), "docs/reference/metadata-protocol.md lacks:\n{}", missing.join("\n"));
 }

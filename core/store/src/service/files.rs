@@ -265,7 +265,8 @@ impl Service {
             Err(why) => {
                 let error = match why {
                     PlacementError::Malformed => StoreError::Malformed,
-                    PlacementError::Full(_) => granting.error.unwrap_or(StoreError::NoSpace),
+                    PlacementError::Full(0) => granting.error.unwrap_or(StoreError::NoSpace),
+                    PlacementError::Full(placed) => granting.error.unwrap_or(StoreError::TooFewNodes(placed)),
                     PlacementError::Retry => granting.error.unwrap_or(StoreError::Unavailable),
                 };
                 self.fail(id, error, alloc::format!("{why}"), effects);

@@ -803,3 +803,17 @@ fn classes_keep_their_numbers() {
     assert_eq!(world.service.classes.names, classes);
     assert_eq!(Generation::default(), Generation(0));
 }
+
+#[test]
+fn more_copies_than_nodes_are_refused_as_that() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let client = world.client();
+    let entry = EntryPath { container: InodeId::ROOT, name: name("a") };
+    let new = NewInode { copies: 2, ..new_inode() };
+    let open = Request::OpenNew { slot: 0, sequence: 1, entry, new, content: Vec::new(), exclusive: false };
+    let Answer::Opened { handle, .. } = world.ask_until(client, &open) else { panic!("it is opened") };
+    let grant = Request::Grant { handle, count: 1 };
+    for _ in 0..2 {
+        assert_eq!(failed(&world.ask_until(client, &grant)), Some(StoreError::TooFewNodes(1)));
+    }
+}

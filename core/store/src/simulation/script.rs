@@ -97,7 +97,7 @@ fn how(fault: &ClientFault) -> String {
 
 /// Whether such a failure says for sure that nothing was changed. Not found may be what was made, and deleted before it was opened.
 fn is_sure(fault: &ClientFault) -> bool {
-    matches!(fault, ClientFault::Store(StoreError::Busy | StoreError::NoSpace, _))
+    matches!(fault, ClientFault::Store(StoreError::Busy | StoreError::NoSpace | StoreError::TooFewNodes(_), _))
 }
 
 impl World {

@@ -85,7 +85,7 @@ impl ClientError {
         let number = match &self.kind {
             ClientErrorKind::Store(error) => store_errno(*error),
             ClientErrorKind::File(FileError::TooFar) => Errno::FBIG,
-            ClientErrorKind::File(FileError::NoSpace) => Errno::NOSPC,
+            ClientErrorKind::File(FileError::NoSpace | FileError::TooFewNodes(_)) => Errno::NOSPC,
             ClientErrorKind::File(FileError::Deadline) | ClientErrorKind::Deadline => Errno::TIMEDOUT,
             ClientErrorKind::File(FileError::Unsettled(_)) => Errno::AGAIN,
             ClientErrorKind::Unreachable(_) | ClientErrorKind::SessionOver => Errno::NOTCONN,
@@ -130,7 +130,7 @@ fn store_errno(error: StoreError) -> Errno {
         StoreError::Root | StoreError::Busy | StoreError::InUse => Errno::BUSY,
         StoreError::TooLarge(_) => Errno::FBIG,
         StoreError::NoAttribute => Errno::NODATA,
-        StoreError::AttributeSpace(_) | StoreError::NoSpace => Errno::NOSPC,
+        StoreError::AttributeSpace(_) | StoreError::NoSpace | StoreError::TooFewNodes(_) => Errno::NOSPC,
         StoreError::TooManyLinks => Errno::LOOP,
         StoreError::Recovering | StoreError::Overloaded | StoreError::Unavailable => Errno::AGAIN,
         _ => Errno::IO,

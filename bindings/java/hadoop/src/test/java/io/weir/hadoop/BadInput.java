@@ -170,7 +170,7 @@ public final class BadInput {
     ordered.set("fs.weir.copies", "2");
     try (FileSystem two = FileSystem.newInstance(URI.create("weir:///"), ordered)) {
       tell(two.getDefaultReplication(wished) == 2, "what is ordered is the default");
-      refused("more copies than nodes", DiskOutOfSpaceException.class, "no class of the file has room", () -> {
+      refused("more copies than nodes", DiskOutOfSpaceException.class, "none on a further node", () -> {
         try (FSDataOutputStream out = two.create(new Path("/bad/ordered"), true, 4096, (short) 1, 1 << 20)) {
           out.write(new byte[1 << 20]);
         }
