@@ -255,7 +255,8 @@ int weir_file_truncate(weir_file_t *file, uint64_t size);
 /* Publishes what was written: fsync. */
 int weir_file_flush(weir_file_t *file);
 
-/* Creates a queue for requests that do not wait: at most `depth` in flight, 1 to 4096, 0 for 32. */
+/* Creates a queue for requests that do not wait: at most `depth` in flight, 1 to 4096, 0 for 32. Its requests may be of files of
+ * several stores. */
 weir_store_queue_t *weir_store_queue_create(weir_store_t *store, uint32_t depth, weir_error_t *error);
 
 /* Destroys a queue. It waits until what is in flight has ended, by the deadline of the store; nobody is told of that. -EBUSY from one

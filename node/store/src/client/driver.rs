@@ -6,6 +6,8 @@
 //!   keeper ── renews the lease, and drives what nobody waits for
 //! ```
 
+mod several;
+
 use super::connection::boot_time;
 use super::engine::{Engine, Finished};
 use rustix::event::{Timespec, epoll};
@@ -16,6 +18,8 @@ use std::time::{Duration, Instant};
 use weir_store::client::WorkId;
 use weir_sys::transport::fds;
 use weir_units::Nanos;
+
+pub(super) use several::{Waited, wait_any};
 
 /// The longest sleep.
 const SLEEP: Nanos = Nanos::from_millis(250);

@@ -1,6 +1,7 @@
 //! Open files: reads and writes of any bytes, waited for or not.
 
 use super::connection::in_time;
+use super::driver::{Waited, wait_any};
 use super::engine::io_outcome;
 use super::error::{ClientError, ClientErrorKind};
 use super::memory::CallerMemory;
@@ -91,19 +92,18 @@ impl Pending {
         engine.is_done(work)
     }
 
-    /// Waits until one of them is over, but no longer than that; whether one is. Operations of another client than the first one's are not
-    /// waited for.
+    /// Waits until one of them is over, but no longer than that; whether one is. They may be of several clients.
     pub fn wait_any<'a>(pending: impl IntoIterator<Item = &'a Pending>, timeout: Duration) -> bool {
-        let mut pending = pending.into_iter().peekable();
-        let Some(shared) = pending.peek().map(|first| first.open.client.shared.clone()) else { return false };
-        let mut works = Vec::new();
-        for one in pending.filter(|one| Arc::ptr_eq(&one.open.client.shared, &shared)) {
-            match one.work {
-                Some(work) => works.push(work),
-                None => return true,
+        let mut waited: Vec<Waited> = Vec::new();
+        for one in pending {
+            let Some(work) = one.work else { return true };
+            let shared = &one.open.client.shared;
+            match waited.iter_mut().find(|of| Arc::ptr_eq(&of.shared, shared)) {
+                Some(of) => of.works.push(work),
+                None => waited.push(Waited { shared: shared.clone(), works: vec![work] }),
             }
         }
-        shared.wait_any(&works, in_time(timeout))
+        !waited.is_empty() && wait_any(&waited, in_time(timeout))
     }
 
     /// Ends a read: [`wait`](Self::wait) returns at once. A write that has begun goes on: a part of it may be on a drive.

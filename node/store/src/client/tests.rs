@@ -452,3 +452,37 @@ fn who_waits_for_any_operation_is_told_of_each() {
     }
     assert!(other.join().unwrap());
 }
+
+#[test]
+fn operations_of_several_clients_are_waited_for_together() {
+    const BLOCK: usize = 64 << 10;
+    let services = ["several-a", "several-b"].map(|name| ModelService::new(name, LEASE));
+    let clients = [0, 1].map(|i| client(&services[i]));
+    let options = CreateOptions { block: Some(BLOCK as u32), ..CreateOptions::default() };
+    let files = [0, 1].map(|i| clients[i].create("/file", &options).unwrap());
+    // Each write needs a new block, which the service grants.
+    let begin = |i: usize, n: usize| files[i].begin_write((n * 64 * BLOCK) as u64, vec![n as u8; 64 * BLOCK]).unwrap();
+    for round in 0..4 {
+        let (slow, fast) = (round % 2, 1 - round % 2);
+        // Another thread may drive the slow one's client.
+        let other = clients[slow].clone();
+        let drives = std::thread::spawn(move || round < 2 || other.stat("/file").is_ok());
+        let (first, second) = services[slow].while_silent(|| {
+            let pending = [begin(slow, round), begin(fast, round)];
+            assert!(Pending::wait_any(&pending, LEASE), "round {round}: the second one's client is waited for as well");
+            let [first, second] = pending;
+            assert!(second.is_done() && !first.is_done(), "round {round}: the silent service has granted nothing");
+            (first, second)
+        });
+        assert_eq!(second.wait().result.unwrap(), 64 * BLOCK);
+        assert!(Pending::wait_any([&first], LEASE));
+        assert_eq!(first.wait().result.unwrap(), 64 * BLOCK);
+        assert!(drives.join().unwrap());
+    }
+    for (i, file) in files.iter().enumerate() {
+        let mut read = vec![0; 4 * 64 * BLOCK];
+        assert_eq!(file.read_at(0, &mut read).unwrap(), read.len());
+        let is_right = |(n, piece): (usize, &[u8])| piece.iter().all(|byte| *byte == n as u8);
+        assert!(read.chunks(64 * BLOCK).enumerate().all(is_right), "file {i}");
+    }
+}

@@ -131,6 +131,12 @@ impl ModelService {
         service
     }
 
+    /// Calls `what` while the service answers nobody.
+    pub fn while_silent<T>(&self, what: impl FnOnce() -> T) -> T {
+        let _state = lock(&self.state);
+        what()
+    }
+
     /// All are asked to let go of older maps.
     pub fn next_epoch(&self) {
         lock(&self.state).epoch += 1;
