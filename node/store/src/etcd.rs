@@ -202,7 +202,7 @@ async fn perform(members: &Members, shared: &Shared, prefix: &[u8], request: KvR
 }
 
 /// How the trouble of an etcd without room begins.
-const FULL: &str = "etcd is full, nothing is changed";
+const FULL: &str = "etcd is full, no change is acknowledged";
 
 fn is_full(trouble: Option<&str>) -> bool {
     trouble.is_some_and(|trouble| trouble.starts_with(FULL))

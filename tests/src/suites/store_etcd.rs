@@ -206,7 +206,7 @@ fn full(env: &Env) -> Outcome {
     };
     ensure(put_so_far > 0, || refused)?;
     until(RECOVERY, "the log names the etcd that is full", || {
-        Ok(node.log().contains("etcd is full, nothing is changed").then_some(()))
+        Ok(node.log().contains("etcd is full, no change is acknowledged").then_some(()))
     })?;
     node.kill()?;
     // An operator raises the quota, and takes the alarm away.

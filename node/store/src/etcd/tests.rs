@@ -168,7 +168,7 @@ fn a_full_etcd_reads_on_and_says_so() {
     assert!(kv.get(&key("k0")).expect("reads go on").is_some());
     let trouble = kv.trouble().expect("it is full");
     assert!(
-        trouble.starts_with("etcd is full, nothing is changed") && trouble.contains("raise its quota"),
+        trouble.starts_with("etcd is full, no change is acknowledged") && trouble.contains("raise its quota"),
         "{trouble}"
     );
 }
