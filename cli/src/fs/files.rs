@@ -26,6 +26,8 @@ pub trait Sink: Write {
 
 /// A store. Paths are absolute.
 pub trait Files {
+    /// The names of the store's classes, by number.
+    fn class_names(&self) -> Vec<String>;
     /// What a path leads to; `follow`: through a symbolic link at its end as well.
     fn stat(&self, path: &[u8], follow: bool) -> Result<Inode, ClientError>;
     /// The names of a folder.
@@ -55,6 +57,10 @@ impl Sink for FileWriter {
 }
 
 impl Files for Client {
+    fn class_names(&self) -> Vec<String> {
+        self.classes().iter().map(ToString::to_string).collect()
+    }
+
     fn stat(&self, path: &[u8], follow: bool) -> Result<Inode, ClientError> {
         let found = if follow { Client::stat(self, path) } else { self.stat_link(path) };
         found.map(|found| found.inode)

@@ -9,7 +9,7 @@ use crate::failure::CommandFailure;
 use crate::output;
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
-use weir_store::{Content, Inode, InodeKind};
+use weir_store::{ClassId, Content, Inode, InodeKind};
 use weir_store_node::client::ClientError;
 
 /// A line of a list.
@@ -18,6 +18,8 @@ struct Line {
     path: Vec<u8>,
     kind: InodeKind,
     inode: Option<Inode>,
+    /// Names of the inode's classes.
+    classes: Vec<String>,
 }
 
 /// `weir fs ls`.
@@ -36,8 +38,8 @@ pub fn ls(operands: &mut Operands<'_>, args: &LsArgs, json: bool) -> Result<(), 
     }
     let mut list = List { args, json, all: Vec::new(), out: Vec::new(), blank: false };
     let line = |(one, inode): (Found, Inode)| {
-        let path = one.at.path;
-        Line { name: path.clone(), path, kind: inode.kind, inode: Some(inode) }
+        let (path, classes) = (one.at.path, class_names(&one.files.class_names(), &inode));
+        Line { name: path.clone(), path, kind: inode.kind, inode: Some(inode), classes }
     };
     let plain: Vec<Line> = plain.into_iter().map(line).collect();
     if !plain.is_empty() {
@@ -79,7 +81,7 @@ impl List<'_> {
 
     fn lines(&self, files: &dyn Files, path: &[u8]) -> Result<Vec<Line>, ClientError> {
         let needs_inode = self.args.long || self.args.by_time || self.args.by_size || self.json;
-        let mut lines = Vec::new();
+        let (mut lines, names) = (Vec::new(), files.class_names());
         for entry in files.list(path)? {
             let Entry { name, kind, inode } = entry?;
             let path = join(path, &name);
@@ -92,7 +94,8 @@ impl List<'_> {
                 },
                 inode => inode,
             };
-            lines.push(Line { name, path, kind, inode });
+            let classes = inode.as_ref().map(|inode| class_names(&names, inode)).unwrap_or_default();
+            lines.push(Line { name, path, kind, inode, classes });
         }
         Ok(lines)
     }
@@ -109,7 +112,11 @@ impl List<'_> {
             lines.reverse();
         }
         if self.json {
-            self.all.extend(lines.iter().map(|line| value(&line.path, line.inode.as_ref(), line.kind)));
+            let value = |line: &Line| match &line.inode {
+                Some(inode) => value(&line.path, inode, &line.classes),
+                None => json!({ "path": String::from_utf8_lossy(&line.path), "kind": kind(line.kind) }),
+            };
+            self.all.extend(lines.iter().map(value));
             return;
         }
         if std::mem::replace(&mut self.blank, true) && title.is_some() {
@@ -163,13 +170,17 @@ fn name(bytes: &[u8]) -> Vec<u8> {
     plain.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>().into_bytes()
 }
 
+/// The classes that new blocks of an inode are of, best first, among the names of all; none: those of the store.
+fn class_names(all: &[String], inode: &Inode) -> Vec<String> {
+    let name = |id: &ClassId| all.get(usize::from(id.0)).cloned().unwrap_or_else(|| format!("class {}", id.0));
+    inode.classes.iter().map(name).collect()
+}
+
 /// What JSON says of a path.
-fn value(path: &[u8], inode: Option<&Inode>, of: InodeKind) -> Value {
-    let path = String::from_utf8_lossy(path);
-    let Some(inode) = inode else { return json!({ "path": path, "kind": kind(of) }) };
+fn value(path: &[u8], inode: &Inode, classes: &[String]) -> Value {
     let mut value = json!({
-        "path": path, "kind": kind(inode.kind), "size": inode.size, "mode": inode.mode,
-        "uid": inode.uid, "gid": inode.gid, "copies": inode.copies, "block_bytes": inode.block,
+        "path": String::from_utf8_lossy(path), "kind": kind(inode.kind), "size": inode.size, "mode": inode.mode,
+        "uid": inode.uid, "gid": inode.gid, "copies": inode.copies, "classes": classes, "block_bytes": inode.block,
         "created_ns": inode.created.0, "modified_ns": inode.modified.0, "changed_ns": inode.changed.0,
         "location": inode.location.as_str(), "version": inode.version,
     });
@@ -183,19 +194,25 @@ fn value(path: &[u8], inode: Option<&Inode>, of: InodeKind) -> Value {
 pub fn stat(operands: &mut Operands<'_>, follow: bool, json: bool) -> Result<(), CommandFailure> {
     let (mut all, mut out) = (Vec::new(), String::new());
     for one in operands.expanded()? {
-        match one.files.stat(&one.at.path, follow) {
-            Ok(inode) if json => all.push(value(&one.at.path, Some(&inode), inode.kind)),
-            Ok(inode) => {
-                let gap = if out.is_empty() { "" } else { "\n" };
-                out += &format!("{gap}{}", describe(&one.at.path, &inode));
+        let inode = match one.files.stat(&one.at.path, follow) {
+            Ok(inode) => inode,
+            Err(e) => {
+                operands.fail(e);
+                continue;
             }
-            Err(e) => operands.fail(e),
+        };
+        let classes = class_names(&one.files.class_names(), &inode);
+        if json {
+            all.push(value(&one.at.path, &inode, &classes));
+        } else {
+            let gap = if out.is_empty() { "" } else { "\n" };
+            out += &format!("{gap}{}", describe(&one.at.path, &inode, &classes));
         }
     }
     if json { output::json(&all) } else { output::text(&out) }
 }
 
-fn describe(path: &[u8], inode: &Inode) -> String {
+fn describe(path: &[u8], inode: &Inode, classes: &[String]) -> String {
     let mut lines = vec![("path", shown(path)), ("kind", kind(inode.kind).to_owned())];
     if let Content::Target(target) = &inode.content {
         lines.push(("target", shown(target)));
@@ -204,6 +221,7 @@ fn describe(path: &[u8], inode: &Inode) -> String {
         let place = if matches!(inode.content, Content::Inline(_)) { ", in the metadata" } else { "" };
         lines.push(("size", format!("{}{place}", inode.size)));
         lines.push(("copies", inode.copies.to_string()));
+        lines.push(("classes", if classes.is_empty() { "default".into() } else { classes.join(" ") }));
         lines.push(("block", weir_units::Bytes(inode.block.into()).to_string()));
     }
     lines.push(("mode", format!("{:04o} {}", inode.mode, permissions(inode.kind, inode.mode))));
@@ -284,5 +302,27 @@ fn below(operands: &mut Operands<'_>, one: &Found, path: &[u8], sums: &mut Vec<(
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_of_a_file_are_shown() {
+        let all = ["dram", "flash"].map(String::from);
+        let mut file = Inode { kind: InodeKind::File, copies: 1, ..Inode::default() };
+        let shown = |file: &Inode| {
+            let classes = class_names(&all, file);
+            let text = describe(b"/a", file, &classes);
+            let line = text.lines().find(|line| line.starts_with("classes")).map(str::to_owned);
+            (line, value(b"/a", file, &classes)["classes"].clone())
+        };
+        assert_eq!(shown(&file), (Some("classes   default".into()), json!([])));
+        file.classes = vec![ClassId(1), ClassId(0), ClassId(7)];
+        assert_eq!(shown(&file), (Some("classes   flash dram class 7".into()), json!(["flash", "dram", "class 7"])));
+        file.kind = InodeKind::Directory;
+        assert_eq!(shown(&file).0, None);
     }
 }

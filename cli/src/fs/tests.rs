@@ -108,6 +108,10 @@ impl Sink for Writing {
 }
 
 impl Files for Model {
+    fn class_names(&self) -> Vec<String> {
+        vec!["dram".into(), "flash".into()]
+    }
+
     fn stat(&self, path: &[u8], follow: bool) -> Result<Inode, ClientError> {
         let (inode, _) = self.get(path)?;
         match &inode.content {
