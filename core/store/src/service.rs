@@ -49,4 +49,5 @@ pub use event::{
     TierFailure, TierRequest, TierToken,
 };
 pub use machine::Service;
+pub use regions::NAMESPACE_MIN;
 pub(crate) use regions::regions;

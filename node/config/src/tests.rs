@@ -449,6 +449,10 @@ fn what_a_store_cannot_fill() {
             "weir.toml:3: store.donate#1.device: \"ssd0\" keeps no bytes; the store needs a drive that does",
         ),
         (
+            &(donate("device = \"ssd0\"\nclass = \"dram\"\n") + "[[device]]\ncapacity = \"64MiB\""),
+            "weir.toml:3: store.donate#1.device: \"ssd0\" has 64MiB; the store takes drives of 65MiB or more",
+        ),
+        (
             &(donate("device = \"ssd0\"\nclass = \"dram\"\n") + "[[pool]]"),
             "weir.toml:3: store.donate#1.device: \"ssd0\" is a drive of pool \"pool0\"; the store takes whole drives",
         ),

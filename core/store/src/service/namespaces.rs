@@ -2,7 +2,7 @@
 
 use super::event::{LabelFound, ServiceEffect, TierAnswer, TierFailure, TierRequest};
 use super::machine::Service;
-use super::regions::{HEAD, namespace_of, regions};
+use super::regions::{NAMESPACE_MIN, namespace_of, regions};
 use super::start::is_done;
 use super::state::{Donating, KvOwner, Namespace, OwnRead, SpaceOwner, TierOwner, Work};
 use crate::class::ClassId;
@@ -246,7 +246,7 @@ impl Service {
                     self.tell_regions();
                     self.answer(id, Answer::Donated { namespace: number }, effects);
                 }
-                Ok(None) if bytes < HEAD + REGION_MIN => self.fail(id, StoreError::TooSmall, "", effects),
+                Ok(None) if bytes < NAMESPACE_MIN => self.fail(id, StoreError::TooSmall, "", effects),
                 Ok(None) => {
                     let halves = [self.random.next_u64(), self.random.next_u64()].map(u128::from);
                     let label = ContentLabel(halves[0] << 64 | halves[1]);

@@ -3,11 +3,14 @@
 use crate::Extent;
 use crate::id::{NamespaceId, RegionId};
 use crate::records::NamespaceRecord;
-use crate::space::RegionInfo;
+use crate::space::{REGION_MIN, RegionInfo};
 use alloc::vec::Vec;
 
 /// What a namespace has before its first region: its label lies there.
 pub(super) const HEAD: u64 = 1 << 20;
+
+/// Bytes of a namespace that can be donated, at the least: a label and a region.
+pub const NAMESPACE_MIN: u64 = HEAD + REGION_MIN;
 
 /// Bits of a region's number that tell it from others of its namespace.
 const REGION_BITS: u32 = 16;

@@ -83,7 +83,7 @@ pub(super) fn assemble(sink: &Sink, machine: Machine, parts: Parts) -> Config {
         }
     }
     pool::check_doors(sink, &lines, &config);
-    config.store = store.map(|read| store::check(sink, read, &config));
+    config.store = store.map(|read| store::check(sink, machine, read, &config));
     config
 }
 

@@ -3,19 +3,22 @@
 use super::unique::{Unique, list};
 use crate::config::Config;
 use crate::export::DoorConfig;
+use crate::machine::Machine;
 use crate::media::MediaConfig;
 use crate::node::Address;
 use crate::read::{Placed, Sink, quoted};
 use crate::store::{DonateRead, Donated, DonatedDrive, StoreAddress, StoreConfig, StoreRead};
 use std::net::SocketAddr;
+use weir_store::service::NAMESPACE_MIN;
+use weir_units::Bytes;
 
 /// Looks the names up, and notes what does not fit.
-pub(super) fn check(sink: &Sink, read: StoreRead, config: &Config) -> StoreConfig {
+pub(super) fn check(sink: &Sink, machine: Machine, read: StoreRead, config: &Config) -> StoreConfig {
     let StoreRead { listen, mut store, donate } = read;
     check_addresses(sink, &listen, config);
     let mut names = Unique::new(sink);
     let known = Classes { sink, classes: &store.classes };
-    let donated = donate.iter().filter_map(|read| one(sink, config, read, &known, &mut names)).collect();
+    let donated = donate.iter().filter_map(|read| one(sink, machine, config, read, &known, &mut names)).collect();
     store.donate = donated;
     store
 }
@@ -58,6 +61,7 @@ fn check_addresses(sink: &Sink, listen: &Placed<Vec<StoreAddress>>, config: &Con
 
 fn one(
     sink: &Sink,
+    machine: Machine,
     config: &Config,
     read: &DonateRead,
     classes: &Classes<'_>,
@@ -80,7 +84,7 @@ fn one(
                 return None;
             };
             names.see_placed(device, "a drive is donated once");
-            if let Some(why) = unfit(config, at) {
+            if let Some(why) = unfit(config, machine, at) {
                 sink.note(device.line, &device.key, format_args!("{} {why}", quoted(&device.value)));
             }
             DonatedDrive::Device(at)
@@ -90,7 +94,7 @@ fn one(
 }
 
 /// Why the store cannot fill a drive of the node.
-fn unfit(config: &Config, at: usize) -> Option<String> {
+fn unfit(config: &Config, machine: Machine, at: usize) -> Option<String> {
     let device = &config.devices[at];
     if let Some(pool) = config.pools.iter().find(|p| p.devices.contains(&at)) {
         return Some(format!("is a drive of pool {}; the store takes whole drives", quoted(&pool.name)));
@@ -100,6 +104,10 @@ fn unfit(config: &Config, at: usize) -> Option<String> {
     }
     if device.media == MediaConfig::Null {
         return Some("keeps no bytes; the store needs a drive that does".into());
+    }
+    let bytes = device.capacity.or_else(|| machine.size(&device.media));
+    if let Some(bytes) = bytes.filter(|bytes| bytes.0 < NAMESPACE_MIN) {
+        return Some(format!("has {bytes}; the store takes drives of {} or more", Bytes(NAMESPACE_MIN)));
     }
     let Some(export) = config.exports.iter().find(|e| e.device == at && e.door == DoorConfig::NvmeTcp) else {
         return Some(
