@@ -23,6 +23,8 @@ mod config;
 mod config_schema;
 mod connect;
 mod doctor;
+#[cfg(test)]
+mod documented;
 mod drive_health;
 mod events;
 mod failure;
