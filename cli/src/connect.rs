@@ -159,14 +159,29 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 
 /// The node with its API at the usual place is found while no other one runs; elsewhere the line says where the API is.
 fn with_api(line: &str, config: &Config) -> String {
-    let usual = weir_config::Address::Unix(weir_config::runtime_dir().join("weir.sock"));
-    let only = || registry::running().iter().all(|node| node.has(&usual));
     match config.node.api.first() {
-        Some(api) if !config.node.api.contains(&usual) || !only() => {
-            format!("{line} --api {}", quoted(&api.to_string()))
-        }
+        Some(api) if !is_found(config) => format!("{line} --api {}", quoted(&api.to_string())),
         _ => line.to_string(),
     }
+}
+
+/// Whether commands find the node without being told where it is.
+fn is_found(config: &Config) -> bool {
+    let usual = weir_config::Address::Unix(weir_config::runtime_dir().join("weir.sock"));
+    config.node.api.contains(&usual) && registry::running().iter().all(|node| node.has(&usual))
+}
+
+/// The lines of `weir up` for a store whose metadata service is at that address.
+pub fn store_lines(config: &Config, at: &str, program: &str) -> String {
+    let store = if is_found(config) { String::new() } else { format!(" --store {}", quoted(at)) };
+    let lines = [
+        format!("echo hello | {program} fs{store} put - /hello.txt"),
+        format!("{program} fs{store} cat /hello.txt"),
+        format!("{program} store{store} status"),
+    ];
+    let mut out = String::new();
+    section(&mut out, &format!("Files, at {at}; those on drives in memory are gone when the node ends"), lines);
+    out
 }
 
 /// As a shell takes it.

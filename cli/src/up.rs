@@ -411,9 +411,7 @@ fn announce(
     }
     let first = format!("weir {}: node {} is serving; ^C ends it\n", env!("CARGO_PKG_VERSION"), config.node.name);
     let store = match started.store().first() {
-        Some(at) => format!(
-            "\n# Files, at {at}; those on drives in memory are gone when the node ends:\n  {program} fs put README.md /\n  {program} fs ls -l /\n  {program} store status\n"
-        ),
+        Some(at) => connect::store_lines(config, at, &program),
         None => String::new(),
     };
     output::text(&(first + &connect::lines(config, listening, &program) + &store))

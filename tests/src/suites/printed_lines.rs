@@ -15,6 +15,7 @@ pub fn tests() -> Vec<Test> {
     const S: &str = "printed_lines";
     vec![
         test(S, "bench_and_commands", bench_and_commands),
+        test(S, "files_of_a_store", files_of_a_store),
         test(S, "nvme_connect", nvme_connect),
         long(S, "qemu", qemu),
         test(S, "small_machines", small_machines),
@@ -59,13 +60,36 @@ export = ["nvme-tcp", "vhost-user:v.sock", "vfio-user:vp.sock"]
 listen = "127.0.0.1:PORT"
 "#;
 
+/// A store over a drive.
+const STORE: &str = r#"
+[[device]]
+name = "ram0"
+capacity = "128MiB"
+[[export]]
+device = "ram0"
+door = "nvme-tcp"
+[door.nvme-tcp]
+listen = "127.0.0.1:PORT"
+[store]
+meta = "memory:"
+listen = "unix:meta.sock"
+[[store.donate]]
+device = "ram0"
+class = "dram"
+"#;
+
 fn with_printed(env: &Env, test: impl FnOnce(&mut Node, &[String]) -> Outcome) -> Outcome {
-    let setup = Setup { whole: NODE.into(), ..Setup::default() };
+    with_printed_of(env, NODE, " shutdown", test)
+}
+
+/// `last`: a part of the last line.
+fn with_printed_of(env: &Env, config: &str, last: &str, test: impl FnOnce(&mut Node, &[String]) -> Outcome) -> Outcome {
+    let setup = Setup { whole: config.into(), ..Setup::default() };
     with_node(env, &setup, |node| {
         // The API answers before they are printed.
-        let printed = until(Duration::from_secs(10), "the node prints how it is ended", || {
+        let printed = until(Duration::from_secs(10), "the node prints its last line", || {
             let printed = node.process().stdout();
-            Ok(printed.lines().any(|line| line.contains(" shutdown")).then_some(printed))
+            Ok(printed.lines().any(|line| line.contains(last)).then_some(printed))
         })?;
         let lines: Vec<String> = printed.lines().map(String::from).collect();
         test(node, &lines)
@@ -96,6 +120,18 @@ fn bench_and_commands(env: &Env) -> Outcome {
             }
         }
         Ok(())
+    })
+}
+
+fn files_of_a_store(env: &Env) -> Outcome {
+    with_printed_of(env, STORE, " store ", |_, lines| {
+        let put = containing(lines, " put - ", 1)?[0];
+        shell(env, put)?.success(put)?;
+        let cat = containing(lines, " cat ", 1)?[0];
+        let said = shell(env, cat)?.success(cat)?;
+        ensure(put.contains(said.trim()) && !said.trim().is_empty(), || format!("{put}\n{cat}:\n{said}"))?;
+        let status = containing(lines, " store ", 1)?[0];
+        shell(env, status)?.success(status).map(|_| ())
     })
 }
 
