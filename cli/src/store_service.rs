@@ -61,7 +61,8 @@ pub fn start(config: &Config, listening: &[SocketAddr], goes_on: bool) -> Result
     if !goes_on {
         let handle = service::start(options.clone()).map_err(|e| format!("store: {e}"))?;
         addresses = handle.addresses().iter().map(ToString::to_string).collect();
-        left = donate(&addresses, gifts, true)?;
+        // Where another node's service serves the store, that one may not be reached yet.
+        left = donate(&addresses, gifts, !handle.stands_by())?;
         *lock(&running) = Some(handle);
     }
     let (shared, ends) = (Arc::clone(&running), Arc::clone(&stops));

@@ -49,6 +49,16 @@ def test_the_package_needs_no_fsspec():
     assert "pip install 'weir[fs]'" in said
 
 
+def test_one_of_several_addresses_is_enough(store, folder):
+    several = f"127.0.0.1:1,{store}"
+    with fsspec.open(f"weir://{several}{folder}/several", "wt") as file:
+        file.write("found")
+    with another(store).open(f"{folder}/several", "rt") as file:
+        assert file.read() == "found"
+    with pytest.raises(ConnectionError, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "):
+        another("127.0.0.1:1,127.0.0.1:2").ls("/")
+
+
 def test_urls_and_paths(store, fs, folder):
     strip = WeirFileSystem._strip_protocol
     assert strip("weir://h:1/a//b/./c/") == "/a/b/c"

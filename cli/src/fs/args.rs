@@ -17,7 +17,7 @@ Examples:
 A path in the store is absolute. Without --store, WEIR_STORE or weir:// it is the store of the node that runs.
 Exit status: 0; 1 where something failed, each with its path and reason; 2 for wrong usage.")]
 pub struct FsArgs {
-    /// The metadata service: HOST:PORT or unix:PATH [env: WEIR_STORE] [default: of the node that runs]
+    /// The metadata service: HOST:PORT or unix:PATH, several with commas between them [env: WEIR_STORE] [default: of the node that runs]
     #[arg(long, global = true, value_name = "ADDRESS")]
     pub store: Option<String>,
     #[command(subcommand)]

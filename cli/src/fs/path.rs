@@ -16,7 +16,7 @@ pub struct StorePath {
 }
 
 impl StorePath {
-    /// `/path` or `weir://HOST:PORT/path`.
+    /// `/path`, `weir://HOST:PORT/path`, or several addresses with commas between them.
     ///
     /// # Errors
     /// It is neither.
@@ -98,6 +98,7 @@ mod tests {
         assert_eq!(parse("/a/"), of(None, "/a", true));
         assert_eq!(parse("/a/../b"), of(None, "/a/../b", false), "what .. means is the store's to say");
         assert_eq!(parse("weir://h:1/a/b"), of(Some("h:1"), "/a/b", false));
+        assert_eq!(parse("weir://h:1,i:2/a"), of(Some("h:1,i:2"), "/a", false));
         assert_eq!(parse("weir://[::1]:4430"), of(Some("[::1]:4430"), "/", true));
         for (bad, why) in [
             ("", "an empty path: a path in the store is absolute"),

@@ -10,7 +10,9 @@ use crate::failure::CommandFailure;
 use crate::output::{self, Table};
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use weir_store::protocol::{ClassStatus, Donation, NamespaceInfo, NamespaceState, StatusInfo};
+use weir_store::protocol::{
+    ClassStatus, Donation, NamespaceInfo, NamespaceState, ServiceInfo, ServiceRole, StatusInfo,
+};
 use weir_store::{ClassId, ClassName, Location, NamespaceId, SetAttributes};
 use weir_store_node::client::{Client, ClientError};
 
@@ -86,6 +88,7 @@ fn about(what: &str, e: &ClientError) -> CommandFailure {
 
 fn status(client: &Client, json: bool) -> Result<(), CommandFailure> {
     let (status, namespaces) = (client.status().map_err(failed)?, client.namespaces().map_err(failed)?);
+    let services = client.services().map_err(failed)?;
     if json {
         let StatusInfo { service, store, created, running, durability, metadata, .. } = &status;
         let StatusInfo { sessions, connections, handles, requests, classes, trouble, .. } = &status;
@@ -93,11 +96,13 @@ fn status(client: &Client, json: bool) -> Result<(), CommandFailure> {
             "service": service.0, "store": format!("{store:016x}"), "created_ns": created.0, "running_ns": running.get(),
             "durability": durability, "metadata": metadata, "sessions": sessions, "connections": connections,
             "handles": handles, "requests": requests, "trouble": trouble,
+            "services": services.iter().map(service_value).collect::<Vec<_>>(),
             "classes": classes.iter().map(class_value).collect::<Vec<_>>(),
             "namespaces": namespaces.iter().map(|n| namespace_value(n, classes)).collect::<Vec<_>>(),
         }));
     }
-    output::text(&describe(client.address(), &status, &namespaces))
+    let services = services_table(&services);
+    output::text(&format!("{}{services}", describe(client.address(), &status, &namespaces)))
 }
 
 fn describe(address: &str, status: &StatusInfo, namespaces: &[NamespaceInfo]) -> String {
@@ -123,6 +128,33 @@ fn describe(address: &str, status: &StatusInfo, namespaces: &[NamespaceInfo]) ->
         namespaces_table(namespaces, &status.classes)
     );
     out
+}
+
+/// The processes that serve or stand by, where there may be several.
+fn services_table(services: &[ServiceInfo]) -> String {
+    if services.len() < 2 {
+        return String::new();
+    }
+    let mut table = Table::new(&["SERVICE", "STATE", "SINCE", ">TERM"]);
+    for service in services {
+        let term = if service.term == 0 { "-".into() } else { service.term.to_string() };
+        table.row([service.addresses.join(","), role(service.role).into(), time(service.since, false), term]);
+    }
+    format!("\nservices\n{}", table.render())
+}
+
+const fn role(role: ServiceRole) -> &'static str {
+    match role {
+        ServiceRole::Serving => "serving",
+        ServiceRole::Standby => "standby",
+        ServiceRole::Silent => "silent",
+    }
+}
+
+fn service_value(service: &ServiceInfo) -> Value {
+    json!({
+        "addresses": service.addresses, "state": role(service.role), "since_ns": service.since.0, "term": service.term,
+    })
 }
 
 fn classes_table(classes: &[ClassStatus], for_people: bool) -> String {

@@ -13,7 +13,7 @@ Examples:
   weir store --store 10.0.0.1:4430 client ls --json
   weir store fsck /var/lib/weir/meta.redb --repair")]
 pub struct StoreArgs {
-    /// The metadata service: HOST:PORT or unix:PATH [env: WEIR_STORE] [default: of the node that runs]
+    /// The metadata service: HOST:PORT or unix:PATH, several with commas between them [env: WEIR_STORE] [default: of the node that runs]
     #[arg(long, global = true, value_name = "ADDRESS")]
     pub store: Option<String>,
     #[command(subcommand)]

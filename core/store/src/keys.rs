@@ -28,6 +28,8 @@ pub enum KeySpace {
     Inode = b'i',
     /// A chunk of a file's block map.
     MapChunk = b'k',
+    /// A process that serves the store, or stands by.
+    Process = b'm',
     /// A name in a container.
     Name = b'n',
     /// Which service owns a container.
@@ -36,6 +38,8 @@ pub enum KeySpace {
     Removed = b'r',
     /// A metadata service's lease.
     Service = b's',
+    /// Which life of a service is the last one: all its commits expect that.
+    Life = b't',
     /// The container that a container is in.
     Parent = b'u',
     /// Which session may write a file.
@@ -71,10 +75,12 @@ impl KeySpace {
             b'h' => KeySpace::Hold,
             b'i' => KeySpace::Inode,
             b'k' => KeySpace::MapChunk,
+            b'm' => KeySpace::Process,
             b'n' => KeySpace::Name,
             b'o' => KeySpace::Owner,
             b'r' => KeySpace::Removed,
             b's' => KeySpace::Service,
+            b't' => KeySpace::Life,
             b'u' => KeySpace::Parent,
             b'w' => KeySpace::Writer,
             b'x' => KeySpace::Orphan,
@@ -146,6 +152,16 @@ pub fn writer_key(file: InodeId) -> KvKey {
 /// The key of a service's lease.
 pub fn service_key(service: ServiceId) -> KvKey {
     KeySpace::Service.number(service.get())
+}
+
+/// The key of the last life of a service.
+pub fn life_key(service: ServiceId) -> KvKey {
+    KeySpace::Life.number(service.get())
+}
+
+/// The key of a process that serves the store, or stands by, by its random number.
+pub fn process_key(process: u64) -> KvKey {
+    KeySpace::Process.number(process)
 }
 
 /// The key of a session.
@@ -257,6 +273,8 @@ mod tests {
             (KeySpace::NextSession.key(&[]), "53"),
             (KeySpace::NextNamespace.key(&[]), "44"),
             (service_key(ServiceId(3)), "730000000000000003"),
+            (life_key(ServiceId(3)), "740000000000000003"),
+            (process_key(3), "6d0000000000000003"),
             (session_key(SessionId(4)), "630000000000000004"),
             (answer_key(SessionId(4), 5), "6100000000000000040005"),
             (name_key(InodeId(2), &name), "6e00000000000000026162"),

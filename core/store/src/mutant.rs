@@ -99,6 +99,18 @@ pub(crate) enum Mutant {
     ClosedInDoubt,
     /// Service: blocks are given out again while a drive may still carry out a write of a recovery that was given up.
     ReuseUnderRecovery,
+    /// Service: commits do not expect the life of the service in which they are sent.
+    CommitWithoutLife,
+    /// Service: it goes on answering when its lease is over.
+    AnswersAfterLease,
+    /// Service: a process that stands by takes over before the lease is over.
+    #[cfg_attr(not(test), allow(dead_code))]
+    BeginsBeforeLeaseOver,
+    /// Service: its lease counts from the answer to its renewal.
+    #[cfg_attr(not(test), allow(dead_code))]
+    RenewalFromAnswer,
+    /// Service: what a process knew when its lease ended counts when it serves again.
+    StateOutlivesLife,
     /// Service: a block counts as marked as unsettled although a power cut may take the mark.
     UnsettleBeforeDurable,
     /// File: a flush of a drive that was connected to again counts for what was written before.

@@ -16,6 +16,9 @@
 //! **Once.** Requests with a slot and a sequence change something and are carried out once: sent again over the same or another connection,
 //! they get the answer that they got first ([`ChangeKey`](crate::ChangeKey)). All others may be sent again.
 //!
+//! **Several services**: one serves the store, the others stand by. One that stands by answers a `Hello` with [`Answer::Standby`], which names the one that
+//! serves where that is known, and closes the connection. A greeting of version 1 gets [`StoreError::Unavailable`](crate::StoreError::Unavailable).
+//!
 //! **Handles** are a session's, not a connection's: they outlive a connection that breaks, and end with [`Request::Close`], the session or the
 //! service's process. A service that was started again says [`StoreError::NotOpen`](crate::StoreError::NotOpen); the client opens the file again.
 //!
@@ -29,8 +32,8 @@ mod message;
 mod tests;
 
 pub use bodies::{
-    CLIENT_NAME_MAX, ClassStatus, Donation, NamespaceInfo, NamespaceState, RESOLVE_NAMES_MAX, SessionInfo, SessionWish,
-    StatusInfo, WelcomeInfo,
+    CLIENT_NAME_MAX, ClassStatus, Donation, NamespaceInfo, NamespaceState, RESOLVE_NAMES_MAX, ServiceInfo, ServiceRole,
+    SessionInfo, SessionWish, StatusInfo, WelcomeInfo,
 };
 pub use frame::{FRAME_MAX, FrameError, FrameReader, HEADER_BYTES, RequestNumber};
-pub use message::{Answer, PROTOCOL_MAGIC, PROTOCOL_VERSION, Request};
+pub use message::{Answer, PROTOCOL_MAGIC, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Request};

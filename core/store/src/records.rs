@@ -65,6 +65,26 @@ pub struct ServiceRecord {
     pub is_fenced: bool,
 }
 
+/// The last life of a service: written when it begins, and not by renewals. Every commit of that life expects it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LifeRecord {
+    /// Which life.
+    pub incarnation: Term,
+    /// The process that has it.
+    pub process: u64,
+}
+
+/// A process that serves the store, or stands by to serve it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessRecord {
+    /// Where it listens: `HOST:PORT` or `unix:PATH`.
+    pub addresses: Vec<String>,
+    /// Since when it serves, or stands by.
+    pub since: UnixNanos,
+    /// It rises with each renewal.
+    pub beat: u64,
+}
+
 /// What a session is resumed with: random bytes that only its client was told.
 pub type SessionToken = [u8; 16];
 
@@ -236,6 +256,8 @@ records! {
     ParentRecord: put_parent, get_parent;
     OwnerRecord: put_owner, get_owner;
     ServiceRecord: put_service, get_service;
+    LifeRecord: put_life, get_life;
+    ProcessRecord: put_process, get_process;
     SessionRecord: put_session, get_session;
     Changed: put_changed, get_changed;
     AnswerRecord: put_answer, get_answer;
@@ -285,6 +307,15 @@ fields! { ServiceRecord: put_service, get_service, service_rows {
     process: "random number of the process",
     beat: "renewals in this life",
     is_fenced: "1: another service has ended this life",
+} }
+fields! { LifeRecord: put_life, get_life, life_rows {
+    incarnation: "the last life of the service",
+    process: "random number of its process",
+} }
+fields! { ProcessRecord: put_process, get_process, process_rows {
+    addresses: "where it listens",
+    since: "when it began to serve, or to stand by",
+    beat: "renewals so far",
 } }
 fields! { SessionRecord: put_session, get_session, session_rows {
     client: "what the client calls itself",

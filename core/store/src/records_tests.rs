@@ -61,6 +61,11 @@ fn golden_values() {
         &ServiceRecord { incarnation: Term(3), process: 0xabcd, beat: 9, is_fenced: true },
         "01 0300000000000000 cdab000000000000 0900000000000000 01",
     );
+    golden(&LifeRecord { incarnation: Term(3), process: 0xabcd }, "01 0300000000000000 cdab000000000000");
+    golden(
+        &ProcessRecord { addresses: vec!["a:1".into()], since: UnixNanos(8), beat: 2 },
+        "01 01000000 03000000 613a31 0800000000000000 0200000000000000",
+    );
     golden(
         &SessionRecord { client: "c".into(), lease: Nanos(10), beat: 2, token: [0xab; 16] },
         "01 01000000 63 0a00000000000000 0200000000000000 abababababababababababababababab",
@@ -152,6 +157,7 @@ proptest! {
             from_value::<T>(bytes).map_or(true, |record| to_value(&record) == bytes)
         }
         prop_assert!(round::<Inode>(&bytes) && round::<NameRecord>(&bytes) && round::<OwnerRecord>(&bytes));
+        prop_assert!(round::<LifeRecord>(&bytes) && round::<ProcessRecord>(&bytes));
         prop_assert!(round::<ServiceRecord>(&bytes) && round::<SessionRecord>(&bytes) && round::<MapChunk>(&bytes));
         prop_assert!(round::<OrphanRecord>(&bytes));
     }
@@ -165,12 +171,14 @@ type Table = (&'static str, fn() -> Vec<Row>);
 fn the_documentation_has_every_field() {
     let text = include_str!("../../../docs/reference/formats.md");
     let section = text.split("\n## The store's keys and values").nth(1).expect("the section");
-    let tables: [Table; 17] = [
+    let tables: [Table; 19] = [
         ("Inode", inode_rows),
         ("NameRecord", name_rows),
         ("ParentRecord", parent_rows),
         ("OwnerRecord", owner_rows),
         ("ServiceRecord", service_rows),
+        ("LifeRecord", life_rows),
+        ("ProcessRecord", process_rows),
         ("SessionRecord", session_rows),
         ("AnswerRecord", answer_rows),
         ("Changed", changed_rows),

@@ -20,11 +20,14 @@
 //! theirs in flight, because the client sends keep-alives only while it renews.
 //!
 //! **Namespaces** are recorded with their label, which is read again at the start and whenever one was not reached. Blocks are given out where the label is
-//! the one that was written. All regions are this service's: there is one service.
+//! the one that was written. All regions are this service's.
+//!
+//! **Several processes** may have one key-value store: one serves, the others stand by (`standby.rs`). For the machines here each process that serves is a
+//! new life of the one service.
 //!
 //! **Lost writers** may have written some copies of a block and not others: its blocks that are marked as unsettled are recovered (`recovery.rs`).
 //!
-//! What is not here: other services (their redirects and peers), policies, the moving of blocks, reservations.
+//! What is not here: several that serve at once, each some directories (their redirects and peers), policies, the moving of blocks, reservations.
 
 mod about;
 mod durable;
@@ -38,6 +41,7 @@ mod recovery;
 mod regions;
 mod requests;
 mod resolve;
+mod standby;
 mod start;
 mod state;
 

@@ -25,6 +25,7 @@ mod names;
 mod network;
 mod power;
 mod script;
+mod services;
 mod totals;
 mod world;
 
@@ -48,11 +49,20 @@ fn number(name: &str, otherwise: u64) -> u64 {
 /// One run: what has happened, or what is wrong.
 fn run(seed: u64, mutant: Option<Mutant>) -> Result<Totals, String> {
     let is_traced = std::env::var_os("WEIR_STORE_TRACE").is_some();
-    World::new(Options { seed, mutant, faults: FAULTS, is_traced }).run()
+    World::new(Options { seed, mutant, faults: FAULTS, services: 1, is_traced }).run()
 }
 
+/// One run with two services.
+fn run_with_two(seed: u64, mutant: Option<Mutant>) -> Result<Totals, String> {
+    let is_traced = std::env::var_os("WEIR_STORE_TRACE").is_some();
+    World::new(Options { seed, mutant, faults: FAULTS, services: 2, is_traced }).run()
+}
+
+/// A run by its seed.
+type Run = fn(u64, Option<Mutant>) -> Result<Totals, String>;
+
 /// Runs with those seeds: all that has happened, or the first run that is wrong.
-fn runs(from: u64, count: u64) -> Totals {
+fn runs(run: Run, from: u64, count: u64) -> Totals {
     let mut sum = Totals::default();
     for seed in from..from + count {
         match run(seed, None) {
@@ -84,22 +94,42 @@ const SEEDS: &[(u64, &str)] = &[
 
 #[test]
 fn nothing_is_lost_and_nothing_is_another_files() {
-    let totals = runs(0, 60);
+    let totals = runs(run, 0, 40);
     println!("{}", totals.lines());
     assert!(totals.operations() > 200 * totals.runs, "a run has at least 200 operations");
+}
+
+#[test]
+fn a_service_that_stands_by_takes_over() {
+    let totals = runs(run_with_two, 0, 20);
+    println!("{}", totals.lines());
+    assert!(totals.operations() > 200 * totals.runs, "a run has at least 200 operations");
+    assert!(
+        totals.lives > totals.runs && totals.referred > 0,
+        "others have taken over, and clients were referred to them"
+    );
+}
+
+/// As [`many_runs`], with two services.
+#[test]
+#[ignore = "minutes to hours: WEIR_STORE_RUNS says how many runs, 1,000 if it does not"]
+fn many_runs_with_two_services() {
+    let totals = runs(run_with_two, number("WEIR_STORE_FROM", 10_000), number("WEIR_STORE_RUNS", 1_000));
+    println!("{}", totals.lines());
+    assert_eq!(totals.missing(), Vec::<String>::new(), "each kind of fault, and each pair of kinds, has happened");
 }
 
 /// `WEIR_STORE_RUNS` runs from seed `WEIR_STORE_FROM` on: no kind of fault is missing, and no pair of kinds.
 #[test]
 #[ignore = "minutes to hours: WEIR_STORE_RUNS says how many runs, 1,000 if it does not"]
 fn many_runs() {
-    let totals = runs(number("WEIR_STORE_FROM", 10_000), number("WEIR_STORE_RUNS", 1_000));
+    let totals = runs(run, number("WEIR_STORE_FROM", 10_000), number("WEIR_STORE_RUNS", 1_000));
     println!("{}", totals.lines());
     assert_eq!(totals.missing(), Vec::<String>::new(), "each kind of fault, and each pair of kinds, has happened");
 }
 
 /// The first run that finds a planted fault.
-fn finds(mutant: Mutant, most: u64) -> Option<(u64, String)> {
+fn finds(run: Run, mutant: Mutant, most: u64) -> Option<(u64, String)> {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));
     let from = number("WEIR_STORE_FROM", 0);
@@ -139,6 +169,15 @@ const MUTANTS: [Mutant; 24] = [
     Mutant::ReuseUnderRecovery,
 ];
 
+/// Planted faults that two services have to show.
+const MUTANTS_OF_TWO: [Mutant; 5] = [
+    Mutant::CommitWithoutLife,
+    Mutant::AnswersAfterLease,
+    Mutant::BeginsBeforeLeaseOver,
+    Mutant::RenewalFromAnswer,
+    Mutant::StateOutlivesLife,
+];
+
 /// `WEIR_STORE_MUTANTS` names some of them, with commas; all if it does not.
 #[test]
 #[ignore = "minutes to hours"]
@@ -147,8 +186,10 @@ fn planted_faults_are_found() {
     let wanted = std::env::var("WEIR_STORE_MUTANTS").unwrap_or_default();
     let is_wanted = |mutant: &Mutant| wanted.is_empty() || wanted.split(',').any(|name| name == format!("{mutant:?}"));
     let mut alive = Vec::new();
-    for mutant in MUTANTS.into_iter().filter(is_wanted) {
-        match finds(mutant, most) {
+    let alone = MUTANTS.into_iter().map(|mutant| (mutant, run as Run));
+    let of_two = MUTANTS_OF_TWO.into_iter().map(|mutant| (mutant, run_with_two as Run));
+    for (mutant, run) in alone.chain(of_two).filter(|(mutant, _)| is_wanted(mutant)) {
+        match finds(run, mutant, most) {
             Some((seed, why)) => println!("{mutant:?}: seed {seed}: {why:.200}"),
             None => {
                 println!("{mutant:?}: not in {most} runs");

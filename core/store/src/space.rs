@@ -73,7 +73,10 @@ pub const GRANT_AHEAD: u64 = 16 << 20;
 /// Extents of a commit that the machine makes by itself: each takes a precondition and a write.
 pub(crate) const BATCH: usize = 45;
 
-const _: () = assert!(2 * BATCH < crate::kv::COMMIT_KEYS_MAX, "a batch and the lease fit into a commit");
+const _: () = assert!(
+    2 * BATCH + 2 <= crate::kv::COMMIT_KEYS_MAX,
+    "a batch, the lease and the life of the service fit into a commit"
+);
 const _: () = assert!(REGION_MIN % BLOCK_MAX == 0 && BLOCK_MIN % GRAIN == 0, "blocks are whole grains of a region");
 
 /// The part of a file's last block that stays when it holds `used` bytes: whole [`GRAIN`]s, the whole block at the most.

@@ -109,7 +109,8 @@ pub fn mount(
 fn config(options: &MountOptions, address: &str) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName(format!("weir:{address}")),
+        // A comma would end the option.
+        MountOption::FSName(format!("weir:{}", address.replace(',', ";"))),
         MountOption::Subtype("weir".into()),
         MountOption::DefaultPermissions,
         MountOption::NoAtime,

@@ -17,6 +17,9 @@
 //! something is carried out once. Files that a service has forgotten are opened again. Where the lease could not be renewed in time the session
 //! is over: everything fails with [`ClientErrorKind::SessionOver`], and a new [`Client`] is needed.
 //!
+//! **Several services** of a store: one serves, and names itself through those that stand by. Each address is tried in turn; a service that has not answered
+//! for some seconds is left for the next one, where the session goes on. An error names all addresses that were tried.
+//!
 //! **Small files** lie in their inode: they are read with their name, and written by one request when they are flushed. One that becomes too
 //! large for that moves to blocks.
 //!
@@ -66,14 +69,15 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a metadata service and begins a session. `address` is `HOST:PORT` or `unix:PATH`.
+    /// Connects to a metadata service and begins a session. `address` is `HOST:PORT` or `unix:PATH`; or several with commas between
+    /// them, of services of one store of which one serves and the others stand by.
     ///
     /// # Errors
     /// [`ClientErrorKind::Unreachable`]; [`ClientErrorKind::Usage`]: the address is none; or the service lets nobody in.
     pub fn connect(address: &str, options: ClientOptions) -> Result<Client, ClientError> {
         let failed = |why: String| ClientError::new(ClientErrorKind::Unreachable(why));
         let caller = Caller::new(address, &options)?;
-        let (connection, welcome, sent) = caller.connect(SessionWish::New, options.deadline)?;
+        let (connection, welcome, sent) = caller.connect_in_time(SessionWish::New, options.deadline)?;
         let room_timeout = Nanos(u64::try_from(options.deadline.as_nanos()).unwrap_or(u64::MAX));
         let setup = ClientSetup { crc: crc32c_append, room_timeout };
         let machine = ClientMachine::new(setup, welcome, sent).map_err(|why| {

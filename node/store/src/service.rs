@@ -54,9 +54,10 @@ pub struct ServiceHandle {
     stops: Arc<AtomicBool>,
     bell: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
+    stands_by: bool,
 }
 
-/// Starts a metadata service; it is reached when this returns.
+/// Starts a metadata service; it is reached when this returns. Where others may serve the same store it may stand by.
 ///
 /// # Errors
 /// The metadata cannot be opened, are of another store, or an address cannot be listened on: which, and why.
@@ -65,17 +66,23 @@ pub fn start(options: ServiceOptions) -> Result<ServiceHandle, ServiceError> {
     let bell = Arc::new(bell.map_err(|e| ServiceError::new("metadata service", e))?);
     let stops = Arc::new(AtomicBool::new(false));
     let mut driver = Driver::open(options, Arc::clone(&bell), Arc::clone(&stops))?;
-    driver.begin()?;
     let addresses = driver.listen()?;
+    driver.begin()?;
+    let stands_by = driver.stands_by();
     let thread = std::thread::Builder::new().name("weir-metadata".into()).spawn(move || driver.run());
     let thread = thread.map_err(|e| ServiceError::new("metadata service", e))?;
-    Ok(ServiceHandle { addresses, stops, bell, thread: Some(thread) })
+    Ok(ServiceHandle { addresses, stops, bell, thread: Some(thread), stands_by })
 }
 
 impl ServiceHandle {
     /// Where it is reached: with the ports that it was given, where port 0 was asked for.
     pub fn addresses(&self) -> &[StoreAddress] {
         &self.addresses
+    }
+
+    /// Whether another process served the store when this one was started.
+    pub fn stands_by(&self) -> bool {
+        self.stands_by
     }
 
     /// Whether it still runs.

@@ -33,11 +33,12 @@ pub use blocking::BlockingNamespace;
 pub use file::FileTier;
 pub use nvme_tcp::NvmeTcpTier;
 
+use rustix::time::{ClockId, clock_gettime};
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use weir_config::Target;
 use weir_driver::TransportError;
@@ -144,6 +145,24 @@ pub trait Tier: Send + fmt::Debug {
 /// Says what is wrong with the first bytes of a namespace, if anything is: it may be a stranger's, or another one.
 pub type LabelCheck = Arc<dyn Fn(&[u8]) -> Result<(), String> + Send + Sync>;
 
+/// Until when work may be begun by whoever has the right to it: a moment of CLOCK_BOOTTIME in nanoseconds, which its owner moves.
+#[derive(Clone, Debug, Default)]
+pub struct WorkLease(Arc<AtomicU64>);
+
+impl WorkLease {
+    /// It lasts until then.
+    pub fn set(&self, until: Nanos) {
+        self.0.store(until.get(), Ordering::Release);
+    }
+
+    /// Whether that moment has come.
+    pub fn is_over(&self) -> bool {
+        let time = clock_gettime(ClockId::Boottime);
+        let now = (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64);
+        now >= self.0.load(Ordering::Acquire)
+    }
+}
+
 /// How namespaces are opened.
 #[derive(Clone)]
 pub struct TierOptions {
@@ -159,6 +178,10 @@ pub struct TierOptions {
     pub label: Option<LabelCheck>,
     /// Whoever waits for it does so no longer once this is set.
     pub stops: Option<Arc<AtomicBool>>,
+    /// Whoever waits begins nothing when this is over, and gives up what it is at.
+    pub lease: Option<WorkLease>,
+    /// A file is locked as long as it is open so, and not opened while another process has it locked: it ends no association of who stands still.
+    pub is_locked: bool,
     /// Rings when a connection was made that a caller may wait for.
     pub bell: Option<Arc<OwnedFd>>,
 }
@@ -175,6 +198,8 @@ impl Default for TierOptions {
             allow_files: false,
             label: None,
             stops: None,
+            lease: None,
+            is_locked: false,
             bell: None,
         }
     }
@@ -226,7 +251,7 @@ pub fn open(url: &str, options: TierOptions) -> Result<Box<dyn Tier>, TransportE
         NamespaceUrl::File { .. } if !options.allow_files => {
             return Err(TransportError::Usage(format!("{url}: files of this machine are not let in as namespaces")));
         }
-        NamespaceUrl::File { path, sector } => Box::new(FileTier::open(&path, sector, options.label.as_ref())?),
+        NamespaceUrl::File { path, sector } => Box::new(FileTier::open(&path, sector, &options)?),
         NamespaceUrl::NvmeTcp { host, port, nqn, nsid } => {
             Box::new(NvmeTcpTier::new(url, &host, port, &nqn, nsid, options))
         }

@@ -11,7 +11,7 @@ use crate::page::{Needs, namespaces, root, try_page};
 type Page = (&'static str, fn(&Env) -> Outcome);
 
 /// Pages with blocks that run, in the order in which they are tried.
-const PAGES: [Page; 47] = [
+const PAGES: [Page; 48] = [
     ("README.md", |env| page(env, "README.md")),
     ("docs/guides/calibrate.md", |env| page(env, "docs/guides/calibrate.md")),
     ("docs/guides/coming-from.md", |env| page(env, "docs/guides/coming-from.md")),
@@ -38,6 +38,7 @@ const PAGES: [Page; 47] = [
     ("docs/guides/store-from-c.md", |env| page(env, "docs/guides/store-from-c.md")),
     ("docs/guides/store-from-python.md", |env| page(env, "docs/guides/store-from-python.md")),
     ("docs/guides/store-on-one-machine.md", |env| page(env, "docs/guides/store-on-one-machine.md")),
+    ("docs/guides/store-on-three-machines.md", |env| page(env, "docs/guides/store-on-three-machines.md")),
     ("docs/guides/upgrade-and-crash.md", |env| page(env, "docs/guides/upgrade-and-crash.md")),
     ("docs/guides/vendor-commands.md", |env| page(env, "docs/guides/vendor-commands.md")),
     ("docs/guides/virtual-machines.md", |env| page(env, "docs/guides/virtual-machines.md")),

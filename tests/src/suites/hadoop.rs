@@ -198,7 +198,8 @@ impl<'a> Hadoop<'a> {
 
     /// An example job of Hadoop's.
     fn job(&self, name: &str, arguments: &[&str]) -> Result<String, String> {
-        let address = format!("-Dfs.weir.address={}", self.store.address());
+        // The first of several addresses at which a service answers is taken.
+        let address = format!("-Dfs.weir.address=127.0.0.1:1,{}", self.store.address());
         let scratch = format!("-Dhadoop.tmp.dir={}", text(&self.env.folder()?));
         let all = [&[name, &address, &scratch], arguments].concat();
         self.run("org.apache.hadoop.examples.ExampleDriver", &all)?

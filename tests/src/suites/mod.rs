@@ -72,6 +72,7 @@ mod spdk_preload;
 mod store;
 mod store_bench;
 mod store_etcd;
+mod store_services;
 mod terminal;
 mod upgrade;
 mod upgrade_vfio;
@@ -100,6 +101,7 @@ pub fn all() -> Vec<Test> {
         store::tests(),
         store_bench::tests(),
         store_etcd::tests(),
+        store_services::tests(),
         mount::tests(),
         hadoop::tests(),
         virtio_driver::tests(),

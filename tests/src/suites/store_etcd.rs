@@ -26,12 +26,13 @@ pub fn tests() -> Vec<Test> {
 const RECOVERY: Duration = Duration::from_secs(60);
 
 /// A member of an etcd.
-struct Member {
+pub(super) struct Member {
     name: String,
     dir: PathBuf,
     program: PathBuf,
     arguments: Vec<String>,
-    url: String,
+    /// Where its clients find it.
+    pub url: String,
     process: Option<Process>,
 }
 
@@ -42,7 +43,8 @@ struct Ports {
     peer: u16,
 }
 
-fn program(env: &Env) -> Option<PathBuf> {
+/// The program; without one the test is skipped.
+pub(super) fn program(env: &Env) -> Option<PathBuf> {
     let named = std::env::var_os("WEIR_ETCD").map(PathBuf::from);
     let found = named.into_iter().chain([PathBuf::from("/usr/bin/etcd")]).find(|path| path.exists());
     if found.is_none() {
@@ -52,7 +54,7 @@ fn program(env: &Env) -> Option<PathBuf> {
 }
 
 /// An etcd of so many members.
-fn etcd(env: &Env, program: &Path, members: usize, more: &[&str]) -> Result<Vec<Member>, String> {
+pub(super) fn etcd(env: &Env, program: &Path, members: usize, more: &[&str]) -> Result<Vec<Member>, String> {
     let dir = env.folder()?;
     let ports = (0..members).map(|_| Ok(Ports { client: env.free_port()?, peer: env.free_port()? }));
     let ports = ports.collect::<Result<Vec<_>, String>>()?;

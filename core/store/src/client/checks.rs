@@ -6,7 +6,7 @@ use crate::Extent;
 use crate::file::NewBlock;
 use crate::id::NamespaceId;
 use crate::inode::{Content, Inode, InodeKind};
-use crate::protocol::{FRAME_MAX, NamespaceInfo, PROTOCOL_VERSION, WelcomeInfo};
+use crate::protocol::{FRAME_MAX, NamespaceInfo, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, WelcomeInfo};
 use crate::records::{COPIES_MAX, MapChunk, blocks_per_chunk};
 use crate::space::{BLOCK_MAX, BLOCK_MIN, GRAIN};
 use alloc::collections::BTreeMap;
@@ -25,7 +25,7 @@ fn block(bytes: u32, of: &str) -> Result<(), String> {
 
 /// What a client is told when it is let in.
 pub(super) fn welcome(welcome: &WelcomeInfo) -> Result<(), String> {
-    if welcome.version != PROTOCOL_VERSION {
+    if !(PROTOCOL_VERSION_MIN..=PROTOCOL_VERSION).contains(&welcome.version) {
         return Err(format!("version {} of the protocol", welcome.version));
     }
     if welcome.inline_max as usize > FRAME_MAX / 2 {

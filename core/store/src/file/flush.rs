@@ -18,9 +18,9 @@ use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use weir_units::Nanos;
 
-/// Keys that a publish may need at the most beside those of the inode, the session, the request's answer and the file's owner: of the 100 that a
+/// Keys that a publish may need at the most beside those of the inode, the session, the request's answer, the file's owner and the service's life: of the 100 that a
 /// commit has.
-pub(super) const PUBLISH_KEYS: usize = 84;
+pub(super) const PUBLISH_KEYS: usize = 83;
 
 /// Chunks of the map that one commit changes at the most, each of 32 KiB before and 32 KiB after: of 512 KiB.
 const PUBLISH_CHUNKS: usize = 6;
@@ -35,7 +35,7 @@ const OLD_COPY_KEYS: usize = 3;
 const CHUNK_KEYS: usize = 2;
 
 const _: () = assert!(
-    COPIES_MAX * (NEW_COPY_KEYS + OLD_COPY_KEYS) + CHUNK_KEYS <= PUBLISH_KEYS && PUBLISH_KEYS + 16 <= COMMIT_KEYS_MAX,
+    COPIES_MAX * (NEW_COPY_KEYS + OLD_COPY_KEYS) + CHUNK_KEYS <= PUBLISH_KEYS && PUBLISH_KEYS + 17 <= COMMIT_KEYS_MAX,
     "one block fits into a commit"
 );
 const _: () =

@@ -7,8 +7,9 @@ use crate::kv::{Kv, KvKey, KvUnavailable, KvWrite, RANGE_MAX};
 use crate::members::HoldRecord;
 use crate::name::EntryName;
 use crate::records::{
-    AnswerRecord, ClassesRecord, CounterRecord, MapChunk, NameRecord, NamespaceRecord, OrphanRecord, OwnerRecord,
-    ParentRecord, RemovedRecord, ServiceRecord, SessionRecord, StoreRecord, WriterRecord, from_value,
+    AnswerRecord, ClassesRecord, CounterRecord, LifeRecord, MapChunk, NameRecord, NamespaceRecord, OrphanRecord,
+    OwnerRecord, ParentRecord, ProcessRecord, RemovedRecord, ServiceRecord, SessionRecord, StoreRecord, WriterRecord,
+    from_value,
 };
 use crate::space::{Epoch, ExtentRecord, RegionLease};
 use crate::{Extent, InodeId, NamespaceId, RegionId, ServiceId, SessionId};
@@ -178,6 +179,8 @@ impl Image {
             }
             KeySpace::Classes => alone().and_then(|()| read::<ClassesRecord>(value)).map(|_| ()),
             KeySpace::Namespace => insert(&mut self.namespaces, NamespaceId(number(rest)?), read(value)),
+            KeySpace::Life => number(rest).and_then(|_| read::<LifeRecord>(value)).map(|_| ()),
+            KeySpace::Process => number(rest).and_then(|_| read::<ProcessRecord>(value)).map(|_| ()),
             KeySpace::Removed => number(rest).and_then(|_| read::<RemovedRecord>(value)).map(|_| ()),
             KeySpace::Writer => number(rest).and_then(|_| read::<WriterRecord>(value)).map(|_| ()),
             KeySpace::Epoch => {

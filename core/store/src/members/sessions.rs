@@ -186,6 +186,11 @@ impl Sessions {
         }
     }
 
+    /// A planted fault from now on.
+    pub(crate) fn plant(&mut self, planted: Planted) {
+        self.planted = planted;
+    }
+
     /// The same with a planted fault.
     #[cfg(test)]
     pub(crate) fn with_mutant(mut self, mutant: Option<Mutant>) -> Self {

@@ -144,6 +144,32 @@ pub struct StatusInfo {
     pub trouble: Option<String>,
 }
 
+/// What a process does for the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceRole {
+    /// It answers clients.
+    Serving,
+    /// It waits for the end of the lease of the one that serves.
+    Standby,
+    /// It has not told that it lives for longer than a lease.
+    Silent,
+}
+
+/// A process that serves the store, or stands by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceInfo {
+    /// Its random number.
+    pub process: u64,
+    /// Where it listens: `HOST:PORT` or `unix:PATH`.
+    pub addresses: Vec<String>,
+    /// What it does.
+    pub role: ServiceRole,
+    /// Since when it does that, by its own calendar.
+    pub since: UnixNanos,
+    /// Which life of the service it has; 0 if it has none.
+    pub term: u64,
+}
+
 /// A client's session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
@@ -183,6 +209,7 @@ coded! {
     StatusInfo {
         service, store, created, running, durability, metadata, sessions, connections, handles, requests, classes, trouble,
     }
+    ServiceInfo { process, addresses, role, since, term }
     SessionInfo { session, client, is_connected, handles, granted }
     Donation { target, class, location, overwrite }
     InodePath { inode, parent }
@@ -192,6 +219,7 @@ coded! {
     ListEntry { name, record, inode }
     NewBlock { copies, generation }
 }
+numbered! { ServiceRole: u8 { Serving = 0, Standby = 1, Silent = 2 } }
 numbered! { NamespaceState: u8 { Up = 0, Draining = 1, Unreachable = 2, Lost = 3 } }
 coded_as! {
     Epoch: u64, |epoch| epoch.0, |number| Some(Epoch(number));

@@ -1,6 +1,6 @@
 //! The messages, each kind with its number.
 
-use super::bodies::{Donation, NamespaceInfo, SessionInfo, SessionWish, StatusInfo, WelcomeInfo};
+use super::bodies::{Donation, NamespaceInfo, ServiceInfo, SessionInfo, SessionWish, StatusInfo, WelcomeInfo};
 use super::frame::{self, FrameError, RequestNumber};
 use crate::error::StoreError;
 use crate::extent::Extent;
@@ -20,8 +20,11 @@ use weir_codec::{Damaged, Reader, Writer};
 /// What a [`Request::Hello`] begins with: "WEIRMETA".
 pub const PROTOCOL_MAGIC: u64 = u64::from_le_bytes(*b"WEIRMETA");
 
-/// The version of all this.
-pub const PROTOCOL_VERSION: u16 = 1;
+/// The version of all this. Version 2 has `Standby` and `Services`; what version 1 has is as it was.
+pub const PROTOCOL_VERSION: u16 = 2;
+
+/// The oldest version that a service speaks. Who greets with it is sent nothing that it does not have.
+pub const PROTOCOL_VERSION_MIN: u16 = 1;
 
 /// Messages: the number of each kind, and its fields in the order in which they are written.
 macro_rules! messages {
@@ -86,11 +89,11 @@ macro_rules! messages {
 messages! {
     /// What a client says.
     Request {
-        /// The first request of a connection. Answer: `Welcome`.
+        /// The first request of a connection. Answer: `Welcome`, or `Standby`.
         1 Hello {
             /// [`PROTOCOL_MAGIC`].
             magic: u64,
-            /// [`PROTOCOL_VERSION`].
+            /// [`PROTOCOL_VERSION_MIN`] to [`PROTOCOL_VERSION`].
             version: u16,
             /// What the client calls itself: at most [`CLIENT_NAME_MAX`](super::CLIENT_NAME_MAX) bytes.
             client: String,
@@ -237,6 +240,8 @@ messages! {
             /// Which.
             namespace: NamespaceId,
         }
+        /// The processes that serve the store or stand by (from version 2 on). Answer: `Services`.
+        46 Services {}
     }
 
     /// What a service answers.
@@ -252,6 +257,11 @@ messages! {
         32769 Welcome {
             /// What it has to know.
             welcome: WelcomeInfo,
+        }
+        /// The process stands by and answers nothing else; the connection ends (from version 2 on).
+        32772 Standby {
+            /// Where the one listens that serves the store, as far as it is known.
+            addresses: Vec<String>,
         }
         /// The session goes on.
         32770 Renewed {
@@ -321,6 +331,11 @@ messages! {
         32811 Donated {
             /// Its number in the store.
             namespace: NamespaceId,
+        }
+        /// Processes (from version 2 on).
+        32814 Services {
+            /// The one that serves first.
+            services: Vec<ServiceInfo>,
         }
     }
 }

@@ -118,6 +118,7 @@ fn requests() -> Vec<Request> {
         Request::Donate { donation },
         Request::Drain { namespace: NamespaceId(7), drains: true },
         Request::Remove { namespace: NamespaceId(7) },
+        Request::Services {},
     ];
     all.extend(changes.into_iter().map(|change| Request::Change { slot: 1, sequence: 2, change }));
     all
@@ -151,6 +152,13 @@ fn answers() -> Vec<Answer> {
         granted: 2,
         mapped: 3,
         quarantined: 4,
+    };
+    let service = ServiceInfo {
+        process: 7,
+        addresses: vec!["a:1".into(), "unix:/b".into()],
+        role: ServiceRole::Standby,
+        since: UnixNanos(9),
+        term: 3,
     };
     let status = StatusInfo {
         service: ServiceId(1),
@@ -187,6 +195,8 @@ fn answers() -> Vec<Answer> {
         Answer::Status { status: Box::new(status) },
         Answer::Sessions { sessions: vec![session] },
         Answer::Donated { namespace: NamespaceId(7) },
+        Answer::Standby { addresses: vec!["a:1".into()] },
+        Answer::Services { services: vec![service] },
     ]
 }
 
@@ -208,7 +218,7 @@ fn golden_frames() {
         location: location(),
         session: SessionWish::New,
     };
-    golden(hello.encode(number), "20000000 0201000000000000 0100 574549524d455441 0100 01000000 63 02000000 7231 01");
+    golden(hello.encode(number), "20000000 0201000000000000 0100 574549524d455441 0200 01000000 63 02000000 7231 01");
     let map = Request::Map { handle: 8, chunk: 1 };
     golden(map.encode(number), "16000000 0201000000000000 1e00 0800000000000000 01000000");
     let publish = Request::Publish { handle: 8, slot: 1, sequence: 3, size: 100, blocks: vec![(3, block())] };
@@ -219,6 +229,8 @@ fn golden_frames() {
     );
     let failed = Answer::Failed { error: StoreError::NotFound, detail: "/a".into() };
     golden(failed.encode(number), "19000000 0201000000000000 0080 01 0000000000000000 02000000 2f61");
+    let standby = Answer::Standby { addresses: vec!["a:1".into()] };
+    golden(standby.encode(number), "15000000 0201000000000000 0480 01000000 03000000 613a31");
     golden(Answer::Done {}.encode(number), "0a000000 0201000000000000 0380");
 }
 

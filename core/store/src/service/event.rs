@@ -27,8 +27,11 @@ pub struct ServiceSettings {
     pub service: ServiceId,
     /// A random number that no other process has.
     pub process: u64,
-    /// The process that had the metadata before is known to be dead.
+    /// The process that had the metadata before is known to be dead, and no other one can have them: nobody stands by.
     pub is_predecessor_dead: bool,
+    /// How long the lease lasts by which one process serves, where several can: another takes over when it has not been renewed for that and a third
+    /// more.
+    pub service_lease: Nanos,
     /// The metadata may lack what was told last, as after a power cut with `process`: sessions and grants that clients still go by. Sessions of before
     /// are not resumed then, and no blocks are given out until all that these clients had sent has come to its end.
     pub may_have_lost: bool,
@@ -171,6 +174,10 @@ pub enum ServiceEvent {
     Trouble(Option<String>),
     /// Time has passed: a few times a second.
     Tick,
+    /// Where clients find this process: said before [`ServiceEvent::Start`], and told to others by its record.
+    Listens(Vec<String>),
+    /// The process is to end: see [`Service::is_stopped`](super::Service::is_stopped). Nobody is answered from now on, and another process may take over at once.
+    Stop,
 }
 
 /// What is to be done.

@@ -7,7 +7,9 @@ use super::event::{
 use super::grants::Grants;
 use super::handles::Handles;
 use super::recovery::Recovery;
-use super::state::{Connection, KvOwner, Namespace, Pending, SpaceOwner, Starting, TierOwner, What, Work};
+use super::state::{
+    Connection, KvOwner, Namespace, Pending, SessionNumbers, SpaceOwner, Standby, Starting, TierOwner, What, Work,
+};
 use crate::Extent;
 use crate::error::StoreError;
 use crate::file::NewBlock;
@@ -44,7 +46,7 @@ pub struct Service {
     pub(super) store: StoreRecord,
     pub(super) classes: ClassesRecord,
     pub(super) random: SplitMix64,
-    queue: VecDeque<Work>,
+    pub(super) queue: VecDeque<Work>,
     pub(super) kv: BTreeMap<KvToken, KvOwner>,
     pub(super) space_owners: BTreeMap<SpaceRequestId, SpaceOwner>,
     pub(super) tier: BTreeMap<TierToken, TierOwner>,
@@ -66,7 +68,7 @@ pub struct Service {
     /// Labels that were written for namespaces that are not recorded yet, or could not be.
     pub(super) labels_tried: BTreeSet<u128>,
     /// Session numbers that may be given out.
-    pub(super) session_numbers: (u64, u64),
+    pub(super) session_numbers: SessionNumbers,
     /// The first session number of this process: those before are of another one.
     pub(super) first_session: Option<SessionId>,
     /// Sessions that are fenced at that time.
@@ -74,20 +76,23 @@ pub struct Service {
     pub(super) recovery: Recovery,
     pub(super) trouble: Option<String>,
     pub(super) durable: Durable,
+    pub(super) standby: Standby,
     pub(super) answered: u64,
     pub(super) planted: Planted,
-    last: u64,
+    pub(super) last: u64,
 }
 
 impl Service {
     /// One that has not begun: the first event is [`ServiceEvent::Start`].
     pub fn new(settings: ServiceSettings) -> Self {
         // Nobody else can have the metadata then: the lease is renewed seldom, and an idle service writes seldom.
-        let lease = Nanos::from_secs(if settings.is_predecessor_dead { 60 } else { 3 });
+        let lease = if settings.is_predecessor_dead { Nanos::from_secs(60) } else { settings.service_lease };
         let tree = TreeSettings {
             inline_max: settings.inline_max,
             is_predecessor_dead: settings.is_predecessor_dead,
             lease,
+            margin: Nanos(lease.get() / 3),
+            look: Nanos(lease.get() / 6),
             ..TreeSettings::new(settings.service, settings.process)
         };
         Self {
@@ -117,12 +122,13 @@ impl Service {
             removed: BTreeMap::new(),
             next_namespace: 1,
             labels_tried: BTreeSet::new(),
-            session_numbers: (0, 0),
+            session_numbers: SessionNumbers::default(),
             first_session: None,
             fencing: BTreeMap::new(),
             recovery: Recovery::default(),
             trouble: None,
             durable: Durable::default(),
+            standby: Standby::default(),
             answered: 0,
             planted: Planted::default(),
             last: 0,
@@ -136,12 +142,14 @@ impl Service {
         self.planted = mutant.into();
         self.space.planted = mutant.into();
         self.sessions = self.sessions.with_mutant(mutant);
+        self.tree.plant_of_service(mutant);
         self
     }
 
     /// Whether the metadata have been read, and clients are answered.
     pub fn is_ready(&self) -> bool {
-        self.starting.is_over() && self.tree.is_serving(self.clock.now)
+        let goes_on = self.planted.is(Mutant::AnswersAfterLease) && self.standby.life.is_some();
+        self.starting.is_over() && (self.tree.is_serving(self.clock.now) || goes_on)
     }
 
     /// Whether blocks are given out: not as long as clients may write that the metadata have lost.
@@ -166,6 +174,7 @@ impl Service {
     /// Takes an event to its end. `now` is of a clock that runs while the machine sleeps, `wall` the calendar's.
     pub fn apply(&mut self, now: Nanos, wall: UnixNanos, event: ServiceEvent, effects: &mut Vec<ServiceEffect>) {
         self.clock = Clock { now: self.clock.now.max(now), wall };
+        self.stop_without_lease(effects);
         match event {
             ServiceEvent::Start => self.start(effects),
             ServiceEvent::Connected(id, token) => {
@@ -181,7 +190,15 @@ impl Service {
             }
             ServiceEvent::Trouble(trouble) => self.trouble = trouble,
             ServiceEvent::Tick => self.tick(effects),
+            ServiceEvent::Listens(addresses) => self.standby.addresses = addresses,
+            ServiceEvent::Stop => self.stop(effects),
         }
+        self.work_off(effects);
+        self.follow_lease(effects);
+        self.work_off(effects);
+    }
+
+    fn work_off(&mut self, effects: &mut Vec<ServiceEffect>) {
         while let Some(work) = self.queue.pop_front() {
             self.work(work, effects);
         }
@@ -222,7 +239,10 @@ impl Service {
         self.last
     }
 
-    pub(super) fn ask_kv(&mut self, owner: KvOwner, request: KvRequest, effects: &mut Vec<ServiceEffect>) {
+    pub(super) fn ask_kv(&mut self, owner: KvOwner, mut request: KvRequest, effects: &mut Vec<ServiceEffect>) {
+        if let (KvRequest::Commit(commit), false) = (&mut request, owner.is_of_process()) {
+            self.expect_life(commit);
+        }
         let token = KvToken(self.next());
         self.kv.insert(token, owner);
         effects.push(ServiceEffect::Kv(token, request));
@@ -279,7 +299,7 @@ impl Service {
                     self.tree_answered(id, answer, effects);
                 }
             }
-            // There is no other service.
+            // The others stand by, and own nothing.
             TreeEffect::Peer(..) => {}
             TreeEffect::Space(token, request) => self.ask_space(SpaceOwner::Tree(token), request),
             TreeEffect::Orphaned(file) => self.orphaned(file),
@@ -341,6 +361,10 @@ impl Service {
 
     fn tick(&mut self, effects: &mut Vec<ServiceEffect>) {
         self.push(Work::Tree(TreeEvent::Tick));
+        self.look_at_processes(effects);
+        if self.standby.life.is_none() {
+            return;
+        }
         if !self.starting.is_over() {
             return self.go_on_starting(effects);
         }

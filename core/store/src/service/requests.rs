@@ -13,8 +13,8 @@ use crate::keys::session_key;
 use crate::kv::{KvRequest, KvUnavailable};
 use crate::members::{SessionError, SessionRequest, SessionRequestId, SessionsEvent};
 use crate::protocol::{
-    Answer, CLIENT_NAME_MAX, ClassStatus, PROTOCOL_MAGIC, PROTOCOL_VERSION, RESOLVE_NAMES_MAX, Request, RequestNumber,
-    SessionInfo, SessionWish, StatusInfo, WelcomeInfo,
+    Answer, CLIENT_NAME_MAX, ClassStatus, PROTOCOL_MAGIC, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, RESOLVE_NAMES_MAX,
+    Request, RequestNumber, SessionInfo, SessionWish, StatusInfo, WelcomeInfo,
 };
 use crate::records::{COPIES_MAX, SessionRecord, SessionToken};
 use crate::space::{BLOCK_MAX, BLOCK_MIN, Epoch, SpaceRequest};
@@ -62,7 +62,7 @@ impl Service {
             if greeted || greets || *magic != PROTOCOL_MAGIC {
                 return effects.push(ServiceEffect::Close(connection));
             }
-            if *version != PROTOCOL_VERSION {
+            if !(PROTOCOL_VERSION_MIN..=PROTOCOL_VERSION).contains(version) {
                 let wanted = alloc::format!("version {version} was asked for");
                 refuse(StoreError::Version(PROTOCOL_VERSION), &wanted);
                 return effects.push(ServiceEffect::Close(connection));
@@ -70,14 +70,17 @@ impl Service {
         } else if !greeted {
             return effects.push(ServiceEffect::Close(connection));
         }
+        if self.stands_by() {
+            return self.refer(connection, number, &request, effects);
+        }
         if !self.is_ready() && !matches!(request, Request::Status {}) {
             return refuse(StoreError::Unavailable, "the service is starting");
         }
         let id = self.next();
         if let Some(found) = self.connections.get_mut(&connection) {
             found.requests.insert(id);
-            if matches!(request, Request::Hello { .. }) {
-                found.greets = Some(id);
+            if let Request::Hello { version, .. } = request {
+                (found.greets, found.version) = (Some(id), version);
             }
         }
         let what = What::Own;
@@ -155,6 +158,10 @@ impl Service {
             Request::Sessions {} => {
                 let sessions = self.session_infos();
                 self.answer(id, Answer::Sessions { sessions }, effects);
+            }
+            Request::Services {} => {
+                let services = self.service_infos();
+                self.answer(id, Answer::Services { services }, effects);
             }
             Request::Donate { donation } => self.donate(id, donation, effects)?,
             Request::Drain { namespace, drains } => self.drain(id, namespace, drains, effects)?,
@@ -372,11 +379,13 @@ impl Service {
     ) {
         let (session, token) = session.map_or((None, [0; 16]), |(session, token)| (Some(session), token));
         let connection = self.pending.get(&id).and_then(|pending| self.connections.get_mut(&pending.connection));
+        let mut version = PROTOCOL_VERSION;
         if let Some(connection) = connection {
             (connection.greeted, connection.session) = (true, session);
+            version = connection.version;
         }
         let welcome = WelcomeInfo {
-            version: PROTOCOL_VERSION,
+            version,
             service: self.settings.service,
             store: self.store.id,
             session,

@@ -2,7 +2,7 @@
 
 use super::event::ServiceEffect;
 use super::machine::Service;
-use super::state::{KvOwner, OwnRead, Stage, Work};
+use super::state::{KvOwner, OwnRead, SessionNumbers, Stage, Work};
 use crate::class::ClassName;
 use crate::id::{NamespaceId, SessionId};
 use crate::keys::{KeySpace, removed_key};
@@ -21,14 +21,14 @@ const NUMBERS: u64 = 1024;
 
 impl Service {
     pub(super) fn start(&mut self, effects: &mut Vec<ServiceEffect>) {
-        self.began = self.clock.now;
+        self.standby.since = self.clock.wall;
         self.push(Work::Tree(TreeEvent::Tick));
-        self.go_on_starting(effects);
+        self.look_at_processes(effects);
     }
 
     /// Reads what the stage is about, unless it is being read.
     pub(super) fn go_on_starting(&mut self, effects: &mut Vec<ServiceEffect>) {
-        if self.starting.is_waiting || self.starting.is_refused {
+        if self.starting.is_waiting || self.starting.is_refused || self.standby.life.is_none() {
             return;
         }
         let request = match self.starting.stage {
@@ -72,11 +72,15 @@ impl Service {
                     self.go_on_starting(effects);
                 }
             }
+            (OwnRead::Reserved, answer) => self.reserved(answer, effects),
+            (OwnRead::ReservedLook, answer) => self.reserved_looked(answer),
             (OwnRead::Resume(id, session, token), KvAnswer::Value(value)) => {
                 let record = value.map(|found| found.and_then(|found| from_value::<SessionRecord>(&found.value).ok()));
                 self.resumed(id, (session, token), record, effects);
             }
             (OwnRead::Map(id, epoch), KvAnswer::Value(value)) => self.chunk_read(id, epoch, value, effects),
+            (OwnRead::Processes, answer) => self.processes_read(answer, effects),
+            (OwnRead::ProcessWritten, _) => self.standby.is_writing = false,
             (OwnRead::IsOver(session), KvAnswer::Outcome(outcome)) => self.is_over(session, outcome),
             (OwnRead::Recovery(read), answer) => self.recovery_read(read, answer, effects),
             (OwnRead::Donated(namespace, donating, record), KvAnswer::Outcome(outcome)) => {
@@ -141,22 +145,17 @@ impl Service {
                     Some(Ok(counter)) => counter.next,
                     Some(Err(_)) => return self.refuse("the number of its next session is damaged".into(), effects),
                 };
-                self.session_numbers.1 = next.saturating_add(NUMBERS);
-                let commit = Commit {
-                    expect: alloc::vec![(
-                        key.clone(),
-                        value.map_or(Expect::Absent, |found| Expect::Value(found.value))
-                    )],
-                    writes: alloc::vec![KvWrite::Put(key, to_value(&CounterRecord { next: self.session_numbers.1 }))],
-                };
                 // Whether it was made or not: what was reserved before is skipped when it is read again.
-                if self.session_numbers.0 == 0 || self.session_numbers.0 != next {
-                    self.session_numbers.0 = next.saturating_add(NUMBERS);
-                    return self.start_write(commit, effects);
+                if self.session_numbers.end != next {
+                    self.session_numbers.end = next.saturating_add(NUMBERS);
+                    let expect = value.map_or(Expect::Absent, |found| Expect::Value(found.value));
+                    let counter = CounterRecord { next: self.session_numbers.end };
+                    let writes = alloc::vec![KvWrite::Put(key.clone(), to_value(&counter))];
+                    return self.start_write(Commit { expect: alloc::vec![(key, expect)], writes }, effects);
                 }
                 // The counter is where this service has put it: the numbers before it are its own.
-                self.session_numbers = (next.saturating_sub(NUMBERS), next);
-                self.first_session.get_or_insert(SessionId(self.session_numbers.0));
+                self.session_numbers.next = next.saturating_sub(NUMBERS);
+                self.first_session.get_or_insert(SessionId(self.session_numbers.next));
                 self.next_stage(Stage::Over, effects);
             }
             Stage::Namespaces | Stage::Removed | Stage::Over => {}
@@ -224,17 +223,50 @@ impl Service {
         }
     }
 
-    /// A session number that was never used; the reservation is renewed by beginning that stage again.
+    /// A session number that was never used; more are reserved while there are some left. None where clients come faster than that: they ask again.
     pub(super) fn session_number(&mut self, effects: &mut Vec<ServiceEffect>) -> Option<SessionId> {
-        let (next, end) = self.session_numbers;
+        let SessionNumbers { next, end, .. } = self.session_numbers;
+        if end.saturating_sub(next) <= NUMBERS / 2 {
+            self.reserve_numbers(effects);
+        }
         if next >= end {
-            self.session_numbers = (0, 0);
-            self.starting.stage = Stage::Numbers;
-            self.go_on_starting(effects);
             return None;
         }
-        self.session_numbers.0 += 1;
+        self.session_numbers.next += 1;
         Some(SessionId(next))
+    }
+
+    fn reserve_numbers(&mut self, effects: &mut Vec<ServiceEffect>) {
+        let end = self.session_numbers.end;
+        let (Some(next), false) = (end.checked_add(NUMBERS), self.session_numbers.reserves) else { return };
+        self.session_numbers.reserves = true;
+        let key = KeySpace::NextSession.key(&[]);
+        let expect = Expect::Value(to_value(&CounterRecord { next: end }));
+        let writes = alloc::vec![KvWrite::Put(key.clone(), to_value(&CounterRecord { next }))];
+        let commit = Commit { expect: alloc::vec![(key, expect)], writes };
+        self.ask_kv(KvOwner::own(OwnRead::Reserved), KvRequest::Commit(commit), effects);
+    }
+
+    fn reserved(&mut self, answer: KvAnswer, effects: &mut Vec<ServiceEffect>) {
+        match answer {
+            KvAnswer::Outcome(outcome) if is_done(outcome) => {
+                self.session_numbers.reserves = false;
+                self.session_numbers.end = self.session_numbers.end.saturating_add(NUMBERS);
+            }
+            _ => {
+                let request = KvRequest::Get(KeySpace::NextSession.key(&[]));
+                self.ask_kv(KvOwner::own(OwnRead::ReservedLook), request, effects);
+            }
+        }
+    }
+
+    /// Nobody else moves the counter in this life: what lies before it is reserved. Where it cannot be read the next client has it tried again.
+    fn reserved_looked(&mut self, answer: KvAnswer) {
+        self.session_numbers.reserves = false;
+        if let KvAnswer::Value(Ok(Some(found))) = answer {
+            let counter = from_value::<CounterRecord>(&found.value).map_or(0, |counter| counter.next);
+            self.session_numbers.end = self.session_numbers.end.max(counter);
+        }
     }
 }
 

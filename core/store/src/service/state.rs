@@ -6,17 +6,19 @@ use super::resolve::Resolving;
 use crate::Extent;
 use crate::class::ClassId;
 use crate::error::StoreError;
-use crate::id::{Generation, InodeId, NamespaceId, RegionId, SessionId};
+use crate::id::{Generation, InodeId, NamespaceId, RegionId, SessionId, Term};
+use crate::inode::UnixNanos;
 use crate::kv::KvToken;
 use crate::location::Location;
 use crate::members::{ContentLabel, SessionsEvent};
 use crate::placement::{AskId, PlacementEvent};
 use crate::protocol::{Donation, NamespaceState, RequestNumber};
-use crate::records::{NamespaceRecord, SessionToken};
+use crate::records::{NamespaceRecord, ProcessRecord, SessionToken};
 use crate::space::{Epoch, SpaceEvent};
 use crate::tree::{InodePath, TreeEvent};
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 use alloc::vec::Vec;
 use weir_units::Nanos;
 
@@ -42,6 +44,11 @@ impl KvOwner {
     pub fn own(read: OwnRead) -> Self {
         Self::Own(Box::new(read))
     }
+
+    /// Whether it is about the process's own record, which it writes whoever serves.
+    pub fn is_of_process(&self) -> bool {
+        matches!(self, Self::Own(read) if matches!(**read, OwnRead::ProcessWritten))
+    }
 }
 
 /// Who waits for `Space`.
@@ -58,6 +65,8 @@ pub(super) enum SpaceOwner {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Connection {
     pub greeted: bool,
+    /// The version of the protocol that it has greeted with.
+    pub version: u16,
     /// The greeting that is being answered.
     pub greets: Option<u64>,
     /// Of the session that it begins.
@@ -177,6 +186,17 @@ pub(super) enum Stage {
     Over,
 }
 
+/// Numbers of sessions that this life may give out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SessionNumbers {
+    /// The next one that is given out.
+    pub next: u64,
+    /// The first one that is not reserved: where the counter is.
+    pub end: u64,
+    /// More of them are being reserved.
+    pub reserves: bool,
+}
+
 /// How a service begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Starting {
@@ -193,6 +213,10 @@ pub(super) enum OwnRead {
     Start,
     /// A commit of the beginning; it is read again then.
     StartWrite,
+    /// Numbers of sessions were reserved.
+    Reserved,
+    /// The outcome of that is not known: the counter is looked at.
+    ReservedLook,
     /// A request that resumes a session.
     Resume(u64, SessionId, SessionToken),
     /// A request for a chunk of a map, and the epoch before it was read.
@@ -203,10 +227,41 @@ pub(super) enum OwnRead {
     Donated(NamespaceId, Donating, NamespaceRecord),
     /// The outcome of that is not known: the record is looked at.
     DonatedLook(NamespaceId, Donating, NamespaceRecord),
+    /// The records of all processes.
+    Processes,
+    /// A record of a process was written, or removed.
+    ProcessWritten,
     /// Something that recovery waits for.
     Recovery(RecoveryRead),
     /// The record of a namespace was changed: the request, and what it is then; nothing if it is gone.
     NamespaceChanged(u64, NamespaceId, Option<NamespaceRecord>),
+}
+
+/// A process as its record was seen last.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub record: ProcessRecord,
+    /// Since when it is as it is, by this process's clock.
+    pub unchanged: Nanos,
+}
+
+/// What a process knows of those that serve or stand by: see `standby.rs`.
+#[derive(Debug, Default)]
+pub(super) struct Standby {
+    /// The life of the service that this process has.
+    pub life: Option<Term>,
+    /// Since when it serves, or stands by.
+    pub since: UnixNanos,
+    /// Where it listens.
+    pub addresses: Vec<String>,
+    /// A record of a process is being written.
+    pub is_writing: bool,
+    /// The process ends.
+    pub stops: bool,
+    pub beat: u64,
+    pub reads: bool,
+    pub look_at: Nanos,
+    pub processes: BTreeMap<u64, Seen>,
 }
 
 /// What recovery reads of the key-value store.

@@ -1,6 +1,7 @@
 //! Whole conversations with a service, over a key-value store that is right and over one that is late, unsure, and answers twice.
 
 mod mended;
+mod numbers;
 mod recovered;
 
 use super::*;
@@ -331,6 +332,7 @@ fn settings(life: u64) -> ServiceSettings {
         service: ServiceId(1),
         process: life,
         is_predecessor_dead: true,
+        service_lease: Nanos::from_secs(3),
         may_have_lost: false,
         timing: LeaseTiming::new(LEASE, 1000, Nanos::from_millis(100)).expect("a lease"),
         drift_ppm: 1000,
@@ -765,7 +767,7 @@ fn who_does_not_greet_is_shown_out() {
         world.give(ServiceEvent::Message(connection, RequestNumber(1), first));
         assert_eq!(world.closed.pop(), Some(connection));
         let answer = world.answers.remove(&(connection, RequestNumber(1)));
-        assert_eq!(answer.and_then(|answer| failed(&answer)), refused.then_some(StoreError::Version(1)));
+        assert_eq!(answer.and_then(|answer| failed(&answer)), refused.then_some(StoreError::Version(PROTOCOL_VERSION)));
     }
     world.next += 1;
     let connection = ConnectionId(world.next);

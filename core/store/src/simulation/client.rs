@@ -128,6 +128,10 @@ pub struct ClientProcess {
     pub paused_until: Nanos,
     /// The connection to the service, and what was wished for in its greeting, which was sent then by this clock.
     pub link: Option<u64>,
+    /// Which service it tries.
+    pub service: usize,
+    /// Which one it was referred to.
+    pub referred: Option<usize>,
     pub greeting: Option<Nanos>,
     /// Drives by number: which one each is.
     pub drives: BTreeMap<DriveId, usize>,
@@ -147,6 +151,8 @@ impl ClientProcess {
             clock,
             paused_until: Nanos(0),
             link: None,
+            service: 0,
+            referred: None,
             greeting: None,
             drives: BTreeMap::new(),
             doubts: BTreeMap::new(),

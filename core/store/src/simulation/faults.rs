@@ -4,17 +4,19 @@ use super::client::ClientProcess;
 use super::totals::Fault;
 use super::world::{CLIENTS, DRIVES, World, WorldEvent};
 use crate::kv::KvFaults;
+use crate::service::ServiceEvent;
 use alloc::format;
-use alloc::vec::Vec;
 use weir_units::Nanos;
 
 impl World {
+    // tidy: long because every kind of fault has an arm here.
     pub fn fault(&mut self) {
         if self.is_quiet() || self.faults_left == 0 {
             return;
         }
         self.faults_left -= 1;
-        let fault = Fault::ALL[self.random.below(Fault::ALL.len() as u32) as usize];
+        let kinds = Fault::kinds(self.is_shared());
+        let fault = kinds[self.random.below(kinds.len() as u32) as usize];
         self.faults.push(fault);
         self.trace(|| format!("FAULT {fault:?}"));
         let client = self.random.below(CLIENTS as u32) as usize;
@@ -40,17 +42,39 @@ impl World {
             Fault::ClientKilled => self.kill_client(client, time),
             Fault::ClientPaused => self.clients[client].paused_until = until,
             Fault::ServiceKilled | Fault::PowerCut => {
-                self.service = None;
-                let links: Vec<u64> = self.links.iter().filter(|(_, l)| !l.is_cut).map(|(n, _)| *n).collect();
-                links.into_iter().for_each(|link| self.cut_link(link));
-                let life = self.service_life;
-                self.at(self.now.saturating_add(short), WorldEvent::StartService);
-                debug_assert_eq!(life, self.service_life);
+                let at = self.serving();
+                self.kill_service(at);
+                // Another one serves meanwhile, or not yet.
+                let time = if self.is_shared() { time } else { short };
+                self.after(time, WorldEvent::StartService(at));
                 if fault == Fault::PowerCut {
                     self.power_cut();
                 }
             }
-            Fault::ServicePaused => self.service_paused_until = until,
+            Fault::ServicePaused => {
+                let at = self.serving();
+                self.services[at].paused_until = until;
+                if self.is_shared() {
+                    let time = self.micros(100_000, 400_000);
+                    self.after(time, WorldEvent::ServiceSilent(self.services[at].life));
+                }
+            }
+            Fault::ServiceCut => {
+                let at = self.serving();
+                self.services[at].cut_until = until;
+            }
+            Fault::ServicesRestarted => {
+                for at in 0..self.services.len() {
+                    self.kill_service(at);
+                    let time = self.micros(1000, 300_000);
+                    self.after(time, WorldEvent::StartService(at));
+                }
+            }
+            Fault::ServiceStopped => {
+                let at = self.serving();
+                self.give_service(at, ServiceEvent::Stop);
+                self.after(time, WorldEvent::StartService(at));
+            }
             Fault::DriveRestarted => {
                 self.drives[drive].restart();
                 self.drives[drive].down_until = until;
@@ -64,7 +88,11 @@ impl World {
                 let ppm = [-1000, 1000][self.random.below(2) as usize];
                 let now = self.now;
                 match self.random.below(3) {
-                    0 => self.service_clock.set_drift(now, ppm),
+                    0 => {
+                        let count = self.services.len() as u32;
+                        let at = if count > 1 { self.random.below(count) as usize } else { 0 };
+                        self.services[at].clock.set_drift(now, ppm);
+                    }
                     _ => self.clients[client].clock.set_drift(now, ppm),
                 }
             }

@@ -50,24 +50,27 @@ impl World {
         let life = self.last;
         let tasks = if client == AUDITOR { 1 } else { 2 };
         self.clients[client] = ClientProcess::new(life, self.clients[client].clock, tasks);
+        self.next_service(client);
         self.connect(client, SessionWish::New);
     }
 
     pub fn connect(&mut self, client: usize, wish: SessionWish) {
         let life = self.clients[client].life;
-        if self.service.is_none() {
+        let at = self.clients[client].service;
+        if self.services[at].service.is_none() {
+            self.next_service(client);
             let time = self.micros(5000, 20_000);
             return self.after(time, WorldEvent::Connect(client, life, wish));
         }
         self.last += 1;
         let number = self.last;
-        let link = Link { client, life, service: self.service_life, is_cut: false, last: [self.now; 2] };
+        let link = Link { client, life, service: self.services[at].life, is_cut: false, last: [self.now; 2] };
         self.links.insert(number, link);
         self.clients[client].link = Some(number);
         self.clients[client].greeting = Some(self.clients[client].clock.read(self.now));
         let mut token = [3; 16];
         token[..8].copy_from_slice(&self.random.next_u64().to_le_bytes());
-        self.give_service(ServiceEvent::Connected(ConnectionId(number), token));
+        self.give_service(at, ServiceEvent::Connected(ConnectionId(number), token));
         let hello = Request::Hello {
             magic: PROTOCOL_MAGIC,
             version: PROTOCOL_VERSION,
@@ -78,6 +81,15 @@ impl World {
         self.send_request(number, RequestNumber(0), hello);
     }
 
+    /// A client tries the service that it was referred to, or any.
+    fn next_service(&mut self, client: usize) {
+        if !self.is_shared() {
+            return;
+        }
+        let any = self.random.below(self.services.len() as u32) as usize;
+        self.clients[client].service = self.clients[client].referred.take().unwrap_or(any);
+    }
+
     pub fn client_lost(&mut self, client: usize, life: u64, link: u64) {
         if !self.is_life(client, life) || self.clients[client].link != Some(link) {
             return;
@@ -86,6 +98,7 @@ impl World {
         match self.clients[client].greeting.take() {
             // The machine was never there, or waits for the connection still.
             Some(_) => {
+                self.next_service(client);
                 let wish = self.clients[client].machine.as_ref().map_or(SessionWish::New, |machine| {
                     let welcome = machine.welcome();
                     welcome.session.map_or(SessionWish::New, |session| SessionWish::Resume(session, welcome.token))
@@ -93,7 +106,10 @@ impl World {
                 let time = self.micros(5000, 50_000);
                 self.after(time, WorldEvent::Connect(client, life, wish));
             }
-            None => self.give(client, ClientEvent::Disconnected("connection reset".into())),
+            None => {
+                self.next_service(client);
+                self.give(client, ClientEvent::Disconnected("connection reset".into()));
+            }
         }
     }
 
@@ -122,6 +138,13 @@ impl World {
             (Answer::Failed { error: StoreError::SessionGone, .. }, true) => {
                 self.clients[client].link = None;
                 self.give(client, ClientEvent::Refused);
+            }
+            (Answer::Standby { addresses }, _) => {
+                self.totals.referred += 1;
+                self.clients[client].greeting = Some(sent);
+                self.cut_link(link);
+                let named = addresses.first().and_then(|address| address.strip_prefix("service:"));
+                self.clients[client].referred = named.and_then(|at| at.parse().ok());
             }
             (_, _) => {
                 self.clients[client].greeting = Some(sent);

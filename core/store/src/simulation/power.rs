@@ -11,11 +11,11 @@ impl World {
         Medium { store: self.kv.store().clone(), revision: self.revision, moment: self.moment }
     }
 
-    pub fn synced(&mut self, medium: Medium) {
+    pub fn synced(&mut self, at: usize, medium: Medium) {
         if medium.revision >= self.medium.revision {
             self.medium = medium;
         }
-        self.give_service(ServiceEvent::Durable(self.medium.revision));
+        self.give_service(at, ServiceEvent::Durable(self.medium.revision));
     }
 
     /// The machine of the metadata has no power for a moment: what its medium does not have is lost.

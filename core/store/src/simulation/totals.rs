@@ -32,6 +32,12 @@ pub enum Fault {
     MetadataUnsure,
     /// A client's clock runs as wrong as clocks may.
     ClockDrifts,
+    /// The service that serves does not hear the key-value store for some time; what it has sent arrives later.
+    ServiceCut,
+    /// All services are killed, and started again.
+    ServicesRestarted,
+    /// The service that serves is ended, and gives up its lease.
+    ServiceStopped,
 }
 
 impl Fault {
@@ -49,12 +55,41 @@ impl Fault {
         Fault::MetadataUnsure,
         Fault::ClockDrifts,
     ];
+
+    /// Those of several services: the key-value store is another machine's.
+    pub const OF_SEVERAL: [Fault; 14] = [
+        Fault::ConnectionLost,
+        Fault::NetworkCut,
+        Fault::DriveCut,
+        Fault::ClientKilled,
+        Fault::ClientPaused,
+        Fault::ServiceKilled,
+        Fault::ServicePaused,
+        Fault::DriveRestarted,
+        Fault::DriveSlow,
+        Fault::MetadataUnsure,
+        Fault::ClockDrifts,
+        Fault::ServiceCut,
+        Fault::ServicesRestarted,
+        Fault::ServiceStopped,
+    ];
+
+    /// Those of runs with several services, or with one.
+    pub const fn kinds(is_shared: bool) -> &'static [Fault] {
+        if is_shared { &Self::OF_SEVERAL } else { &Self::ALL }
+    }
 }
 
 /// See the [module](self).
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     pub runs: u64,
+    /// There are several services in these runs.
+    is_shared: bool,
+    /// Lives of the service: each but the first of a run is a takeover, or a restart.
+    pub lives: u64,
+    /// Clients that a service has referred to another one.
+    pub referred: u64,
     faults: BTreeMap<Fault, u64>,
     pairs: BTreeMap<(Fault, Fault), u64>,
     /// Operations by what they are and how they ended.
@@ -71,8 +106,9 @@ pub struct Totals {
 
 impl Totals {
     /// A run with these faults.
-    pub fn run(&mut self, faults: &[Fault]) {
+    pub fn run(&mut self, faults: &[Fault], is_shared: bool) {
         self.runs += 1;
+        self.is_shared = is_shared;
         for fault in faults {
             *self.faults.entry(*fault).or_default() += 1;
         }
@@ -98,6 +134,9 @@ impl Totals {
     /// Both together.
     pub fn add(&mut self, other: &Totals) {
         self.runs += other.runs;
+        self.is_shared |= other.is_shared;
+        self.lives += other.lives;
+        self.referred += other.referred;
         self.units_read += other.units_read;
         self.files_read += other.files_read;
         self.unsettled += other.unsettled;
@@ -116,9 +155,10 @@ impl Totals {
 
     /// Kinds of faults and pairs of kinds that never were.
     pub fn missing(&self) -> Vec<String> {
-        let single = Fault::ALL.into_iter().filter(|fault| !self.faults.contains_key(fault)).map(|f| format!("{f:?}"));
-        let pairs = Fault::ALL.into_iter().flat_map(|first| {
-            let second = Fault::ALL.into_iter().filter(move |second| *second >= first);
+        let kinds = Fault::kinds(self.is_shared).iter().copied();
+        let single = kinds.clone().filter(|fault| !self.faults.contains_key(fault)).map(|f| format!("{f:?}"));
+        let pairs = kinds.clone().flat_map(|first| {
+            let second = kinds.clone().filter(move |second| *second >= first);
             second.map(move |second| (first, second))
         });
         let pairs = pairs.filter(|pair| !self.pairs.contains_key(pair)).map(|pair| format!("{pair:?}"));
@@ -137,9 +177,11 @@ impl Totals {
             self.granted,
             self.unjudged
         );
-        for first in Fault::ALL {
+        lines += &format!("{} lives of the service, {} clients referred to another one\n", self.lives, self.referred);
+        let kinds = Fault::kinds(self.is_shared);
+        for first in kinds.iter().copied() {
             lines += &format!("{:16} {:6} |", format!("{first:?}"), self.faults.get(&first).unwrap_or(&0));
-            for second in Fault::ALL.into_iter().filter(|second| *second >= first) {
+            for second in kinds.iter().copied().filter(|second| *second >= first) {
                 lines += &format!(" {:5}", self.pairs.get(&(first, second)).unwrap_or(&0));
             }
             lines += "\n";

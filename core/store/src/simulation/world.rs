@@ -2,24 +2,17 @@
 
 use super::client::{ClientProcess, Clock};
 use super::drive::Drive;
-use super::history::{BLOCK, History, Moment};
+use super::history::{History, Moment};
 use super::names::{Named, check_names};
 use super::totals::{Fault, Totals};
+use crate::Term;
 use crate::client::{ClientEvent, ClientMachine, CommandId, DriveCommand, DriveId, MemoryId};
 use crate::file::DriveFailure;
-use crate::file::tests::crc;
 use crate::fsck::Image;
-use crate::inode::UnixNanos;
-use crate::kv::{CommitOutcome, FaultyKv, KvAnswer, KvFaults, KvToken, MemoryKv, Revision};
-use crate::location::Location;
-use crate::members::LeaseTiming;
+use crate::kv::{CommitOutcome, FaultyKv, KvAnswer, KvFaults, KvRequest, KvToken, MemoryKv, Revision};
 use crate::mutant::Mutant;
-use crate::protocol::{Answer, Donation, PROTOCOL_MAGIC, PROTOCOL_VERSION, Request, RequestNumber, SessionWish};
-use crate::service::{
-    ConnectionId, LabelFound, RecoverBlock, Service, ServiceEffect, ServiceEvent, ServiceSettings, TierAnswer,
-    TierFailure, TierRequest, TierToken,
-};
-use crate::{ClassName, ServiceId};
+use crate::protocol::{Answer, Request, RequestNumber, SessionWish};
+use crate::service::{ConnectionId, LabelFound, Service, ServiceEvent, TierAnswer, TierFailure, TierToken};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -31,13 +24,13 @@ use weir_units::rng::SplitMix64;
 
 pub const LEASE: Nanos = Nanos::from_secs(1);
 /// How wrong clocks may be, in millionths.
-const DRIFT: u32 = 1000;
+pub const DRIFT: u32 = 1000;
 /// Clients that are at work.
 pub const CLIENTS: usize = 5;
 /// The one that reads everything in the end.
 pub const AUDITOR: usize = CLIENTS;
 pub const DRIVES: usize = 2;
-const DRIVE_BYTES: u64 = 66 << 20;
+pub const DRIVE_BYTES: u64 = 66 << 20;
 /// Faults come until then, and clients begin nothing new.
 const QUIET: Nanos = Nanos::from_secs(9);
 /// Every fault has ended then, and every session that was lost is fenced.
@@ -53,6 +46,8 @@ pub struct Options {
     pub mutant: Option<Mutant>,
     /// How many faults are tried.
     pub faults: usize,
+    /// Processes of the metadata service, over one key-value store: one serves, the others stand by.
+    pub services: usize,
     /// Whether what happens is written down, for a run that is known to be wrong.
     pub is_traced: bool,
 }
@@ -77,12 +72,17 @@ pub enum WorldEvent {
     DoubtOver(usize, u64, DriveId),
     RecoveryWrite(usize, u64, Vec<u8>),
     ClientTick(usize, u64),
-    ServiceTick,
+    ServiceTick(usize),
     KeepAlive,
     Fault,
     StartClient(usize),
     BeginAnew(usize, u64),
-    StartService,
+    StartService(usize),
+    /// A request of a service comes to the key-value store, from which it was cut off.
+    KvSend(u64, KvToken, Box<KvRequest>),
+    /// Clients take a service as dead that has not answered for some time.
+    ServiceSilent(u64),
+    CutLink(u64),
 }
 
 /// A connection between a client's life and the service's.
@@ -94,6 +94,19 @@ pub struct Link {
     pub is_cut: bool,
     /// When what was sent last arrives, to the service and to the client.
     pub last: [Nanos; 2],
+}
+
+/// A process of the service.
+#[derive(Debug, Default)]
+pub struct ServiceProcess {
+    pub service: Option<Service>,
+    /// No two have the same.
+    pub life: u64,
+    pub clock: Clock,
+    /// Until when it stands still.
+    pub paused_until: Nanos,
+    /// Until when it does not hear the key-value store.
+    pub cut_until: Nanos,
 }
 
 /// What the medium of the metadata has: a power cut leaves that.
@@ -127,10 +140,11 @@ pub struct World {
     pub events: BTreeMap<(Nanos, u64), WorldEvent>,
     pub last: u64,
     pub clients: Vec<ClientProcess>,
-    pub service: Option<Service>,
-    pub service_life: u64,
-    pub service_clock: Clock,
-    pub service_paused_until: Nanos,
+    pub services: Vec<ServiceProcess>,
+    /// Lives of processes of the service so far.
+    pub service_lives: u64,
+    /// Commits on their way, by who has sent them, with the life of the service in which that was.
+    pub commits: BTreeMap<(u64, KvToken), Option<Term>>,
     pub kv: FaultyKv,
     pub is_kv_stepping: bool,
     pub revision: Revision,
@@ -163,7 +177,7 @@ pub fn number_of(wanted: &str) -> usize {
     (0..DRIVES).find(|drive| target(*drive) == wanted).expect("a drive")
 }
 
-fn target(drive: usize) -> String {
+pub fn target(drive: usize) -> String {
     format!("nvme-tcp://127.0.0.{drive}:4420/nqn?ns=1")
 }
 
@@ -171,16 +185,16 @@ impl World {
     pub fn new(options: Options) -> Self {
         let mut random = SplitMix64::new(options.seed);
         let kv = FaultyKv::new(random.next_u64(), KvFaults::default());
+        let clock = Clock::starting_at(random.below(1000).into());
         let mut world = Self {
             now: Nanos(1),
             moment: 0,
             events: BTreeMap::new(),
             last: 0,
             clients: Vec::new(),
-            service: None,
-            service_life: 0,
-            service_clock: Clock::starting_at(random.below(1000).into()),
-            service_paused_until: Nanos(0),
+            services: Vec::new(),
+            service_lives: 0,
+            commits: BTreeMap::new(),
             kv,
             is_kv_stepping: false,
             revision: Revision(0),
@@ -212,8 +226,11 @@ impl World {
             let at = if client == AUDITOR { AUDIT } else { Nanos::from_millis(50 + client as u64) };
             world.at(at, WorldEvent::StartClient(client));
         }
-        world.start_service();
-        world.after(Nanos(0), WorldEvent::ServiceTick);
+        world.services.resize_with(options.services, || ServiceProcess { clock, ..ServiceProcess::default() });
+        for at in 0..options.services {
+            world.start_service(at);
+            world.after(Nanos(0), WorldEvent::ServiceTick(at));
+        }
         world.after(Nanos(0), WorldEvent::KeepAlive);
         for _ in 0..options.faults {
             let at = Nanos::from_millis(200 + u64::from(world.random.below(8000)));
@@ -274,7 +291,7 @@ impl World {
                 event,
                 WorldEvent::KvStep
                     | WorldEvent::KeepAlive
-                    | WorldEvent::ServiceTick
+                    | WorldEvent::ServiceTick(_)
                     | WorldEvent::ClientTick(..)
                     | WorldEvent::KvAnswer(..)
             ) {
@@ -295,7 +312,7 @@ impl World {
         if !self.audited {
             return Err("the run has stopped before its end".into());
         }
-        self.totals.run(&self.faults);
+        self.totals.run(&self.faults, self.is_shared());
         self.totals.units_read = self.history.units_read;
         if !self.had_power_cut {
             check_names(&self.names, &mut self.totals)?;
@@ -321,6 +338,8 @@ impl World {
     /// Until when what an event is for stands still, or does not hear.
     pub fn waits(&self, event: &WorldEvent) -> Option<Nanos> {
         let of_client = |client: usize| self.clients[client].paused_until;
+        let of_service = |life: &u64| self.process(*life).map_or(Nanos(0), |at| self.services[at].paused_until);
+        let of_service_of = |link: &u64| self.links.get(link).map_or(Nanos(0), |link| of_service(&link.service));
         let of_link = |link: &u64| self.links.get(link).map_or(Nanos(0), |link| self.cut[link.client].0);
         let until = match event {
             WorldEvent::Script(client, ..)
@@ -328,7 +347,7 @@ impl World {
             | WorldEvent::DoubtOver(client, ..)
             | WorldEvent::ClientTick(client, _) => of_client(*client),
             WorldEvent::Connect(client, ..) => of_client(*client).max(self.cut[*client].0),
-            WorldEvent::ToService(link, ..) => of_link(link).max(self.service_paused_until),
+            WorldEvent::ToService(link, ..) => of_link(link).max(of_service_of(link)),
             WorldEvent::ToClient(link, ..) => {
                 let client = self.links.get(link).map_or(Nanos(0), |link| of_client(link.client));
                 of_link(link).max(client)
@@ -337,11 +356,13 @@ impl World {
                 let client = self.commands.get(&(*life, *command)).map(|command| command.client);
                 client.map_or(Nanos(0), of_client)
             }
-            WorldEvent::ServiceLost(_)
-            | WorldEvent::KvAnswer(..)
-            | WorldEvent::Synced(..)
-            | WorldEvent::Tier(..)
-            | WorldEvent::ServiceTick => self.service_paused_until,
+            WorldEvent::ServiceLost(link) => of_service_of(link),
+            WorldEvent::KvAnswer(life, ..) => {
+                let cut = self.process(*life).map_or(Nanos(0), |at| self.services[at].cut_until);
+                of_service(life).max(cut)
+            }
+            WorldEvent::Synced(life, ..) | WorldEvent::Tier(life, ..) => of_service(life),
+            WorldEvent::ServiceTick(at) => self.services[*at].paused_until,
             WorldEvent::Execute(..)
             | WorldEvent::RecoveryWrite(..)
             | WorldEvent::KvStep
@@ -349,7 +370,10 @@ impl World {
             | WorldEvent::Fault
             | WorldEvent::StartClient(_)
             | WorldEvent::BeginAnew(..)
-            | WorldEvent::StartService => Nanos(0),
+            | WorldEvent::KvSend(..)
+            | WorldEvent::ServiceSilent(_)
+            | WorldEvent::CutLink(_)
+            | WorldEvent::StartService(_) => Nanos(0),
         };
         (until > self.now).then_some(until)
     }
@@ -363,31 +387,41 @@ impl World {
             WorldEvent::Script(client, life, task) if self.is_life(client, life) => self.turn(client, task),
             WorldEvent::Script(..) => {}
             WorldEvent::ToService(link, number, request) => {
-                if self.links.get(&link).is_some_and(|known| !known.is_cut && known.service == self.service_life) {
-                    self.give_service(ServiceEvent::Message(ConnectionId(link), number, *request));
+                let known = self.links.get(&link).filter(|known| !known.is_cut);
+                if let Some(at) = known.and_then(|known| self.process(known.service)) {
+                    self.give_service(at, ServiceEvent::Message(ConnectionId(link), number, *request));
                 }
             }
             WorldEvent::ToClient(link, number, answer) => self.answer(link, number, *answer),
             WorldEvent::ServiceLost(link) => {
-                if self.links.get(&link).is_some_and(|known| known.service == self.service_life) {
-                    self.give_service(ServiceEvent::Disconnected(ConnectionId(link)));
+                if let Some(at) = self.links.get(&link).and_then(|known| self.process(known.service)) {
+                    self.give_service(at, ServiceEvent::Disconnected(ConnectionId(link)));
                 }
             }
             WorldEvent::ClientLost(client, life, link) => self.client_lost(client, life, link),
             WorldEvent::Connect(client, life, wish) if self.is_life(client, life) => self.connect(client, wish),
             WorldEvent::Connect(..) => {}
             WorldEvent::KvStep => self.kv_step(),
-            WorldEvent::KvAnswer(life, token, answer) if life == self.service_life => {
+            WorldEvent::KvAnswer(life, token, answer) => {
+                let Some(at) = self.process(life) else { return };
                 if let KvAnswer::Outcome(CommitOutcome::Done(revision)) = &answer {
                     self.revision = self.revision.max(*revision);
                 }
-                self.give_service(ServiceEvent::Kv(token, answer));
+                self.give_service(at, ServiceEvent::Kv(token, answer));
             }
-            WorldEvent::Tier(life, token, answer) if life == self.service_life => {
-                self.give_service(ServiceEvent::Tier(token, answer));
+            WorldEvent::Tier(life, token, answer) => {
+                if let Some(at) = self.process(life) {
+                    self.give_service(at, ServiceEvent::Tier(token, answer));
+                }
             }
-            WorldEvent::Synced(life, medium) if life == self.service_life => self.synced(*medium),
-            WorldEvent::KvAnswer(..) | WorldEvent::Tier(..) | WorldEvent::Synced(..) => {}
+            WorldEvent::Synced(life, medium) => {
+                if let Some(at) = self.process(life) {
+                    self.synced(at, *medium);
+                }
+            }
+            WorldEvent::KvSend(life, token, request) => self.send_kv(life, token, *request),
+            WorldEvent::ServiceSilent(life) => self.cut_links_of(life),
+            WorldEvent::CutLink(link) => self.cut_link(link),
             WorldEvent::Execute(life, command) => self.execute(life, command),
             WorldEvent::Complete(life, command, result) => self.complete(life, command, result),
             WorldEvent::DoubtOver(client, life, drive) if self.is_life(client, life) => {
@@ -404,160 +438,19 @@ impl World {
                 self.give(client, ClientEvent::Tick);
             }
             WorldEvent::ClientTick(..) => {}
-            WorldEvent::ServiceTick => {
-                if self.random.below(5) == 0 && self.service.is_some() {
-                    self.synced(self.newest());
-                }
-                self.give_service(ServiceEvent::Tick);
-                let gives_out = |service: &Service| service.is_ready() && service.gives_out();
-                self.may_have_lost &= !self.service.as_ref().is_some_and(gives_out);
-                self.after(Nanos::from_millis(50), WorldEvent::ServiceTick);
-            }
+            WorldEvent::ServiceTick(at) => self.tick_service(at),
             WorldEvent::KeepAlive => self.keep_alive(),
             WorldEvent::Fault => self.fault(),
             WorldEvent::StartClient(client) => self.start_client(client),
             WorldEvent::BeginAnew(client, life) if self.is_life(client, life) => self.kill_client(client, Nanos(0)),
             WorldEvent::BeginAnew(..) => {}
-            WorldEvent::StartService => self.start_service(),
+            WorldEvent::StartService(at) => self.start_service(at),
         }
-    }
-
-    // The service.
-
-    pub fn start_service(&mut self) {
-        self.service_life += 1;
-        self.is_kv_stepping = false;
-        // What the process before has sent is carried out, or was dropped; nobody hears of it.
-        while self.kv.pending() > 0 {
-            self.kv.advance();
-        }
-        let class = |name: &str| ClassName::new(name).expect("a class");
-        let settings = ServiceSettings {
-            service: ServiceId(1),
-            process: self.random.next_u64(),
-            is_predecessor_dead: true,
-            may_have_lost: self.may_have_lost,
-            timing: LeaseTiming::new(LEASE, DRIFT, Nanos::from_millis(100)).expect("a lease"),
-            drift_ppm: DRIFT,
-            fence_wait: super::drive::KEEP_ALIVE.saturating_add(Nanos::from_millis(50)),
-            classes: alloc::vec![class("dram"), class("flash")],
-            block: BLOCK as u32,
-            inline_max: 2048,
-            durability: "process".into(),
-            metadata: "memory".into(),
-        };
-        self.service = Some(Service::new(settings).with_mutant(self.mutant));
-        self.give_service(ServiceEvent::Start);
-    }
-
-    pub fn give_service(&mut self, event: ServiceEvent) {
-        let Some(service) = &mut self.service else { return };
-        let mut effects = Vec::new();
-        let now = self.service_clock.read(self.now);
-        service.apply(now, UnixNanos((1 << 60) + now.get()), event, &mut effects);
-        if let Err(why) = service.check() {
-            self.wrong = Some(format!("the service: {why}"));
-        }
-        for effect in effects {
-            match effect {
-                ServiceEffect::Kv(token, request) => {
-                    self.kv.send(self.service_life as u32, token, request);
-                    if !core::mem::replace(&mut self.is_kv_stepping, true) {
-                        self.after(Nanos::from_micros(20), WorldEvent::KvStep);
-                    }
-                }
-                ServiceEffect::Sync => {
-                    let (medium, time) = (Box::new(self.newest()), self.micros(500, 20_000));
-                    self.after(time, WorldEvent::Synced(self.service_life, medium));
-                }
-                ServiceEffect::Send(connection, number, answer) => self.send_answer(connection.0, number, answer),
-                ServiceEffect::Close(connection) => self.cut_link(connection.0),
-                ServiceEffect::Tier(token, request) => {
-                    let (answer, time) = match request {
-                        TierRequest::Recover(block) => (self.recover(&block), self.micros(3000, 20_000)),
-                        request => (self.label(request), self.micros(100, 3000)),
-                    };
-                    self.after(time, WorldEvent::Tier(self.service_life, token, answer));
-                }
-                ServiceEffect::Refuse(why) => self.wrong = Some(format!("the service refuses: {why}")),
-            }
-        }
-        self.donate();
-    }
-
-    pub fn label(&mut self, request: TierRequest) -> Result<TierAnswer, TierFailure> {
-        match request {
-            TierRequest::ReadLabel { target } => {
-                let (drive, bytes) = (number_of(&target), DRIVE_BYTES);
-                if self.drives[drive].down_until > self.now {
-                    return Err(TierFailure("connection refused".into()));
-                }
-                let sector = if drive == 0 { 512 } else { 4096 };
-                Ok(TierAnswer::Label { bytes, sector, found: self.labels[drive] })
-            }
-            TierRequest::WriteLabel { target, store, namespace, content } => {
-                self.labels[number_of(&target)] = LabelFound::Label { store, namespace, content };
-                Ok(TierAnswer::Written)
-            }
-            TierRequest::Recover(_) => Err(TierFailure("that takes longer".into())),
-        }
-    }
-
-    /// A block that a lost writer has left: the first copy that is reached is written to the others, which goes on if the service dies.
-    pub fn recover(&mut self, block: &RecoverBlock) -> Result<TierAnswer, TierFailure> {
-        let reached: Vec<(usize, usize, u64)> = block
-            .copies
-            .iter()
-            .map(|copy| (copy.index, number_of(&copy.target), copy.offset))
-            .filter(|(_, drive, _)| self.drives[*drive].down_until <= self.now)
-            .collect();
-        let Some((_, first, offset)) = reached.first().copied() else {
-            return Err(TierFailure("connection refused".into()));
-        };
-        let mut bytes = self.drives[first].read(offset, block.length as usize);
-        let behind = &mut bytes[block.used as usize..];
-        let is_changed = behind.iter().any(|byte| *byte != 0);
-        behind.fill(0);
-        let mut good: Vec<usize> = reached[..usize::from(!is_changed)].iter().map(|(index, ..)| *index).collect();
-        for (index, drive, offset) in &reached[usize::from(!is_changed)..] {
-            // A write that is given up is carried out as late as it can be.
-            let is_late = self.slow_until[*drive] > self.now && self.random.below(2) == 0;
-            let time = if is_late { self.micros(50_000, 300_000) } else { self.micros(50, 2900) };
-            self.after(time, WorldEvent::RecoveryWrite(*drive, *offset, bytes.clone()));
-            good.extend((!is_late).then_some(*index));
-        }
-        if good.is_empty() {
-            return Err(TierFailure("a write was given up".into()));
-        }
-        good.sort_unstable();
-        Ok(TierAnswer::Recovered { checksums: block.seed.checksums(&bytes, crc), good })
-    }
-
-    /// An operator gives the store its drives.
-    pub fn donate(&mut self) {
-        let Some(service) = &self.service else { return };
-        if self.donated >= DRIVES || !service.is_ready() {
-            return;
-        }
-        let drive = self.donated;
-        self.donated += 1;
-        let connection = ConnectionId(u64::MAX - drive as u64);
-        self.give_service(ServiceEvent::Connected(connection, [0; 16]));
-        let hello = Request::Hello {
-            magic: PROTOCOL_MAGIC,
-            version: PROTOCOL_VERSION,
-            client: "operator".into(),
-            location: Location::default(),
-            session: SessionWish::None,
-        };
-        self.give_service(ServiceEvent::Message(connection, RequestNumber(1), hello));
-        let class = ClassName::new(["dram", "flash"][drive % 2]).expect("a class");
-        let donation = Donation { target: target(drive), class, location: Location::default(), overwrite: false };
-        self.give_service(ServiceEvent::Message(connection, RequestNumber(2), Request::Donate { donation }));
     }
 
     pub fn kv_step(&mut self) {
         if let Some((life, token, answer)) = self.kv.advance() {
+            self.check_life(life.into(), token, &answer);
             let time = self.micros(5, 200);
             self.after(time, WorldEvent::KvAnswer(life.into(), token, answer));
         }

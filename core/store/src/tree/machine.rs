@@ -130,9 +130,50 @@ impl Tree {
         self.mutation.mutant = mutant;
     }
 
+    /// The mistakes of a service that are this machine's.
+    #[cfg(test)]
+    pub(crate) fn plant_of_service(&mut self, mutant: Option<crate::mutant::Mutant>) {
+        self.mutation.mutant = match mutant {
+            Some(crate::mutant::Mutant::BeginsBeforeLeaseOver) => Some(super::mutant::Mutant::BeginsAtOnce),
+            Some(crate::mutant::Mutant::AnswersAfterLease) => Some(super::mutant::Mutant::AnswerAfterLease),
+            Some(crate::mutant::Mutant::RenewalFromAnswer) => Some(super::mutant::Mutant::LeaseFromAnswer),
+            _ => return,
+        };
+    }
+
     /// The life of the service that has the lease: it rises over all lives.
     pub fn incarnation(&self) -> Option<Term> {
         self.lease.incarnation()
+    }
+
+    /// The same mistake as the other, from now on.
+    pub(crate) fn copy_mutation(&mut self, other: &Self) {
+        self.mutation = other.mutation;
+    }
+
+    /// The life of the service that was seen last, if it is another process's.
+    pub(crate) fn other_life(&self) -> Option<ServiceRecord> {
+        self.lease.other_life()
+    }
+
+    /// Whether another process was seen to renew the lease of the service.
+    pub(crate) fn is_anothers(&self) -> bool {
+        self.lease.is_anothers()
+    }
+
+    /// The end of the lease as it was renewed last.
+    pub(crate) fn lease_until(&self) -> Nanos {
+        self.lease.until()
+    }
+
+    /// The lease is to be given up: another process may begin a life at once. Nothing is answered from now on.
+    pub(crate) fn give_up_lease(&mut self) {
+        self.lease.release();
+    }
+
+    /// Whether the lease is given up.
+    pub(crate) fn is_released(&self) -> bool {
+        self.lease.is_released()
     }
 
     /// Whether the service has a lease and may answer.

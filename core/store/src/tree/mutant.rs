@@ -24,6 +24,8 @@ pub(crate) enum Mutant {
     LeaseFromAnswer,
     /// The directories of a service are taken over at once.
     TakeoverAtOnce,
+    /// A life of the same service begins although the lease of the last one is not over.
+    BeginsAtOnce,
     /// The directories of a service that does not renew are taken over, and its lease is left alone.
     NoFence,
     /// A directory that was given up is still answered for.

@@ -15,6 +15,8 @@ pub struct TreeSettings {
     /// How much longer than a lease another service waits before it ends the life of one that does not renew: more than clocks drift apart
     /// in a lease.
     pub margin: Nanos,
+    /// Between two looks at the lease of another process of the same service, at the most; it is looked at when it may be over in any case.
+    pub look: Nanos,
     /// Between two attempts, where the key-value store or another service does not answer.
     pub retry: Nanos,
     /// How long a request waits for a directory of another service, or for reads, before it is answered with
@@ -36,6 +38,7 @@ impl TreeSettings {
             process,
             lease: Nanos::from_secs(3),
             margin: Nanos::from_secs(1),
+            look: Nanos::NEVER,
             retry: Nanos::from_millis(10),
             patience: Nanos::from_secs(2),
             inline_max: 2 << 10,

@@ -8,9 +8,12 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_store::protocol::{
-    Answer, FrameReader, PROTOCOL_MAGIC, PROTOCOL_VERSION, Request, RequestNumber, SessionWish, WelcomeInfo,
+    Answer, FrameReader, PROTOCOL_MAGIC, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Request, RequestNumber, SessionWish,
+    WelcomeInfo,
 };
 use weir_store::{Location, StoreError};
 use weir_sys::reactor::now as monotonic;
@@ -23,6 +26,12 @@ const GREET_AGAIN: Duration = Duration::from_millis(20);
 const RECEIVE: usize = 64 << 10;
 /// How long one address may take to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long one of several addresses may take to let a client in, before the next one is tried.
+const NEXT_TIMEOUT: Duration = Duration::from_millis(1500);
+/// Between two rounds over several addresses.
+const ROUND_PAUSE: Duration = Duration::from_millis(100);
+/// Addresses that one that stands by may name at the most.
+const REFERRALS_MAX: usize = 8;
 
 /// A connection that was let in.
 #[derive(Debug)]
@@ -37,74 +46,152 @@ pub(super) struct Connection {
 /// Who wants in.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
-    pub address: String,
+    /// Of the services of one store: one serves, the others stand by.
+    addresses: Vec<String>,
+    /// The one that is tried first.
+    first: Arc<AtomicUsize>,
     pub name: String,
     pub location: Location,
 }
 
+/// What came of a greeting.
+enum Greeted {
+    /// The client is let in; when hello was sent.
+    Welcome(Connection, WelcomeInfo, Nanos),
+    /// The service stands by: where the one is that serves, as far as it knows.
+    Standby(Vec<String>),
+}
+
+/// Why no service has let the client in.
+struct TurnedAway {
+    error: ClientError,
+    /// One of them stands by or is starting: it serves before long, or another one does.
+    is_coming: bool,
+}
+
+type LetIn = (Connection, WelcomeInfo, Nanos);
+
 impl Caller {
+    /// `address` is one, or several with commas between them.
     pub fn new(address: &str, options: &ClientOptions) -> Result<Self, ClientError> {
+        let addresses: Vec<String> = address.split(',').map(|one| one.trim().to_owned()).collect();
+        for address in &addresses {
+            let is_tcp = |text: &str| {
+                text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+            };
+            if !address.starts_with("unix:") && !is_tcp(address) {
+                let text = format!("\"{address}\" is no address of a metadata service; it is HOST:PORT or unix:PATH");
+                return Err(ClientError::new(ClientErrorKind::Usage(text)));
+            }
+        }
         let location = Location::new(&options.location).map_err(ClientError::from)?;
         let mut name = options.name.clone();
         while name.len() > weir_store::protocol::CLIENT_NAME_MAX {
             name.pop();
         }
-        Ok(Self { address: address.into(), name, location })
+        Ok(Self { addresses, first: Arc::default(), name, location })
     }
 
-    fn unreachable(&self, why: &str) -> ClientError {
-        ClientError::new(ClientErrorKind::Unreachable(format!(
-            "the metadata service at {} cannot be reached: {why}",
-            self.address
-        )))
+    /// The addresses, as text.
+    pub fn address(&self) -> String {
+        self.addresses.join(",")
     }
 
-    fn dial(&self, timeout: Duration) -> Result<OwnedFd, ClientError> {
-        if let Some(path) = self.address.strip_prefix("unix:") {
-            let stream = UnixStream::connect(path).map_err(|e| self.unreachable(&e.to_string()))?;
-            return stream.set_nonblocking(true).map(|()| stream.into()).map_err(|e| self.unreachable(&e.to_string()));
-        }
-        if self.address.rsplit_once(':').is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err()) {
-            let text =
-                format!("\"{}\" is no address of a metadata service; it is HOST:PORT or unix:PATH", self.address);
-            return Err(ClientError::new(ClientErrorKind::Usage(text)));
-        }
-        let addresses = self.address.to_socket_addrs().map_err(|e| self.unreachable(&e.to_string()))?;
-        let mut last = self.unreachable("no such host");
-        for address in addresses {
-            let connected = TcpStream::connect_timeout(&address, timeout.min(CONNECT_TIMEOUT));
-            let ready = connected.and_then(|s| s.set_nodelay(true).and_then(|()| s.set_nonblocking(true)).map(|()| s));
-            match ready {
-                Ok(stream) => return Ok(stream.into()),
-                Err(e) => last = self.unreachable(&e.to_string()),
+    /// Whether there are several services to turn to.
+    pub fn has_several(&self) -> bool {
+        self.addresses.len() > 1
+    }
+
+    /// Connects, says hello and waits for the answer. The moment at which hello was sent is told as well. Where there are several addresses each
+    /// is tried in turn, once; the next call begins with the one behind the last.
+    pub fn connect(&self, session: SessionWish, timeout: Duration) -> Result<LetIn, ClientError> {
+        self.round(session, timeout).map_err(|turned_away| turned_away.error)
+    }
+
+    fn round(&self, session: SessionWish, timeout: Duration) -> Result<LetIn, TurnedAway> {
+        let (begun, mut is_coming) = (Instant::now(), false);
+        let first = self.first.load(Ordering::Relaxed);
+        let mut tried: Vec<(String, ClientError)> = Vec::new();
+        for at in (first..first + self.addresses.len()).map(|at| at % self.addresses.len()) {
+            self.first.store((at + 1) % self.addresses.len(), Ordering::Relaxed);
+            let mut next = vec![self.addresses[at].clone()];
+            let mut referrals = 0;
+            while let Some(address) = next.pop() {
+                let left = timeout.saturating_sub(begun.elapsed());
+                if tried.iter().any(|(before, _)| *before == address) || left.is_zero() && !tried.is_empty() {
+                    continue;
+                }
+                let several = self.has_several() || referrals > 0;
+                let time = if several { left.min(NEXT_TIMEOUT) } else { left };
+                match self.greet(&address, session, time) {
+                    Ok(Greeted::Welcome(connection, welcome, sent)) => return Ok((connection, welcome, sent)),
+                    Ok(Greeted::Standby(others)) => {
+                        is_coming = true;
+                        let error =
+                            refusal(StoreError::Unavailable, "it stands by, and another service serves the store");
+                        tried.push((address, error));
+                        next.extend(others.into_iter().take(REFERRALS_MAX - referrals));
+                        referrals = REFERRALS_MAX.min(referrals + next.len());
+                    }
+                    // What the service says of the session counts, whoever else there is.
+                    Err(error) if *error.kind() == ClientErrorKind::SessionOver => {
+                        return Err(TurnedAway { error, is_coming: false });
+                    }
+                    Err(error) => {
+                        is_coming |= error.store_error() == Some(StoreError::Unavailable);
+                        tried.push((address, error));
+                    }
+                }
             }
         }
-        Err(last)
+        Err(TurnedAway { error: of_all(tried), is_coming })
     }
 
-    /// Connects, says hello and waits for the answer. The moment at which hello was sent is told as well.
-    pub fn connect(
+    /// The same until that time is over, where a service answers that does not serve yet: one that takes over needs some seconds.
+    pub fn connect_in_time(&self, session: SessionWish, timeout: Duration) -> Result<LetIn, ClientError> {
+        let begun = Instant::now();
+        loop {
+            let turned_away = match self.round(session, timeout.saturating_sub(begun.elapsed())) {
+                Ok(let_in) => return Ok(let_in),
+                Err(turned_away) => turned_away,
+            };
+            let is_final = *turned_away.error.kind() == ClientErrorKind::SessionOver;
+            if is_final || !turned_away.is_coming || begun.elapsed() + ROUND_PAUSE >= timeout {
+                return Err(turned_away.error);
+            }
+            std::thread::sleep(ROUND_PAUSE);
+        }
+    }
+
+    /// Asks one service to be let in; one of an older release in the version that it speaks.
+    fn greet(&self, address: &str, session: SessionWish, timeout: Duration) -> Result<Greeted, ClientError> {
+        match self.greet_in(PROTOCOL_VERSION, address, session, timeout) {
+            Err(error) if error.store_error() == Some(StoreError::Version(PROTOCOL_VERSION_MIN)) => {
+                self.greet_in(PROTOCOL_VERSION_MIN, address, session, timeout)
+            }
+            greeted => greeted,
+        }
+    }
+
+    fn greet_in(
         &self,
+        version: u16,
+        address: &str,
         session: SessionWish,
         timeout: Duration,
-    ) -> Result<(Connection, WelcomeInfo, Nanos), ClientError> {
+    ) -> Result<Greeted, ClientError> {
         let begun = Instant::now();
-        let socket = self.dial(timeout)?;
+        let socket = dial(address, timeout)?;
         let (reader, out, buffer) = (FrameReader::default(), Vec::new(), vec![0; RECEIVE]);
         let mut connection = Connection { socket, reader, out, sent: 0, buffer };
-        let hello = Request::Hello {
-            magic: PROTOCOL_MAGIC,
-            version: PROTOCOL_VERSION,
-            client: self.name.clone(),
-            location: self.location.clone(),
-            session,
-        };
+        let (client, location) = (self.name.clone(), self.location.clone());
+        let hello = Request::Hello { magic: PROTOCOL_MAGIC, version, client, location, session };
         let mut sent = boot_time();
         connection.put(&hello, RequestNumber(0))?;
         let mut answers = Vec::new();
         loop {
-            connection.flush().map_err(|e| self.unreachable(&e))?;
-            let got = connection.receive(&mut answers).map_err(|e| self.unreachable(&e))?;
+            connection.flush().map_err(|e| unreachable(address, &e))?;
+            let got = connection.receive(&mut answers).map_err(|e| unreachable(address, &e))?;
             if let Some((_, answer)) = answers.pop() {
                 // It is about to begin, or reserves numbers of sessions. Who resumes one asks again by itself.
                 let is_busy = matches!(answer, Answer::Failed { error: StoreError::Unavailable, .. });
@@ -115,18 +202,18 @@ impl Caller {
                     continue;
                 }
                 return match answer {
-                    Answer::Welcome { welcome } if welcome.version == PROTOCOL_VERSION => {
-                        Ok((connection, welcome, sent))
+                    Answer::Welcome { welcome } if welcome.version == version => {
+                        Ok(Greeted::Welcome(connection, welcome, sent))
                     }
+                    Answer::Standby { addresses } => Ok(Greeted::Standby(addresses)),
                     Answer::Failed { error, detail } => Err(refusal(error, &detail)),
                     _ => Err(ClientError::new(ClientErrorKind::Protocol(format!(
-                        "the metadata service at {} does not answer a greeting with a welcome",
-                        self.address
+                        "the metadata service at {address} does not answer a greeting with a welcome"
                     )))),
                 };
             }
             if begun.elapsed() >= timeout {
-                return Err(self.unreachable("it does not answer in time"));
+                return Err(unreachable(address, "it does not answer in time"));
             }
             if !got {
                 let timeout = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -135,6 +222,43 @@ impl Caller {
             }
         }
     }
+}
+
+fn unreachable(address: &str, why: &str) -> ClientError {
+    let text = format!("the metadata service at {address} cannot be reached: {why}");
+    ClientError::new(ClientErrorKind::Unreachable(text))
+}
+
+/// The error of one address, or one that names all that were tried.
+fn of_all(mut tried: Vec<(String, ClientError)>) -> ClientError {
+    if let (1, Some((_, error))) = (tried.len(), tried.first()) {
+        return error.clone();
+    }
+    let before = |address: &str| format!("the metadata service at {address} cannot be reached: ");
+    let told = tried.drain(..).map(|(address, error)| {
+        let text = error.to_string();
+        format!("{address}: {}", text.strip_prefix(&before(&address)).unwrap_or(&text))
+    });
+    let text = format!("no metadata service of the store lets the client in: {}", told.collect::<Vec<_>>().join("; "));
+    ClientError::new(ClientErrorKind::Unreachable(text))
+}
+
+fn dial(address: &str, timeout: Duration) -> Result<OwnedFd, ClientError> {
+    if let Some(path) = address.strip_prefix("unix:") {
+        let stream = UnixStream::connect(path).map_err(|e| unreachable(address, &e.to_string()))?;
+        return stream.set_nonblocking(true).map(|()| stream.into()).map_err(|e| unreachable(address, &e.to_string()));
+    }
+    let found = address.to_socket_addrs().map_err(|e| unreachable(address, &e.to_string()))?;
+    let mut last = unreachable(address, "no such host");
+    for one in found {
+        let connected = TcpStream::connect_timeout(&one, timeout.min(CONNECT_TIMEOUT));
+        let ready = connected.and_then(|s| s.set_nodelay(true).and_then(|()| s.set_nonblocking(true)).map(|()| s));
+        match ready {
+            Ok(stream) => return Ok(stream.into()),
+            Err(e) => last = unreachable(address, &e.to_string()),
+        }
+    }
+    Err(last)
 }
 
 /// A refusal, with what it is about.

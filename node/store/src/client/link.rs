@@ -5,7 +5,7 @@ use super::error::{ClientError, ClientErrorKind};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_store::client::ClientEvent;
 use weir_store::protocol::{Answer, Request, RequestNumber, SessionWish, WelcomeInfo};
 use weir_sys::transport::fds;
@@ -14,6 +14,9 @@ use weir_sys::transport::fds;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 /// How long an attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(5);
+/// How long a service may leave requests without any answer before another one is tried, where there are several: longer than it takes for the slowest
+/// answer.
+const SILENCE: Duration = Duration::from_secs(3);
 
 type Connected = Result<(Connection, WelcomeInfo), ClientError>;
 
@@ -27,12 +30,17 @@ pub(super) struct Link {
     again: Option<Receiver<Connected>>,
     bell: Arc<OwnedFd>,
     answers: Vec<(RequestNumber, Answer)>,
+    /// Requests that were not answered over this connection.
+    unanswered: usize,
+    /// When something came last, or the first of these was sent.
+    heard: Instant,
 }
 
 impl Link {
     /// Over a connection that was let in. The bell rings when another one is there.
     pub fn new(caller: Caller, connection: Connection, bell: Arc<OwnedFd>) -> Self {
-        Self { caller, connection: Some(connection), connections: 1, again: None, bell, answers: Vec::new() }
+        let (connection, answers, heard) = (Some(connection), Vec::new(), Instant::now());
+        Self { caller, connection, connections: 1, again: None, bell, answers, unanswered: 0, heard }
     }
 
     pub fn caller(&self) -> &Caller {
@@ -47,7 +55,13 @@ impl Link {
     /// Queues a request; nothing comes of it where there is no connection: the machine sends it again over the next one. `false` if it is longer
     /// than a message may be.
     pub fn put(&mut self, number: RequestNumber, request: &Request) -> bool {
-        self.connection.as_mut().is_none_or(|connection| connection.put(request, number).is_ok())
+        let Some(connection) = &mut self.connection else { return true };
+        if self.unanswered == 0 {
+            self.heard = Instant::now();
+        }
+        let is_put = connection.put(request, number).is_ok();
+        self.unanswered += usize::from(is_put);
+        is_put
     }
 
     /// Sends what was queued, as far as the socket takes it.
@@ -88,7 +102,7 @@ impl Link {
         };
         match std::thread::Builder::new().name("weir-store-meta".into()).spawn(run) {
             Ok(_) => self.again = Some(again),
-            Err(e) => tracing::warn!("{}: no thread to connect again: {e}", self.caller.address),
+            Err(e) => tracing::warn!("{}: no thread to connect again: {e}", self.caller.address()),
         }
     }
 
@@ -100,6 +114,7 @@ impl Link {
                 Ok((connection, welcome)) => {
                     self.connection = Some(connection);
                     self.connections += 1;
+                    self.unanswered = 0;
                     ClientEvent::Connected(Box::new(welcome))
                 }
                 Err(_) => ClientEvent::Refused,
@@ -107,9 +122,18 @@ impl Link {
         }
         let Some(connection) = &mut self.connection else { return };
         let result = connection.flush().and_then(|()| connection.receive(&mut self.answers));
+        if !self.answers.is_empty() {
+            self.heard = Instant::now();
+            self.unanswered = self.unanswered.saturating_sub(self.answers.len());
+        }
+        let is_silent = self.caller.has_several() && self.unanswered > 0 && self.heard.elapsed() > SILENCE;
+        let result = match result {
+            Ok(_) if is_silent => Err("it does not answer".into()),
+            result => result,
+        };
         events.extend(self.answers.drain(..).map(|(number, answer)| ClientEvent::Answer(number, answer)));
         if let Err(why) = result {
-            tracing::debug!("{}: {why}; it is connected to again", self.caller.address);
+            tracing::debug!("{}: {why}; it is connected to again", self.caller.address());
             self.connection = None;
             events.push(ClientEvent::Disconnected(why));
         }

@@ -3,7 +3,7 @@
 use super::error::ClientError;
 use super::{Client, unexpected};
 use weir_store::NamespaceId;
-use weir_store::protocol::{Answer, Donation, NamespaceInfo, Request, SessionInfo, StatusInfo};
+use weir_store::protocol::{Answer, Donation, NamespaceInfo, Request, ServiceInfo, SessionInfo, StatusInfo};
 
 impl Client {
     /// All donated namespaces.
@@ -24,6 +24,20 @@ impl Client {
     pub fn status(&self) -> Result<StatusInfo, ClientError> {
         match self.ask(Request::Status {})? {
             Answer::Status { status } => Ok(*status),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// The processes that serve the store, or stand by: the one that serves first. None where the service is of an older release.
+    ///
+    /// # Errors
+    /// As [`namespaces`](Self::namespaces).
+    pub fn services(&self) -> Result<Vec<ServiceInfo>, ClientError> {
+        if self.shared.lock().machine().welcome().version < 2 {
+            return Ok(Vec::new());
+        }
+        match self.ask(Request::Services {})? {
+            Answer::Services { services } => Ok(services),
             _ => Err(unexpected()),
         }
     }

@@ -26,11 +26,14 @@ use weir_store::kv::{Commit, KvAnswer, KvToken};
 use weir_store::members::LeaseTiming;
 use weir_store::protocol::{Answer, Request, RequestNumber};
 use weir_store::service::{ConnectionId, Service, ServiceEffect, ServiceEvent, ServiceSettings};
-use weir_store::{ClassName, ServiceId, StoreError, UnixNanos};
+use weir_store::{ClassName, ServiceId, StoreError, Term, UnixNanos};
 use weir_units::Nanos;
 
 /// Between two looks at leases and quarantine.
 const TICK: Duration = Duration::from_millis(200);
+
+/// How long a service that ends tries to give up its lease.
+const GIVE_UP: Duration = Duration::from_secs(2);
 
 /// Rounds of commits between two looks at the clients.
 const ROUNDS: usize = 4;
@@ -43,6 +46,9 @@ const KEEP_ALIVE_PROBES: u32 = 6;
 
 /// How wrong clocks may be, in millionths.
 const DRIFT_PPM: u32 = 1000;
+
+/// By which one process serves, where several can: another takes over after that and a third more, well within the lease of clients' sessions.
+const SERVICE_LEASE: Nanos = Nanos::from_secs(3);
 
 /// A keep-alive timeout of a client's association, and what a target takes to end it.
 const FENCE_WAIT: Nanos = Nanos::from_secs(5);
@@ -87,6 +93,8 @@ pub(super) struct Driver {
     held: Vec<u64>,
     /// Listeners that have no room for a connection, until the next tick.
     paused: Vec<usize>,
+    /// The life in which this process serves, as it was said last.
+    said_life: Option<Term>,
     refused: Option<String>,
 }
 
@@ -112,6 +120,7 @@ impl Driver {
             process: RandomState::new().hash_one(std::process::id()),
             // The lock on a file is this process's; what is in memory was nobody's before.
             is_predecessor_dead: !store.is_shared(),
+            service_lease: SERVICE_LEASE,
             may_have_lost,
             timing,
             drift_ppm: DRIFT_PPM,
@@ -143,17 +152,18 @@ impl Driver {
             touched: Vec::new(),
             held: Vec::new(),
             paused: Vec::new(),
+            said_life: None,
             refused: None,
         })
     }
 
-    /// Reads the metadata, or makes them.
+    /// Reads the metadata, or makes them; one that stands by does that when it takes over.
     pub fn begin(&mut self) -> Result<(), ServiceError> {
         self.give(ServiceEvent::Start);
         self.settle();
         let begun = Instant::now();
         let mut is_said = !self.store.is_shared();
-        while !self.service.is_ready() && self.refused.is_none() {
+        while !self.service.is_ready() && !self.service.awaits_another() && self.refused.is_none() {
             let may_have_another = self.store.is_shared() && self.store.trouble().is_none();
             if begun.elapsed() >= if may_have_another { BEGIN_SHARED } else { BEGIN } {
                 break;
@@ -162,7 +172,7 @@ impl Driver {
             if !is_said && begun.elapsed() > SAID_AFTER {
                 is_said = true;
                 tracing::info!(
-                    "{}: waits for the lease of the metadata service of before, or for etcd",
+                    "{}: waits for the lease of the metadata service before, or for etcd",
                     self.options.meta
                 );
             }
@@ -174,17 +184,23 @@ impl Driver {
             StoreMeta::Redb(path) => path.display().to_string(),
             StoreMeta::Memory | StoreMeta::Etcd(_) => self.options.meta.to_string(),
         };
-        match self.refused.take() {
+        let begun = match self.refused.take() {
             Some(why) => Err(ServiceError::new(about, why)),
-            None if self.service.is_ready() => Ok(()),
+            None if self.service.is_ready() || self.service.awaits_another() => Ok(()),
             None => {
-                let otherwise = match self.store.is_shared() {
-                    true => "another metadata service has the store: a store has one at a time",
-                    false => "its metadata do not answer",
-                };
-                Err(ServiceError::new(about, self.store.trouble().unwrap_or_else(|| otherwise.into())))
+                let trouble = self.store.trouble();
+                Err(ServiceError::new(about, trouble.unwrap_or_else(|| "its metadata do not answer".into())))
             }
+        };
+        if begun.is_ok() && self.service.stands_by() {
+            let others = self.service.served_at().join(", ");
+            tracing::info!("metadata service: it stands by; the store is served at {others}");
         }
+        if begun.is_err() {
+            // Another process need not wait for the end of the lease.
+            self.give_up();
+        }
+        begun
     }
 
     /// Listens; the addresses as they are.
@@ -215,6 +231,7 @@ impl Driver {
             self.listeners.push(listener);
             addresses.push(bound);
         }
+        self.give(ServiceEvent::Listens(addresses.iter().map(ToString::to_string).collect()));
         Ok(addresses)
     }
 
@@ -251,6 +268,7 @@ impl Driver {
             self.settle();
             self.send();
         }
+        self.give_up();
         for listener in &self.listeners {
             if let Listener::Unix(_, path) = listener {
                 // Somebody may have removed it.
@@ -259,11 +277,57 @@ impl Driver {
         }
     }
 
+    /// Gives up the lease by which this process serves, if another one may, so that it need not wait.
+    fn give_up(&mut self) {
+        self.give(ServiceEvent::Stop);
+        let begun = Instant::now();
+        loop {
+            self.settle();
+            if self.service.is_stopped() || begun.elapsed() >= GIVE_UP {
+                return self.send();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            self.take_answers();
+            self.give(ServiceEvent::Tick);
+        }
+    }
+
+    /// Whether another process serves the store.
+    pub fn stands_by(&self) -> bool {
+        self.service.stands_by()
+    }
+
+    /// Says when this process begins to serve, or stops, where several can.
+    fn say_role(&mut self) {
+        let life = self.service.life().filter(|_| self.service.is_ready());
+        if !self.store.is_shared() || life == self.said_life {
+            return;
+        }
+        match (life, self.said_life) {
+            (Some(term), _) => tracing::info!("metadata service: it serves {}, term {term}", self.options.meta),
+            (None, Some(term)) => {
+                tracing::warn!(
+                    "metadata service: its lease of term {term} is over; it stands by, and clients are referred"
+                );
+            }
+            (None, None) => {}
+        }
+        self.said_life = life;
+    }
+
+    /// A process that cannot serve the store lets another one do so.
+    fn turn_back(&mut self) {
+        let Some(why) = self.refused.take() else { return };
+        tracing::error!("{}: the metadata service cannot take over: {why}", self.options.meta);
+        self.give(ServiceEvent::Stop);
+    }
+
     fn give(&mut self, event: ServiceEvent) {
         let mut effects = Vec::new();
         let mut events = vec![event];
         while let Some(event) = events.pop() {
             self.service.apply(boot_time(), calendar(), event, &mut effects);
+            self.tiers.set_lease(self.service.works_until());
             for effect in effects.drain(..) {
                 match effect {
                     ServiceEffect::Kv(token, request) => match self.store.ask(token, request) {
@@ -343,6 +407,8 @@ impl Driver {
         self.give(ServiceEvent::Durable(self.store.durable()));
         self.give(ServiceEvent::Trouble(self.store.trouble()));
         self.give(ServiceEvent::Tick);
+        self.turn_back();
+        self.say_role();
         let is_lost = |connection: &Connection| {
             connection.stalled() > STALL || !connection.has_spoken && connection.since.elapsed() > GREETING
         };

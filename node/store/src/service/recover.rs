@@ -28,7 +28,7 @@ pub(super) fn recover(block: &RecoverBlock, options: &TierOptions) -> Result<Tie
     let (mut reached, mut failures) = (Vec::new(), Vec::new());
     for copy in &block.copies {
         let label = Some(label::check(block.store, copy.namespace, copy.content));
-        match BlockingNamespace::open(&copy.target, TierOptions { label, ..options.clone() }) {
+        match BlockingNamespace::open(&copy.target, TierOptions { label, is_locked: true, ..options.clone() }) {
             Ok(namespace) => reached.push(Reached { copy, namespace }),
             Err(e) => failures.push(told(copy, &e)),
         }
@@ -73,6 +73,7 @@ fn told(copy: &RecoverCopy, why: &TransportError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{FlockOperation, flock};
     use std::os::unix::fs::FileExt as _;
     use std::path::Path;
     use weir_store::file::BlockSeed;
@@ -132,6 +133,12 @@ mod tests {
         let answer = recovered(vec![copy(0, 4), copy(2, 2), copy(3, 1), copy(1, 3)]);
         assert_eq!(answer, Ok(TierAnswer::Recovered { checksums, good: vec![2, 3] }));
         assert_eq!((block_at(&path(1)), block_at(&path(2))), (bytes.clone(), bytes));
+        // Another process may be in the middle of it, and stand still: it is not overtaken.
+        let other = std::fs::File::open(path(1)).expect("a drive");
+        flock(&other, FlockOperation::LockExclusive).expect("a lock");
+        let waits = recovered(vec![copy(3, 1)]).expect_err("the drive is locked");
+        assert!(waits.contains("another process is at work on it"), "{waits}");
+        drop(other);
         // What was written behind the file's size is not the file's: also in the copy that is read.
         let (mut short, used) = (vec![8; LENGTH as usize], 70_000);
         short[used..].fill(0);

@@ -3,13 +3,14 @@
 use super::recover::recover;
 use super::ring;
 use crate::label;
-use crate::tier::{BlockingNamespace, LABEL_BYTES, TierOptions};
+use crate::tier::{BlockingNamespace, LABEL_BYTES, TierOptions, WorkLease};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use weir_store::service::{TierAnswer, TierFailure, TierRequest, TierToken};
+use weir_units::Nanos;
 
 type Answered = (TierToken, Result<TierAnswer, TierFailure>);
 type Asked = (TierToken, TierRequest);
@@ -20,6 +21,7 @@ pub(super) struct TierThreads {
     blocks: Worker,
     answers: Receiver<Answered>,
     stops: Arc<AtomicBool>,
+    lease: WorkLease,
 }
 
 /// A thread, and what it is asked by.
@@ -43,7 +45,8 @@ impl TierThreads {
     pub fn start(options: &TierOptions, bell: &Arc<OwnedFd>) -> std::io::Result<Self> {
         let (told, answers) = channel();
         let stops = Arc::new(AtomicBool::new(false));
-        let options = &TierOptions { stops: Some(Arc::clone(&stops)), ..options.clone() };
+        let lease = WorkLease::default();
+        let options = &TierOptions { stops: Some(Arc::clone(&stops)), lease: Some(lease.clone()), ..options.clone() };
         let start = |name: &str, told: Sender<Answered>| {
             let (requests, asked) = channel::<Asked>();
             let (options, bell, stops) = (options.clone(), Arc::clone(bell), Arc::clone(&stops));
@@ -63,7 +66,13 @@ impl TierThreads {
             std::io::Result::Ok(Worker { requests: Some(requests), thread: Some(thread) })
         };
         let (labels, blocks) = (start("weir-labels", told.clone())?, start("weir-recovery", told)?);
-        Ok(Self { labels, blocks, answers, stops })
+        Ok(Self { labels, blocks, answers, stops, lease })
+    }
+
+    /// Until when the service may have work done, by CLOCK_BOOTTIME. What was asked for before and is not over by then is given up: another service may
+    /// have taken over.
+    pub fn set_lease(&self, until: Nanos) {
+        self.lease.set(until);
     }
 
     pub fn ask(&self, token: TierToken, request: TierRequest) {
@@ -115,12 +124,40 @@ fn open(target: &str, options: &TierOptions) -> Result<BlockingNamespace, String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_store::NamespaceId;
+    use weir_store::members::ContentLabel;
 
     #[test]
     fn a_panic_is_told() {
         let told = or_panic(|| -> Result<(), String> { panic!("a mistake") });
         assert!(told.is_err_and(|why| why.contains("panicked")));
         assert_eq!(or_panic(|| Ok(5)), Ok(5));
+    }
+
+    /// Nothing is written for a service whose lease is over, also where it was asked for before.
+    #[test]
+    fn without_a_lease_nothing_is_done() {
+        let folder = std::env::temp_dir().join(format!("weir-lease-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("drive");
+        std::fs::write(&path, vec![7; 1 << 20]).expect("a drive");
+        let bell = Arc::new(weir_sys::transport::fds::eventfd().expect("a bell"));
+        let options = TierOptions { allow_files: true, ..TierOptions::default() };
+        let threads = TierThreads::start(&options, &bell).expect("threads");
+        let (namespace, content) = (NamespaceId(1), ContentLabel(1));
+        let asked = || {
+            let target = format!("file:{}", path.display());
+            threads.ask(TierToken(1), TierRequest::WriteLabel { target, store: 1, namespace, content });
+            threads.answers.recv().expect("an answer").1
+        };
+        let refused = asked().expect_err("there is no lease");
+        assert!(refused.0.contains("the lease of the service is over"), "{}", refused.0);
+        assert_eq!(std::fs::read(&path).expect("the drive"), vec![7; 1 << 20]);
+        threads.set_lease(Nanos::NEVER);
+        assert_eq!(asked(), Ok(TierAnswer::Written));
+        threads.set_lease(Nanos(0));
+        asked().expect_err("the lease is over");
+        std::fs::remove_dir_all(&folder).expect("the folder goes");
     }
 
     /// One that waits for a drive which does not answer ends with the service.
@@ -133,6 +170,7 @@ mod tests {
         let timeout = std::time::Duration::from_secs(1 << 30);
         let options = TierOptions { timeout, ..TierOptions::default() };
         let threads = TierThreads::start(&options, &bell).expect("threads");
+        threads.set_lease(Nanos::NEVER);
         threads.ask(TierToken(1), TierRequest::ReadLabel { target });
         let _connected = silent.accept().expect("it is asked");
         drop(threads);

@@ -1,6 +1,6 @@
 //! A namespace for those who wait: its label is read and written so.
 
-use super::{MemoryPlace, Tier, TierCommand, TierCommandId, TierGeometry, TierMemory, TierOptions, open};
+use super::{MemoryPlace, Tier, TierCommand, TierCommandId, TierGeometry, TierMemory, TierOptions, WorkLease, open};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +23,7 @@ pub struct BlockingNamespace {
     last: u64,
     timeout: Duration,
     stops: Option<Arc<AtomicBool>>,
+    lease: Option<WorkLease>,
     /// The connection that has the writes which no flush has followed.
     written: Option<u64>,
 }
@@ -54,9 +55,9 @@ impl BlockingNamespace {
     /// # Errors
     /// The URL is none, or the namespace does not answer in time; the text says why.
     pub fn open(url: &str, options: TierOptions) -> Result<Self, TransportError> {
-        let (timeout, stops) = (options.timeout, options.stops.clone());
+        let (timeout, stops, lease) = (options.timeout, options.stops.clone(), options.lease.clone());
         let tier = open(url, options)?;
-        let mut namespace = Self { tier, url: url.into(), last: 0, timeout, stops, written: None };
+        let mut namespace = Self { tier, url: url.into(), last: 0, timeout, stops, lease, written: None };
         if namespace.tier.geometry().is_none() {
             // Its geometry is known when the first command is over.
             namespace.flush()?;
@@ -109,6 +110,9 @@ impl BlockingNamespace {
     }
 
     fn run(&mut self, bytes: Vec<u8>, what: impl Fn(MemoryPlace) -> TierCommand) -> Result<Vec<u8>, TransportError> {
+        if self.is_lease_over() {
+            return Err(TransportError::Refused(format!("{}: the lease of the service is over", self.url)));
+        }
         self.last += 1;
         let id = TierCommandId(self.last);
         let place = MemoryPlace { file: 0, buffer: FileBuffer::Caller(FileOpId(0), 0), len: bytes.len() as u32 };
@@ -122,13 +126,17 @@ impl BlockingNamespace {
                 return if over.is_done { Ok(memory.0) } else { Err(self.failure()) };
             }
             let stops = self.stops.as_ref().is_some_and(|stops| stops.load(Ordering::Acquire));
-            if (stops || begun.elapsed() >= self.timeout) && !is_given_up {
+            if (stops || self.is_lease_over() || begun.elapsed() >= self.timeout) && !is_given_up {
                 is_given_up = true;
                 self.tier.abort(id);
             } else if !any {
                 self.wait();
             }
         }
+    }
+
+    fn is_lease_over(&self) -> bool {
+        self.lease.as_ref().is_some_and(WorkLease::is_over)
     }
 
     fn failure(&self) -> TransportError {

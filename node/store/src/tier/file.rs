@@ -1,6 +1,8 @@
 //! A file of this machine as a namespace: for tests, and for drives that no other machine is to reach.
 
-use super::{LABEL_BYTES, LabelCheck, Tier, TierCommand, TierCommandId, TierDone, TierGeometry, TierMemory};
+use super::{LABEL_BYTES, Tier, TierCommand, TierCommandId, TierDone, TierGeometry, TierMemory, TierOptions};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
@@ -21,13 +23,22 @@ impl FileTier {
     /// The file at that path, in whole sectors of that many bytes.
     ///
     /// # Errors
-    /// It cannot be opened, or its label is wrong.
-    pub fn open(path: &Path, sector: u32, label: Option<&LabelCheck>) -> Result<Self, TransportError> {
+    /// It cannot be opened, is locked by another process, or its label is wrong.
+    pub fn open(path: &Path, sector: u32, options: &TierOptions) -> Result<Self, TransportError> {
         let failed = |e: std::io::Error| TransportError::Unreachable(format!("{}: {e}", path.display()));
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+        if options.is_locked {
+            flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
+                Errno::WOULDBLOCK => {
+                    let why = "another process is at work on it, perhaps one that stands still";
+                    TransportError::Unreachable(format!("{}: {why}", path.display()))
+                }
+                e => failed(e.into()),
+            })?;
+        }
         let bytes = file.metadata().map_err(failed)?.len();
         let geometry = TierGeometry { sector, bytes: bytes - bytes % u64::from(sector) };
-        if let Some(check) = label {
+        if let Some(check) = &options.label {
             let mut first = vec![0; LABEL_BYTES];
             file.read_exact_at(&mut first, 0).map_err(failed)?;
             check(&first).map_err(|e| TransportError::Refused(format!("{}: {e}", path.display())))?;

@@ -192,6 +192,7 @@ fn settings(life: u64) -> ServiceSettings {
         service: ServiceId(1),
         process: life,
         is_predecessor_dead: true,
+        service_lease: Nanos::from_secs(3),
         may_have_lost: false,
         timing: LeaseTiming::new(LEASE, 1000, Nanos::from_millis(100)).expect("a lease"),
         drift_ppm: 1000,

@@ -14,6 +14,8 @@ use weir_store::{ClassName, Location};
 pub struct RealService {
     folder: PathBuf,
     handle: Mutex<Option<ServiceHandle>>,
+    /// Its socket in the folder.
+    socket: Mutex<&'static str>,
 }
 
 impl RealService {
@@ -22,7 +24,7 @@ impl RealService {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("weir-client-real-{}-{number}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
-        let service = Self { folder, handle: Mutex::new(None) };
+        let service = Self { folder, handle: Mutex::new(None), socket: Mutex::new("s") };
         service.kill();
         let options = ClientOptions { allow_files: true, ..ClientOptions::default() };
         let client = Client::connect(&service.address(), options).unwrap();
@@ -36,11 +38,22 @@ impl RealService {
         service
     }
 
+    /// It ends, and another one begins over the same metadata, at another address.
+    pub fn moves(&self, socket: &'static str) {
+        *self.socket.lock().unwrap() = socket;
+        self.kill();
+    }
+
+    /// Where a service with that socket would be.
+    pub fn address_of(&self, socket: &str) -> String {
+        format!("unix:{}", self.folder.join(socket).display())
+    }
+
     fn options(&self) -> ServiceOptions {
         ServiceOptions {
             meta: StoreMeta::Redb(self.folder.join("meta.redb")),
             durability: StoreDurability::Process,
-            listen: vec![StoreAddress::Unix(self.folder.join("s"))],
+            listen: vec![StoreAddress::Unix(self.folder.join(*self.socket.lock().unwrap()))],
             classes: vec!["dram".into()],
             block: 64 << 10,
             lease: Duration::from_secs(20),
@@ -51,7 +64,7 @@ impl RealService {
 
 impl TestService for RealService {
     fn address(&self) -> String {
-        format!("unix:{}", self.folder.join("s").display())
+        self.address_of(*self.socket.lock().unwrap())
     }
 
     fn kill(&self) {

@@ -130,6 +130,8 @@ public final class BadInput {
     none.set("fs.weir.address", "unix:/nowhere/meta.sock");
     refused("no socket", ConnectException.class, "unix:/nowhere/meta.sock", () -> FileSystem.newInstance(URI.create("weir:///"), none));
     none.unset("fs.weir.address");
+    refused("none of several services", ConnectException.class, "127.0.0.1:1: Connection refused", () -> FileSystem.newInstance(URI.create("weir://127.0.0.1:1,127.0.0.1:2/"), none));
+    refused("nor the other one", ConnectException.class, "127.0.0.1:2: Connection refused", () -> FileSystem.newInstance(URI.create("weir://127.0.0.1:1,127.0.0.1:2/"), none));
     refused("no address", IOException.class, "set fs.weir.address", () -> FileSystem.newInstance(URI.create("weir:///"), none));
     refused("no port", IOException.class, "fs.weir.address.name", () -> FileSystem.newInstance(URI.create("weir://name/"), none));
   }
