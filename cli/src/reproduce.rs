@@ -19,7 +19,7 @@ use weir_sim::reproduce::{
     AccessPattern, ClockKind, Design, Figure, LiveMeasurements, Load, Nodes, Overhead, Row, RowVerdict, Seen,
     SharedDrive, Span, Stores, Subject, Usage, number, plan_campaign,
 };
-use weir_units::Nanos;
+use weir_units::{Bytes, Nanos, parse};
 use weir_workload::{Answered, Planned};
 use weir_workload::{Job, JobResult};
 
@@ -35,6 +35,8 @@ Examples:
   weir reproduce femu-fig6a --out report  write them into another folder
   weir reproduce qos-fig8 --live          by the real clock what runs by either
   weir reproduce spool-table2 --full      minutes instead of seconds, and narrower intervals
+  weir reproduce crail-terasort --live --size 256MiB --hadoop 'weir-hadoop.jar:/opt/hadoop/lib/*'
+                                          Hadoop's own sort on a store, beside the simulated ones
 
 Exit status 1 when a row is missed: it is not as the paper says. What runs by the real clock measures this machine: run it
 while nothing else runs; a row that cannot be judged because something did is \"not judged: disturbed\". docs/guides/reproduce.md
@@ -55,6 +57,45 @@ pub struct ReproduceArgs {
     /// How many plans plan-campaign draws [default: 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub plans: Option<u64>,
+    /// Bytes that crail-terasort sorts [default: 1GiB; with --full 200 GB, with --live 256MiB]
+    #[arg(long, value_name = "SIZE", value_parser = sort_size)]
+    pub size: Option<u64>,
+    /// Java's class path for crail-terasort --live: Weir's jar, and Hadoop's with its examples
+    #[arg(long, value_name = "CLASSPATH")]
+    pub hadoop: Option<String>,
+}
+
+/// The least that a figure of it shows anything.
+const LEAST_SIZE: Bytes = Bytes(64 << 20);
+
+fn sort_size(text: &str) -> Result<u64, String> {
+    match parse::bytes(text).map_err(|e| e.to_string())? {
+        size if size < LEAST_SIZE => Err("at least 64MiB are sorted".into()),
+        Bytes(bytes) => Ok(bytes),
+    }
+}
+
+/// What is asked of a figure that does not have it.
+fn misused(args: &ReproduceArgs, subject: Subject) -> Option<&'static str> {
+    let is_sort = subject == Subject::CrailTerasort;
+    if args.live && subject.clock() == ClockKind::Virtual {
+        return Some("runs in virtual time only; leave --live out");
+    }
+    if args.full && !subject.has_lengths() {
+        return Some("has one length; leave --full out");
+    }
+    if args.plans.is_some() && subject != Subject::PlanCampaign {
+        return Some("draws no plans; leave --plans out");
+    }
+    if args.size.is_some() && !is_sort {
+        return Some("sorts nothing; leave --size out");
+    }
+    match (is_sort, args.live, &args.hadoop) {
+        (false, _, Some(_)) => Some("sorts nothing; leave --hadoop out"),
+        (true, false, Some(_)) => Some("is simulated; add --live to sort by Hadoop as well"),
+        (true, true, None) => Some("--live sorts by Hadoop; say where it is (--hadoop CLASSPATH)"),
+        _ => None,
+    }
 }
 
 /// Makes a figure, or lists them.
@@ -64,21 +105,13 @@ pub struct ReproduceArgs {
 pub fn run(args: &ReproduceArgs, json: bool) -> Result<(), CommandFailure> {
     let Some(name) = &args.name else { return list(json) };
     let subject: Subject = name.parse().map_err(|e| CommandFailure::usage(format_args!("reproduce: {e}")))?;
-    if args.live && subject.clock() == ClockKind::Virtual {
-        return Err(CommandFailure::usage(format_args!(
-            "reproduce {subject}: runs in virtual time only; leave --live out"
-        )));
+    if let Some(why) = misused(args, subject) {
+        return Err(CommandFailure::usage(format_args!("reproduce {subject}: {why}")));
     }
-    if args.full && !subject.has_lengths() {
-        return Err(CommandFailure::usage(format_args!("reproduce {subject}: has one length; leave --full out")));
-    }
-    let mut clock = Clock::new(subject, args.live, args.full);
+    let mut clock = Clock::new(subject, args);
     let figure = match args.plans {
         Some(plans) if subject == Subject::PlanCampaign => plan_campaign(plans, &mut |part| clock.progress(part)),
-        Some(_) => {
-            return Err(CommandFailure::usage(format_args!("reproduce {subject}: draws no plans; leave --plans out")));
-        }
-        None => subject.figure(&mut clock),
+        _ => subject.figure(&mut clock),
     };
     let figure = figure.map_err(|e| CommandFailure::new(format_args!("reproduce {subject}: {e}")))?;
     drop(clock);
@@ -209,6 +242,8 @@ struct Clock {
     live: bool,
     /// As long as it takes.
     full: bool,
+    /// Of what is sorted, where that was said.
+    size: Option<u64>,
     overheads: bench::Overheads,
     nodes: Processes,
     stores: StoreProcesses,
@@ -220,7 +255,7 @@ struct Clock {
 }
 
 impl Clock {
-    fn new(subject: Subject, live: bool, full: bool) -> Clock {
+    fn new(subject: Subject, args: &ReproduceArgs) -> Clock {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(1000);
             // The template is a constant and was tried.
@@ -232,9 +267,12 @@ impl Clock {
             bar.enable_steady_tick(TICK);
             bar
         });
-        let is_real = live || subject.clock() == ClockKind::Real;
-        let (overheads, nodes, stores, lost) = Default::default();
-        Clock { live, full, overheads, nodes, stores, bar, is_real, lost }
+        let is_real = args.live || subject.clock() == ClockKind::Real;
+        // A sort by Hadoop takes its time six times.
+        let size = args.size.or((args.live && !args.full).then_some(LIVE_SIZE));
+        let stores = StoreProcesses::with_hadoop(args.hadoop.clone());
+        let (overheads, nodes, lost) = Default::default();
+        Clock { live: args.live, full: args.full, size, overheads, nodes, stores, bar, is_real, lost }
     }
 }
 
@@ -245,6 +283,9 @@ impl Drop for Clock {
         }
     }
 }
+
+/// What Hadoop sorts if nothing is said.
+const LIVE_SIZE: u64 = 256 << 20;
 
 /// One measurement.
 const TIME: Nanos = Nanos::from_millis(100);
@@ -307,6 +348,10 @@ impl LiveMeasurements for Clock {
         self.full
     }
 
+    fn size(&self) -> Option<u64> {
+        self.size
+    }
+
     fn nodes(&mut self) -> &mut dyn Nodes {
         &mut self.nodes
     }
@@ -343,8 +388,7 @@ mod tests {
     #[test]
     fn the_documented_keys_and_both_files() {
         let out = folder("fig3");
-        let args =
-            ReproduceArgs { name: Some("femu-fig3".into()), out: out.clone(), live: false, full: false, plans: None };
+        let args = ReproduceArgs { out: out.clone(), ..asked("femu-fig3") };
         run(&args, true).unwrap();
         let text = std::fs::read_to_string(out.join("femu-fig3.json")).unwrap();
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -358,37 +402,42 @@ mod tests {
         std::fs::remove_dir_all(&out).unwrap();
     }
 
+    fn asked(name: &str) -> ReproduceArgs {
+        let (live, full, plans, size, hadoop) = Default::default();
+        ReproduceArgs { name: Some(name.into()), out: folder("x"), live, full, plans, size, hadoop }
+    }
+
     #[test]
     fn what_is_wrong_is_told() {
-        let unknown = run(
-            &ReproduceArgs { name: Some("fig3".into()), out: folder("x"), live: false, full: false, plans: None },
-            false,
-        )
-        .unwrap_err();
+        let unknown = run(&asked("fig3"), false).unwrap_err();
         assert!(unknown.text().starts_with("reproduce: there is no reproduction \"fig3\"; there is"), "{unknown:?}");
-        let nowhere = run(
-            &ReproduceArgs {
-                name: Some("femu-fig3".into()),
-                out: "/dev/null/x".into(),
-                live: false,
-                full: false,
-                plans: None,
-            },
-            false,
-        )
-        .unwrap_err();
+        let nowhere = run(&ReproduceArgs { out: "/dev/null/x".into(), ..asked("femu-fig3") }, false).unwrap_err();
         assert!(nowhere.text().starts_with("reproduce femu-fig3: /dev/null/x/femu-fig3.json: "), "{nowhere:?}");
     }
 
     #[test]
-    fn virtual_time_is_not_live() {
-        let args =
-            ReproduceArgs { name: Some("femu-fig3".into()), out: folder("x"), live: true, full: false, plans: None };
-        let refused = run(&args, false).unwrap_err();
-        assert_eq!(refused.text(), "reproduce femu-fig3: runs in virtual time only; leave --live out");
-        let args =
-            ReproduceArgs { name: Some("femu-fig3".into()), out: folder("x"), live: false, full: true, plans: None };
-        assert_eq!(run(&args, false).unwrap_err().text(), "reproduce femu-fig3: has one length; leave --full out");
+    fn what_a_figure_does_not_have_is_refused() {
+        let fig3 = || asked("femu-fig3");
+        let sort = || asked("crail-terasort");
+        let hadoop = || Some("x.jar".to_owned());
+        for (args, why) in [
+            (ReproduceArgs { live: true, ..fig3() }, "femu-fig3: runs in virtual time only; leave --live out"),
+            (ReproduceArgs { full: true, ..fig3() }, "femu-fig3: has one length; leave --full out"),
+            (ReproduceArgs { plans: Some(3), ..fig3() }, "femu-fig3: draws no plans; leave --plans out"),
+            (ReproduceArgs { size: Some(1 << 30), ..fig3() }, "femu-fig3: sorts nothing; leave --size out"),
+            (ReproduceArgs { hadoop: hadoop(), ..fig3() }, "femu-fig3: sorts nothing; leave --hadoop out"),
+            (
+                ReproduceArgs { hadoop: hadoop(), ..sort() },
+                "crail-terasort: is simulated; add --live to sort by Hadoop as well",
+            ),
+            (
+                ReproduceArgs { live: true, ..sort() },
+                "crail-terasort: --live sorts by Hadoop; say where it is (--hadoop CLASSPATH)",
+            ),
+        ] {
+            assert_eq!(run(&args, false).unwrap_err().text(), format!("reproduce {why}"));
+        }
+        assert_eq!(sort_size("1MiB").unwrap_err(), "at least 64MiB are sorted");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   StoreProcesses ─ StoreProcess (weir up with [store])   core 0   drives in the store and beside it; weir fs bench
+//!                    sort ─ Hadoop's TeraSort           a node for each step, Java's processes
 //!   Processes ─┬─ NodeProcess (weir up)      core 0   volumes on a drive, by vhost-user
 //!              ├─ RemoteDrives (weir up, twice)      volumes on drives of another node, which fail by rule: core 0, and the last one
 //!              ├─ Qemu (qemu-storage-daemon) core 0   a file in memory
@@ -13,6 +14,7 @@
 mod client;
 mod process;
 mod remote;
+mod sort;
 mod store;
 
 pub use store::StoreProcesses;

@@ -6,7 +6,7 @@ use super::process::{ConfiguredNode, Scratch};
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::Path;
-use weir_sim::reproduce::{StoreAccess, StoreDrive, StoreLoad, StoreSeen, Stores};
+use weir_sim::reproduce::{StoreAccess, StoreDrive, StoreLoad, StoreSeen, StoreSort, Stores};
 
 /// Bytes of each drive: its blocks are the smaller for it, its dies and times are not.
 const CAPACITY: &str = "2GiB";
@@ -152,6 +152,15 @@ fn arguments(load: &StoreLoad) -> Vec<String> {
 #[derive(Default)]
 pub struct StoreProcesses {
     node: Option<StoreNode>,
+    /// Java's class path, with Hadoop's examples.
+    hadoop: Option<String>,
+}
+
+impl StoreProcesses {
+    /// Sorts with what is on this class path.
+    pub fn with_hadoop(hadoop: Option<String>) -> Self {
+        Self { hadoop, ..Self::default() }
+    }
 }
 
 impl Stores for StoreProcesses {
@@ -168,6 +177,11 @@ impl Stores for StoreProcesses {
         let all: Vec<String> = arguments(load).into_iter().chain(node.place(drive, is_raw, load.write)).collect();
         let run = fs_bench(&address(node.scratch.path()), &all)?;
         Ok(StoreSeen { p50: run.p50() as f64, bandwidth: run.bandwidth_bytes_per_s, copies: run.copies_per_byte })
+    }
+
+    fn sort(&mut self, bytes: u64, memory_pct: u32) -> Result<StoreSort, String> {
+        let class_path = self.hadoop.as_deref().ok_or("no class path: --hadoop CLASSPATH says where Hadoop is")?;
+        super::sort::sort(class_path, bytes, memory_pct)
     }
 
     fn leave(&mut self) {

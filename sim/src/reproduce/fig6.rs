@@ -18,7 +18,7 @@ const READS: u64 = 70;
 
 /// FEMU's default drive (40, 200 and 2000 us; 64 dies on 8 channels) with a channel of 400 MB/s, a quarter of its blocks'
 /// pages and 28 % over-provisioning.
-fn config(mode: GcMode) -> FlashDriveConfig {
+pub(super) fn config(mode: GcMode) -> FlashDriveConfig {
     let parts = Preset::FemuBbssd.parts(false);
     FlashDriveConfig {
         geometry: Geometry {
@@ -73,9 +73,9 @@ fn reads(mode: GcMode) -> Histogram {
     latencies
 }
 
-const PLANE: &str = "\"In plane-blocking GC, the most efficient one, page movement only flows within a plane without using \
+pub(super) const PLANE: &str = "\"In plane-blocking GC, the most efficient one, page movement only flows within a plane without using \
                      any channel\"";
-const CHANNEL: &str = "\"In controller-blocking GC, a GC operation 'locks down' the controller\"; \"In \
+pub(super) const CHANNEL: &str = "\"In controller-blocking GC, a GC operation 'locks down' the controller\"; \"In \
                        channel-blocking GC, only channels involved in GC page movement are blocked\"";
 
 pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {

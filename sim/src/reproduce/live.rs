@@ -74,6 +74,9 @@ pub trait LiveMeasurements {
     /// Whether what takes minutes is wanted, where seconds would do for a look.
     fn is_full(&self) -> bool;
 
+    /// Bytes of what is sorted, where that was said.
+    fn size(&self) -> Option<u64>;
+
     /// Nodes as processes of their own.
     fn nodes(&mut self) -> &mut dyn Nodes;
 

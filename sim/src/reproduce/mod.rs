@@ -12,6 +12,7 @@ mod accuracy;
 mod ageing;
 mod chart;
 mod closed;
+mod cluster;
 mod crail;
 mod datasheets;
 mod fig2;
@@ -19,6 +20,7 @@ mod fig3;
 mod fig4;
 mod fig5;
 mod fig6;
+mod fig6b;
 mod figure;
 mod html;
 mod levelling;
@@ -38,7 +40,7 @@ mod tests;
 
 pub use chart::{Chart, Curve, Mark, Scale};
 pub use closed::{Measured, closed_loop, flash_loop};
-pub use crail::{StoreAccess, StoreDrive, StoreLoad, StoreSeen, Stores};
+pub use crail::{StoreAccess, StoreDrive, StoreLoad, StoreSeen, StoreSort, Stores};
 pub use figure::Figure;
 pub use html::number;
 pub use live::{LiveMeasurements, Seen};
@@ -79,6 +81,7 @@ impl Subject {
             Subject::FemuFig4 => Ok(fig4::figure(live)),
             Subject::FemuFig5 => Ok(fig5::figure(live)),
             Subject::FemuFig6a => Ok(fig6::figure(live)),
+            Subject::FemuFig6b => Ok(fig6b::figure(live)),
             Subject::FemuMovePage => Ok(move_page::figure(live)),
             Subject::FemuPages => Ok(pages::figure(live)),
             Subject::FemuAgeing => Ok(ageing::figure(live)),
@@ -106,6 +109,7 @@ impl Subject {
             Subject::CrailLatency => crail::latency(live),
             Subject::CrailThroughput => crail::throughput(live),
             Subject::CrailStreams => crail::streams(live),
+            Subject::CrailTerasort => crail::terasort(live),
         }
     }
 }

@@ -18,6 +18,8 @@ pub enum Subject {
     FemuFig5,
     /// Latencies under garbage collection.
     FemuFig6a,
+    /// Wordcount under garbage collection.
+    FemuFig6b,
     /// Host collection with and without the page move.
     FemuMovePage,
     /// Latencies by page and chip.
@@ -72,6 +74,8 @@ pub enum Subject {
     CrailThroughput,
     /// Buffered and direct streams over the size of an operation.
     CrailStreams,
+    /// A sort while memory shrinks and flash takes its place.
+    CrailTerasort,
 }
 
 /// Which clock a reproduction runs by.
@@ -87,13 +91,14 @@ pub enum ClockKind {
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Subject; 33] = [
+    pub const ALL: [Subject; 35] = [
         Subject::FemuFig2a,
         Subject::FemuFig2b,
         Subject::FemuFig3,
         Subject::FemuFig4,
         Subject::FemuFig5,
         Subject::FemuFig6a,
+        Subject::FemuFig6b,
         Subject::FemuMovePage,
         Subject::FemuPages,
         Subject::FemuAgeing,
@@ -121,6 +126,7 @@ impl Subject {
         Subject::CrailLatency,
         Subject::CrailThroughput,
         Subject::CrailStreams,
+        Subject::CrailTerasort,
     ];
 
     /// As the command line writes it.
@@ -132,6 +138,7 @@ impl Subject {
             Subject::FemuFig4 => "femu-fig4",
             Subject::FemuFig5 => "femu-fig5",
             Subject::FemuFig6a => "femu-fig6a",
+            Subject::FemuFig6b => "femu-fig6b",
             Subject::FemuMovePage => "femu-move-page",
             Subject::FemuPages => "femu-pages",
             Subject::FemuAgeing => "femu-ageing",
@@ -159,6 +166,7 @@ impl Subject {
             Subject::CrailLatency => "crail-latency",
             Subject::CrailThroughput => "crail-throughput",
             Subject::CrailStreams => "crail-streams",
+            Subject::CrailTerasort => "crail-terasort",
         }
     }
 
@@ -171,6 +179,7 @@ impl Subject {
             Subject::FemuFig4 => "16 readers over channels and planes",
             Subject::FemuFig5 => "personalities, and threads over planes, basic against advanced model",
             Subject::FemuFig6a => "read latencies when collection blocks controller, channel or plane",
+            Subject::FemuFig6b => "wordcount over four drives when collection blocks controller, channel or plane",
             Subject::FemuMovePage => "foreground writes while the host collects, with and without move-page",
             Subject::FemuPages => "reads and programs by page kind, wordline and chip, good and bad",
             Subject::FemuAgeing => "a die that ages: read retries and program times over its cycles",
@@ -202,6 +211,7 @@ impl Subject {
             Subject::CrailLatency => "random reads of files on memory, flash and Optane, beside the drives alone",
             Subject::CrailThroughput => "64 KiB, 128 in flight: files against the drives alone",
             Subject::CrailStreams => "buffered and direct streams over the size of an operation, and copies",
+            Subject::CrailTerasort => "a sort while memory shrinks to nothing and flash takes its place",
         }
     }
 
@@ -210,7 +220,7 @@ impl Subject {
         match self {
             Subject::FemuFig2a | Subject::FemuFig2b | Subject::LiveAgainstSim => ClockKind::Real,
             Subject::QosFig1 | Subject::QosFig2 | Subject::QosFig3 | Subject::QosFig6 => ClockKind::Real,
-            Subject::QosFig7 | Subject::QosFig8 => ClockKind::Either,
+            Subject::QosFig7 | Subject::QosFig8 | Subject::CrailTerasort => ClockKind::Either,
             Subject::SpoolTable2
             | Subject::SpoolFig5
             | Subject::SpoolFig12
@@ -225,8 +235,8 @@ impl Subject {
     /// Whether it has a short and a full length.
     pub const fn has_lengths(self) -> bool {
         use Subject::{
-            CrailLatency, CrailStreams, CrailThroughput, SpoolFig5, SpoolFig12, SpoolFig13, SpoolFig14, SpoolFig15,
-            SpoolFig16, SpoolFig17, SpoolFig19, SpoolTable2,
+            CrailLatency, CrailStreams, CrailTerasort, CrailThroughput, SpoolFig5, SpoolFig12, SpoolFig13, SpoolFig14,
+            SpoolFig15, SpoolFig16, SpoolFig17, SpoolFig19, SpoolTable2,
         };
         matches!(
             self,
@@ -244,6 +254,7 @@ impl Subject {
                 | CrailLatency
                 | CrailThroughput
                 | CrailStreams
+                | CrailTerasort
         )
     }
 }

@@ -95,6 +95,10 @@ impl LiveMeasurements for Fake {
         false
     }
 
+    fn size(&self) -> Option<u64> {
+        None
+    }
+
     fn nodes(&mut self) -> &mut dyn Nodes {
         self
     }
@@ -133,6 +137,11 @@ impl Stores for Fake {
         let copies = if load.access == StoreAccess::Stream { 1.0 } else { 0.0 };
         let p50 = if load.access == StoreAccess::Lookup { way } else { medium + way };
         Ok(StoreSeen { p50, bandwidth, copies })
+    }
+
+    fn sort(&mut self, bytes: u64, memory_pct: u32) -> Result<StoreSort, String> {
+        let elapsed = Nanos(bytes * 10 + u64::from(100 - memory_pct) * 40_000_000);
+        Ok(StoreSort { elapsed, processor: Nanos(bytes * 9), in_memory_pct: memory_pct.into() })
     }
 
     fn leave(&mut self) {}
@@ -204,6 +213,10 @@ struct Broken;
 
 impl Stores for Broken {
     fn measure(&mut self, _: StoreDrive, _: &StoreLoad) -> Result<StoreSeen, String> {
+        Err("no clock".into())
+    }
+
+    fn sort(&mut self, _: u64, _: u32) -> Result<StoreSort, String> {
         Err("no clock".into())
     }
 
@@ -281,6 +294,10 @@ impl LiveMeasurements for Broken {
 
     fn is_full(&self) -> bool {
         false
+    }
+
+    fn size(&self) -> Option<u64> {
+        None
     }
 
     fn nodes(&mut self) -> &mut dyn Nodes {
@@ -436,6 +453,22 @@ fn fig6a_order_of_the_modes() {
     // Dies collect one after the other: the drive does not stand still for 64 collections in a row.
     let (many, one) = (ours(&figure, "controller: p99 of reads"), ours(&figure, "plane: p99.9 of reads"));
     assert!(many < 3.0 * one, "p99 {many} us, one collection about {one} us");
+}
+
+#[test]
+fn fig6b_wordcount_waits_for_collection_in_the_order_of_the_modes() {
+    let figure = made(Subject::FemuFig6b);
+    assert!(figure.ok(), "{:?}", figure.rows.iter().find(|row| !row.ok()));
+    let shared = |mode: &str| ours(&figure, &format!("{mode}, another job writes: wordcount"));
+    assert!(shared("controller") > 1.1 * shared("plane"), "{} against {}", shared("controller"), shared("plane"));
+    assert!(shared("plane") >= ours(&figure, "plane: wordcount"));
+}
+
+#[test]
+fn terasort_is_simulated_where_no_more_is_asked_for() {
+    let figure = made(Subject::CrailTerasort);
+    assert!(figure.ok() && figure.notes[0].starts_with("Simulated only"), "{:?}", figure.notes);
+    assert_eq!((figure.charts[0].curves.len(), figure.rows.len()), (2, 6 * 3 + 6 + 4));
 }
 
 #[test]
@@ -671,6 +704,10 @@ fn charts_are_tables(figure: &Figure) {
             alike(name, &varmail[1..], &rows("varmail, 16T16P", ""));
         }
         Subject::FemuFig6a => quantiles_are_on_the_curves(figure),
+        Subject::FemuFig6b => {
+            let alone = ["controller", "channel", "plane"].map(|mode| rows(mode, &format!("{mode}: wordcount"))[0]);
+            alike(name, &height(0, "alone"), &alone);
+        }
         Subject::FemuPages => {
             let shares = rows("chip ", "reads sensed again");
             alike(name, &height(1, "reads sensed again"), &shares);
@@ -758,6 +795,10 @@ fn charts_are_tables(figure: &Figure) {
             let given = |row: &&Row| row.label.starts_with("DRAM, direct read") && row.unit == "MB/s";
             let given: Vec<f64> = figure.rows.iter().filter(given).map(|row| row.ours).collect();
             alike(name, &height(0, "DRAM, direct"), &given);
+        }
+        Subject::CrailTerasort => {
+            alike(name, &height(0, "simulated"), &rows("simulated, ", "% in memory")[..6]);
+            alike(name, &height(0, "simulated, requests alone"), &rows("simulated, requests alone", "% in memory"));
         }
         Subject::PlanCampaign => {
             let last = |curve: &str| height(0, curve).last().copied().unwrap();

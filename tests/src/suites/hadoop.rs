@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::long;
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{Node, Setup, text};
@@ -17,6 +19,7 @@ pub fn tests() -> Vec<Test> {
     vec![
         long(S, "contract_tests_of_hadoop", contract),
         long(S, "wordcount_and_terasort", jobs),
+        long(S, "sorts_while_memory_shrinks_are_measured", reproduced),
         long(S, "bad_input_is_said_as_hadoop_says_it", bad_input),
         long(S, "streams_that_nobody_closes_are_closed", leaked),
         long(S, "blocks_are_on_the_hosts_of_their_drives", located),
@@ -255,6 +258,36 @@ fn jobs(env: &Env) -> Outcome {
         hadoop.job("teravalidate", &["weir:///tera/out", "weir:///tera/report"])?;
         let report = hadoop.store.fs(&["cat", "/tera/report/part-r-00000"])?;
         ensure(report.starts_with("checksum\t") && report.lines().count() == 1, || format!("TeraValidate: {report}"))
+    })
+}
+
+/// Parts of the data that the six stores have memory for, in percent.
+const IN_MEMORY: [f64; 6] = [100.0, 80.0, 60.0, 40.0, 20.0, 0.0];
+/// What a part of memory of 64 MiB is of 256 MiB, and half a one.
+const PART: f64 = 38.0;
+
+fn reproduced(env: &Env) -> Outcome {
+    with_hadoop(env, |hadoop| {
+        let out = env.folder()?;
+        let folder = text(&out);
+        let live = ["--live", "--size", "128MiB", "--hadoop", &hadoop.class_path];
+        let all = [&["--json", "reproduce", "crail-terasort", "--out", &folder], &live[..]].concat();
+        let said = run(&out, &env.weir, all, MADE)?;
+        let report: Value = serde_json::from_str(&said.stdout).map_err(|e| format!("{e}: {}", said.describe()))?;
+        let rows = report["rows"].as_array().ok_or("no rows")?;
+        for wanted in IN_MEMORY {
+            let row = |what: &str| {
+                let label = format!("measured, Hadoop, {wanted} % in memory{what}");
+                let found = rows.iter().find(|row| row["label"] == label.as_str());
+                found.and_then(|row| row["ours"].as_f64()).ok_or_else(|| format!("no row {label:?}: {report}"))
+            };
+            let (seconds, processor, found) = (row("")?, row(", processor time")?, row(", found there")?);
+            println!(
+                "    {wanted} % in memory: {seconds:.2} s, {processor:.2} s of processors, {found:.0} % found there"
+            );
+            ensure(seconds > 0.0 && processor > 0.0 && (found - wanted).abs() <= PART, || report.to_string())?;
+        }
+        Ok(())
     })
 }
 

@@ -4,18 +4,22 @@
 //!   latency     random reads one after the other, over their size, on three drives; the map cached and not
 //!   throughput  64 KiB, 128 in flight: pairs of a file and of the drive alone
 //!   streams     buffered and direct streams over the size of an operation; copies a byte
+//!   terasort    a sort while memory shrinks: simulated, and Hadoop's own
 //! ```
-//! Everything is measured on real processes, through [`Stores`].
+//! What is measured is measured on real processes, through [`Stores`].
 
 mod latency;
 mod streams;
+mod terasort;
 mod throughput;
 
 pub(super) use latency::figure as latency;
 pub(super) use streams::figure as streams;
+pub(super) use terasort::figure as terasort;
 pub(super) use throughput::figure as throughput;
 
 use super::{LiveMeasurements, Row};
+use weir_units::Nanos;
 
 /// What is written beside every figure: where it does not compare with the paper's.
 const MACHINE: &str = "The paper has eight POWER8 nodes, 100 Gbit/s InfiniBand with RDMA, SPDK and Samsung 960 PRO drives. Here node, metadata \
@@ -103,6 +107,17 @@ pub struct StoreSeen {
     pub copies: f64,
 }
 
+/// A sort of an unmodified program on a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StoreSort {
+    /// From its start to its end.
+    pub elapsed: Nanos,
+    /// What it took of processors, all threads together.
+    pub processor: Nanos,
+    /// Of the store's bytes, those in memory after the sort, percent.
+    pub in_memory_pct: f64,
+}
+
 /// A store of files on drives of each kind, and drives of the same kinds beside it.
 pub trait Stores {
     /// Makes all operations of a load; servers are started the first time.
@@ -110,6 +125,13 @@ pub trait Stores {
     /// # Errors
     /// They cannot be started, or an operation failed.
     fn measure(&mut self, drive: StoreDrive, load: &StoreLoad) -> Result<StoreSeen, String>;
+
+    /// Generates so many bytes of records, sorts them and proves their order, on a store that has memory for so much of all that is
+    /// written, percent, and flash for the rest.
+    ///
+    /// # Errors
+    /// No sort is named, the store or the sort cannot be started, the sort fails, or its result is not sorted.
+    fn sort(&mut self, bytes: u64, memory_pct: u32) -> Result<StoreSort, String>;
 
     /// Ends what [`Stores::measure`] has started.
     fn leave(&mut self);
