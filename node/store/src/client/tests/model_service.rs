@@ -225,7 +225,7 @@ impl Connection {
 
     fn carry_out(&mut self, state: &mut State, request: Request) -> Told {
         Ok(match request {
-            Request::Hello { client, session, .. } => {
+            Request::Hello { version, client, session, .. } => {
                 self.session = match session {
                     SessionWish::Resume(session, TOKEN) if state.sessions.contains_key(&session.0) => session.0,
                     SessionWish::Resume(..) => return Err(StoreError::SessionGone),
@@ -237,7 +237,7 @@ impl Connection {
                 state.sessions.insert(self.session, client);
                 Answer::Welcome {
                     welcome: WelcomeInfo {
-                        version: 1,
+                        version,
                         service: ServiceId(1),
                         store: STORE,
                         session: Some(SessionId(self.session)),
