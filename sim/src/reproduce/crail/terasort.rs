@@ -219,10 +219,9 @@ mod tests {
     const SMALL: u64 = 1 << 30;
 
     #[test]
-    fn less_memory_never_makes_requests_alone_faster_and_flash_costs_something() {
+    fn requests_alone_are_fastest_in_memory() {
         let seconds: Vec<f64> = STEPS.iter().map(|pct| sort(SMALL, *pct, 0.0).seconds()).collect();
-        assert!(seconds.windows(2).all(|pair| pair[1] >= pair[0] * 0.98), "{seconds:?}");
-        assert!(seconds[5] > seconds[0] * 1.2, "{seconds:?}");
+        assert!(seconds[1..].iter().all(|later| *later > seconds[0] * 1.1), "{seconds:?}");
     }
 
     #[test]
