@@ -78,7 +78,7 @@ impl Machines {
     fn start(env: &Env) -> Result<Option<Self>, String> {
         let Some(program) = store_etcd::program(env) else { return Ok(None) };
         let etcd = store_etcd::etcd(env, &program, 1, &[])?;
-        let storage = Node::start(env, &node("ram", "512MiB", ""))?;
+        let storage = Node::start(env, &node("ram", "1GiB", ""))?;
         let service = |port: u16| {
             let store = format!(
                 "[store]\nmeta = \"etcd:{}/e2e\"\nlisten = \"127.0.0.1:{port}\"\n\
@@ -236,8 +236,9 @@ impl Writer {
                 write(&client, number).map_err(|e| format!("/c/{number}: {e}"))?;
                 number += 1;
                 counts.store(number, Ordering::Release);
-                // The failures are what takes time here, not the bytes.
-                std::thread::sleep(Duration::from_millis(20));
+                // The failures are what takes time here, not the bytes; and what a file gives back when it is closed, most of a block, is free
+                // again some seconds later only.
+                std::thread::sleep(Duration::from_millis(100));
             }
             Ok(number)
         };
