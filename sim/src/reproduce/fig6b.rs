@@ -141,7 +141,7 @@ pub(super) fn figure(live: &mut dyn LiveMeasurements) -> Figure {
                 "Simulated: Hadoop itself does not run. {} machines with {CORES} cores and one drive each; wordcount of {} MiB that the store \
                  has spread over the drives in blocks of 1 MiB, read in requests of 128 KiB, {} ahead; map tasks write {:.0} % of what \
                  they read, reduce tasks read that and write {:.0} %. A core takes {MAP} ns for a byte of the input and {REDUCE} ns for one of \
-                 the map tasks'. The drives are those of femu-fig6a, full and in their steady state.",
+                 the map tasks'; none of these numbers is the paper's. The drives are those of femu-fig6a, full and in their steady state.",
                 MACHINES.count,
                 INPUT >> 20,
                 STREAMS,
