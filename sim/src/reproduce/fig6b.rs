@@ -1,6 +1,6 @@
 //! Figure 6b of papers/002: wordcount over several drives while garbage collection blocks their controllers, channels or planes.
 
-use super::cluster::{BLOCK, Block, Cluster, Machines, PIECE, Place, STREAMS, Space, Spent, Task, Work};
+use super::cluster::{BLOCK, Block, Cluster, Machines, PIECE, Place, STREAMS, Space, Spent, Task, Work, part, pieces};
 use super::{Chart, Curve, Figure, LiveMeasurements, Row, Scale, Subject, fig6};
 use weir_flash::{GcMode, Precondition};
 use weir_units::Nanos;
@@ -38,19 +38,10 @@ fn computing(bytes: u64, nanos: f64) -> Nanos {
     Nanos((bytes as f64 * nanos) as u64)
 }
 
-fn pieces(blocks: &[Block]) -> Vec<Place> {
-    blocks.iter().flat_map(|block| block.pieces()).collect()
-}
-
-/// Every task's part of so many things.
-fn parts<T: Clone>(all: &[T], tasks: usize) -> Vec<Vec<T>> {
-    (0..tasks).map(|task| all[all.len() * task / tasks..all.len() * (task + 1) / tasks].to_vec()).collect()
-}
-
 /// Tasks that read one list, compute for every piece, and write the other one, which is shorter, evenly among that.
 fn tasks(read: &[Place], nanos: f64, written: &[Place], count: usize) -> Vec<Task> {
-    let (read, written) = (parts(read, count), parts(written, count));
-    let task = |(read, written): (Vec<Place>, Vec<Place>)| {
+    let task = |number: usize| {
+        let (read, written) = (part(read, number, count), part(written, number, count));
         let due = |at: usize| written.len() * at / read.len().max(1);
         let work = |at: usize| Work {
             read: Some(read[at]),
@@ -59,7 +50,7 @@ fn tasks(read: &[Place], nanos: f64, written: &[Place], count: usize) -> Vec<Tas
         };
         Task::new((0..read.len()).map(work).collect())
     };
-    read.into_iter().zip(written).map(task).collect()
+    (0..count).map(task).collect()
 }
 
 fn wordcount(mode: GcMode, is_shared: bool) -> Times {
@@ -85,7 +76,7 @@ fn wordcount(mode: GcMode, is_shared: bool) -> Times {
         if is_shared { lists.map(|list| turns(list.copied().collect())).collect() } else { Vec::new() }
     };
     let load = |place: &Place| Work { read: None, compute: Nanos(0), write: Some(*place) };
-    let loading = parts(&input, count).iter().map(|part| Task::new(part.iter().map(load).collect())).collect();
+    let loading = (0..count).map(|task| Task::new(part(&input, task, count).iter().map(load).collect())).collect();
     let load = cluster.run(loading, Vec::new());
     let map = cluster.run(tasks(&input, MAP, &spilled, count), beside());
     let reduce = cluster.run(tasks(&spilled, REDUCE, &counted, count), beside());

@@ -12,8 +12,8 @@ mod task;
 #[cfg(test)]
 mod tests;
 
-pub(super) use space::{BLOCK, Block, PIECE, Place, Space};
-pub(super) use task::{STREAMS, Task, Work};
+pub(super) use space::{BLOCK, Block, PIECE, Place, Space, pieces};
+pub(super) use task::{STREAMS, Task, Work, part};
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

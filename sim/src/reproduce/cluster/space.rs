@@ -38,6 +38,11 @@ impl Block {
     }
 }
 
+/// The pieces of blocks, in order.
+pub(crate) fn pieces(blocks: &[Block]) -> Vec<Place> {
+    blocks.iter().flat_map(|block| block.pieces()).collect()
+}
+
 /// What is free, by class.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {

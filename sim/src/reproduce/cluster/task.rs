@@ -129,3 +129,8 @@ impl Task {
         })
     }
 }
+
+/// What one of so many tasks has of all, as even as it can be.
+pub(crate) fn part<T>(all: &[T], task: usize, tasks: usize) -> &[T] {
+    &all[all.len() * task / tasks..all.len() * (task + 1) / tasks]
+}

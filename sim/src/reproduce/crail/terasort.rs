@@ -6,7 +6,9 @@
 //! ```
 
 use super::StoreSort;
-use crate::reproduce::cluster::{BLOCK, Block, Cluster, Machines, PIECE, Place, Space, Spent, Task, Work};
+use crate::reproduce::cluster::{
+    BLOCK, Block, Cluster, Machines, PIECE, Place, Space, Spent, Task, Work, part, pieces,
+};
 use crate::reproduce::{Chart, Curve, Figure, LiveMeasurements, PrintedBound, Row, Scale, Subject};
 use weir_config::DeviceConfig;
 use weir_flash::{FlashDriveConfig, Precondition};
@@ -56,15 +58,6 @@ fn drive(size: u64) -> FlashDriveConfig {
     let gibibytes = (2 * 3 * size / drives).div_ceil(1 << 30).max(1);
     let device = DeviceConfig::from_query("960pro", &format!("capacity={gibibytes}GiB"));
     device.ok().and_then(|device| device.flash).expect("the profile makes drives of some gibibytes").config
-}
-
-fn pieces(blocks: &[Block]) -> Vec<Place> {
-    blocks.iter().flat_map(|block| block.pieces()).collect()
-}
-
-/// The part of a list that is a task's.
-fn part<T>(all: &[T], task: usize, tasks: usize) -> &[T] {
-    &all[all.len() * task / tasks..all.len() * (task + 1) / tasks]
 }
 
 /// Sorts so many bytes where memory has room for a part of all that is written: the input, what is shuffled, the output.
