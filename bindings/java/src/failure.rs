@@ -95,7 +95,7 @@ fn store_kind(error: StoreError) -> &'static str {
         StoreError::NotEmpty => "NOT_EMPTY",
         StoreError::Root => "ROOT",
         StoreError::Busy => "BUSY",
-        StoreError::NoSpace | StoreError::TooFewNodes(_) => "FULL",
+        StoreError::NoSpace | StoreError::TooFewNodes(_) | StoreError::Freeing(_) => "FULL",
         StoreError::BadName | StoreError::NameTooLong => "NAME",
         StoreError::IntoItself => "INTO_ITSELF",
         StoreError::NoAttribute => "NO_ATTRIBUTE",

@@ -1,6 +1,7 @@
 //! What can be wrong, in the store's own terms, as the user reads it.
 
 use crate::id::{NodeId, ServiceId};
+use crate::space::Epoch;
 use alloc::string::String;
 use core::fmt;
 
@@ -49,6 +50,9 @@ pub enum StoreError {
     Redirect(ServiceId),
     /// The service cannot say: it has no lease, or the key-value store does not answer. Ask again with the same sequence.
     Unavailable,
+    /// No class of the file has room now, and blocks that were given up are free when all sessions have acknowledged an epoch, this one
+    /// or a later one; 1 at the least. Ask again.
+    Freeing(Epoch),
     /// What the key-value store holds cannot be read; `weir store fsck` says more.
     Damaged,
     /// No class of the file has room.
@@ -121,6 +125,9 @@ impl fmt::Display for StoreError {
             StoreError::OldSequence => "the request is older than the last one of its slot",
             StoreError::Redirect(service) => return write!(f, "metadata service {service} owns the directory"),
             StoreError::Unavailable => "the metadata service cannot answer at present; ask again",
+            StoreError::Freeing(_) => {
+                "no class of the file has room at present; what was given up is free when all clients have let go of it; ask again"
+            }
             StoreError::Damaged => "the store's metadata are damaged here; run weir store fsck",
             StoreError::NoSpace => "no class of the file has room: delete files, or donate a drive",
             StoreError::TooFewNodes(placed) => {
@@ -166,7 +173,7 @@ impl fmt::Display for StoreError {
 
 impl StoreError {
     /// Its number in records, from 1 on, and what goes with it. [`TooFewNodes`](Self::TooFewNodes) is a [`NoSpace`](Self::NoSpace) that
-    /// says more: programs that do not know it read it as that.
+    /// says more, and [`Freeing`](Self::Freeing) such an [`Unavailable`](Self::Unavailable): programs that do not know it read it as that.
     pub const fn number(self) -> (u8, u64) {
         match self {
             StoreError::NotFound => (1, 0),
@@ -190,6 +197,8 @@ impl StoreError {
             StoreError::OldSequence => (19, 0),
             StoreError::Redirect(service) => (20, service.get()),
             StoreError::Unavailable => (21, 0),
+            StoreError::Freeing(Epoch(0)) => (21, 1),
+            StoreError::Freeing(Epoch(epoch)) => (21, epoch),
             StoreError::Damaged => (22, 0),
             StoreError::NoSpace => (23, 0),
             StoreError::TooFewNodes(placed) => (23, placed as u64),
@@ -238,7 +247,8 @@ impl StoreError {
             18 => StoreError::SessionGone,
             19 => StoreError::OldSequence,
             20 => StoreError::Redirect(ServiceId(argument)),
-            21 => StoreError::Unavailable,
+            21 if argument == 0 => StoreError::Unavailable,
+            21 => StoreError::Freeing(Epoch(argument)),
             22 => StoreError::Damaged,
             23 if argument == 0 => StoreError::NoSpace,
             23 => StoreError::TooFewNodes(u8::try_from(argument).ok()?),

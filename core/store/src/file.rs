@@ -57,6 +57,7 @@ mod written;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use asked::ShortBlock;
 pub use blocks::{ChunkMap, MapLookup};
 pub use checksum::{BlockSeed, Crc32cUpdate};
 pub use event::{

@@ -36,4 +36,4 @@ pub use bodies::{
     SessionInfo, SessionWish, StatusInfo, WelcomeInfo,
 };
 pub use frame::{FRAME_MAX, FrameError, FrameReader, HEADER_BYTES, RequestNumber};
-pub use message::{Answer, PROTOCOL_MAGIC, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Request};
+pub use message::{Answer, PROTOCOL_MAGIC, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Request, VERSION_GRANT_SHORT};

@@ -11,7 +11,8 @@ use crate::error::StoreError;
 use crate::file::{FileEffect, FileError, FileEvent, NewBlock};
 use crate::members::HolderEvent;
 use crate::mutant::Mutant;
-use crate::protocol::{Answer, Request, RequestNumber, SessionWish, WelcomeInfo};
+use crate::protocol::{Answer, Request, RequestNumber, SessionWish, VERSION_GRANT_SHORT, WelcomeInfo};
+use crate::space::Epoch;
 use crate::tree::InodePath;
 use alloc::format;
 use alloc::string::String;
@@ -37,7 +38,8 @@ impl ClientMachine {
         };
         match wrong {
             Ok(()) => {
-                self.requests.connected(out.effects);
+                self.welcome.version = welcome.version;
+                self.requests.connected(welcome.version, out.effects);
                 self.ask_for_namespaces(out);
             }
             Err(what) => self.stop(ClientFault::Protocol(what).into(), out),
@@ -85,7 +87,15 @@ impl ClientMachine {
 
     pub(super) fn answer<M: ClientMemory>(&mut self, number: RequestNumber, answer: Answer, out: &mut Out<'_, M>) {
         let Some(sent) = self.requests.take(number) else { return };
+        let is_grant = matches!(sent.purpose, Purpose::Grant(..));
+        if let (true, Some(file)) = (is_grant, sent.file.and_then(|file| self.files.get_mut(&file))) {
+            file.waits_for_room = false;
+        }
         if let Answer::Failed { error, .. } = &answer {
+            let is_full = matches!(error, StoreError::Freeing(_) | StoreError::NoSpace | StoreError::TooFewNodes(_));
+            if is_grant && is_full {
+                return self.no_room(sent, *error, answer, out);
+            }
             let is_close = matches!(sent.request, Request::Close { .. });
             if *error == StoreError::NotOpen && sent.file.is_some() && !is_close && names_handle(&sent.request) {
                 return self.reopen(sent, out);
@@ -113,6 +123,67 @@ impl ClientMachine {
         if is_gone && !self.planted.is(Mutant::GoneOnlyForOne) {
             self.stop(ClientFault::SessionOver.into(), out);
         }
+    }
+
+    /// There are no such blocks for a file: a write that needs less than a whole one asks for that, and what will be free is waited for.
+    fn no_room<M: ClientMemory>(&mut self, sent: Unanswered, error: StoreError, answer: Answer, out: &mut Out<'_, M>) {
+        let (Purpose::Grant(memory, wanted), Some(id)) = (sent.purpose.clone(), sent.file) else { return };
+        let asked = match sent.request {
+            Request::GrantShort { bytes, .. } => Some(bytes),
+            _ => None,
+        };
+        let mut rest = Vec::new();
+        for block in wanted {
+            match self.shorter(id, memory, block, asked) {
+                Some(bytes) => self.ask_for_short(id, memory, (block, bytes), out),
+                None => rest.push(block),
+            }
+        }
+        if rest.is_empty() {
+            return;
+        }
+        let request = Request::Grant { handle: 0, count: u32::try_from(rest.len()).unwrap_or(u32::MAX) };
+        let sent = Unanswered::new(request, Purpose::Grant(memory, rest), Some(id));
+        match error {
+            StoreError::Freeing(epoch) => self.wait_for_room(sent, epoch, out),
+            // What this session itself gives back is not free yet.
+            _ if !self.unneeded.is_empty() => self.wait_for_room(sent, Epoch::default(), out),
+            _ => {
+                let Answer::Failed { error, detail } = answer else { return };
+                self.over_with(sent, Err(ClientFault::Store(error, detail).into()), out);
+            }
+        }
+    }
+
+    /// Asks for a block that has so many bytes.
+    pub(super) fn ask_for_short<M: ClientMemory>(
+        &mut self,
+        file: OpenFileId,
+        memory: MemoryId,
+        (block, bytes): (u64, u32),
+        out: &mut Out<'_, M>,
+    ) {
+        let request = Request::GrantShort { handle: 0, bytes };
+        self.send(Unanswered::new(request, Purpose::Grant(memory, alloc::vec![block]), Some(file)), out);
+    }
+
+    /// How much a block may have for which there is no room, where so much was asked for, or a whole one: less than that, and what it needs.
+    pub(super) fn shorter(&self, id: OpenFileId, memory: MemoryId, block: u64, asked: Option<u32>) -> Option<u32> {
+        let file = self.files.get(&id).filter(|file| file.memory == memory)?;
+        let needs = file.io()?.needs(block)?;
+        let asked = asked.unwrap_or(file.block);
+        let has_kind = self.welcome.version >= VERSION_GRANT_SHORT;
+        [needs.good, needs.least].into_iter().find(|bytes| has_kind && *bytes < asked)
+    }
+
+    /// There will be blocks for a file: they are asked for again until its operation is over by its deadline.
+    fn wait_for_room<M: ClientMemory>(&mut self, sent: Unanswered, epoch: Epoch, out: &mut Out<'_, M>) {
+        if let Some(file) = sent.file.and_then(|file| self.files.get_mut(&file)) {
+            file.waits_for_room = true;
+        }
+        self.requests.retry_freeing(out.now, sent);
+        let oldest = self.oldest_held();
+        self.hold(HolderEvent::Hurry(oldest, epoch), out);
     }
 
     /// A request is over, for good.
@@ -155,7 +226,7 @@ impl ClientMachine {
             (Purpose::Reopen, Some(file)) => self.reopened(file, result, out),
             (Purpose::Nothing, _) | (_, None) => {}
             (Purpose::Publish(memory), Some(file)) => self.publish_answered(file, memory, &sent.request, result),
-            (purpose, Some(file)) => self.file_answered(file, purpose, result, out),
+            (purpose, Some(file)) => self.file_answered(file, (purpose, &sent.request), result, out),
         }
     }
 
@@ -196,7 +267,7 @@ impl ClientMachine {
     fn file_answered<M: ClientMemory>(
         &mut self,
         id: OpenFileId,
-        purpose: Purpose,
+        (purpose, request): (Purpose, &Request),
         result: Result<Answer, ClientFailure>,
         out: &mut Out<'_, M>,
     ) {
@@ -205,7 +276,7 @@ impl ClientMachine {
                 let Some(event) = self.chunk_came(id, memory, chunk, result, out) else { return };
                 (memory, event)
             }
-            Purpose::Grant(memory, wanted) => return self.blocks_came(id, memory, wanted, result, out),
+            Purpose::Grant(memory, wanted) => return self.blocks_came(id, memory, (wanted, request), result, out),
             Purpose::Unsettle(memory, block) => (memory, FileEvent::Unsettled(block, self.done(id, result))),
             Purpose::MarkOut(memory, block) => (memory, FileEvent::MarkedOut(block, self.done(id, result))),
             _ => return,
@@ -312,12 +383,16 @@ impl ClientMachine {
         &mut self,
         id: OpenFileId,
         memory: MemoryId,
-        wanted: Vec<u64>,
+        (wanted, request): (Vec<u64>, &Request),
         result: Result<Answer, ClientFailure>,
         out: &mut Out<'_, M>,
     ) {
         let file = self.files.get(&id).filter(|file| file.memory == memory);
         let (is_there, block) = (file.is_some(), file.map_or(0, |file| file.block));
+        let block = match request {
+            Request::GrantShort { bytes, .. } => *bytes,
+            _ => block,
+        };
         let blocks = match result {
             Ok(Answer::Granted { blocks }) if !is_there => return self.give_back(blocks),
             Ok(Answer::Granted { blocks }) => match checks::granted(&blocks, wanted.len(), block, &self.namespaces) {
@@ -503,6 +578,7 @@ fn names_handle(request: &Request) -> bool {
         request,
         Request::Map { .. }
             | Request::Grant { .. }
+            | Request::GrantShort { .. }
             | Request::Unsettle { .. }
             | Request::MarkOut { .. }
             | Request::Publish { .. }

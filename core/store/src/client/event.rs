@@ -70,12 +70,24 @@ pub enum FileWork {
     Read(u64, u32),
     /// Write so many bytes there from the caller's memory.
     Write(u64, u32),
+    /// The same, and nothing is written behind it before the file is closed, as far as is known: its last block is no longer than it has to be.
+    WriteLast(u64, u32),
     /// Publish what was written.
     Flush,
     /// Publish, and give the file that size.
     Truncate(u64),
     /// Publish, cut the last block to what it holds, and close the file at the service.
     Close,
+}
+
+impl FileWork {
+    /// Where it writes, and how much.
+    pub const fn write(self) -> Option<(u64, u32)> {
+        match self {
+            FileWork::Write(offset, len) | FileWork::WriteLast(offset, len) => Some((offset, len)),
+            _ => None,
+        }
+    }
 }
 
 /// What happens to a client.

@@ -99,8 +99,14 @@ impl ClientMachine {
 
     /// Renews the lease, when it is time for that. What was let go of is acknowledged with it.
     fn renew<M: ClientMemory>(&mut self, out: &mut Out<'_, M>) {
+        let held = self.oldest_held();
+        self.hold(HolderEvent::Tick(held), out);
+    }
+
+    /// The epoch of the oldest map that is held, or under which something is in flight.
+    pub(super) fn oldest_held(&mut self) -> Option<Epoch> {
         let oldest = self.files.values().filter_map(OpenFile::oldest).min();
-        let held = match self.drives.is_in_doubt() {
+        match self.drives.is_in_doubt() {
             // Nothing newer is acknowledged while a drive may still carry out a write that was given up.
             true => Some(oldest.map_or(self.safe, |oldest| oldest.min(self.safe))),
             false => {
@@ -108,8 +114,7 @@ impl ClientMachine {
                 self.safe = oldest.map_or(epoch, |oldest: Epoch| oldest.min(epoch));
                 oldest
             }
-        };
-        self.hold(HolderEvent::Tick(held), out);
+        }
     }
 
     pub(super) fn hold<M: ClientMemory>(&mut self, event: HolderEvent, out: &mut Out<'_, M>) {

@@ -284,6 +284,10 @@ impl ClientMachine {
         for effect in effects {
             match effect {
                 FileEffect::Grant(block) => grants.push(block),
+                FileEffect::GrantShort(block) => match self.shorter(id, memory, block, None) {
+                    Some(bytes) => self.ask_for_short(id, memory, (block, bytes), out),
+                    None => grants.push(block),
+                },
                 FileEffect::Fetch(_) | FileEffect::Unsettle(_) | FileEffect::MarkOut(..) | FileEffect::Publish(..) => {
                     self.ask_for_file(id, memory, effect, out);
                 }

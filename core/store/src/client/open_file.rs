@@ -125,6 +125,8 @@ pub(super) struct OpenFile {
     pub making_room: Option<u64>,
     /// A flush to make room has published nothing: not again before the next look.
     pub is_room_vain: bool,
+    /// The service has no room for a block of it, and will have some.
+    pub waits_for_room: bool,
     /// No caller has it any more.
     pub is_forgotten: bool,
     /// What the service has said of it last that cannot be.

@@ -3,7 +3,7 @@
 use super::event::{ClientEffect, MemoryId, OpenFileId, WorkId};
 use crate::error::StoreError;
 use crate::members::RenewalId;
-use crate::protocol::{Request, RequestNumber};
+use crate::protocol::{Request, RequestNumber, VERSION_GRANT_SHORT};
 use crate::tree::InodePath;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -14,6 +14,8 @@ use weir_units::Nanos;
 const SLOTS: u16 = 64;
 /// Between attempts of a request that the service cannot answer at present.
 const RETRY: Nanos = Nanos::from_millis(5);
+/// The same where blocks become free only when other sessions have been heard of.
+const RETRY_FREEING: Nanos = Nanos::from_millis(20);
 
 /// What an answer is for.
 #[derive(Clone, Debug)]
@@ -75,6 +77,7 @@ impl Unanswered {
             Request::Close { handle }
             | Request::Map { handle, .. }
             | Request::Grant { handle, .. }
+            | Request::GrantShort { handle, .. }
             | Request::Unsettle { handle, .. }
             | Request::MarkOut { handle, .. }
             | Request::Publish { handle, .. } => Some(handle),
@@ -162,6 +165,11 @@ impl Requests {
         self.later.push((now.saturating_add(RETRY), sent));
     }
 
+    /// The same, when blocks may be free.
+    pub fn retry_freeing(&mut self, now: Nanos, sent: Unanswered) {
+        self.later.push((now.saturating_add(RETRY_FREEING), sent));
+    }
+
     /// What is due to be sent again.
     pub fn take_due(&mut self, now: Nanos) -> Vec<Unanswered> {
         if self.due() > now {
@@ -173,9 +181,16 @@ impl Requests {
         due.into_iter().map(|(_, sent)| sent).collect()
     }
 
-    /// There is a connection: what was not answered is sent again; what was carried out is answered as it was.
-    pub fn connected(&mut self, effects: &mut Vec<ClientEffect>) {
+    /// There is a connection to a service that speaks that version: what was not answered is sent again; what was carried out is answered as it
+    /// was.
+    pub fn connected(&mut self, version: u16, effects: &mut Vec<ClientEffect>) {
         (self.is_connected, self.trouble) = (true, None);
+        let later = self.later.iter_mut().map(|(_, sent)| sent);
+        for sent in self.under_way.values_mut().chain(later).filter(|_| version < VERSION_GRANT_SHORT) {
+            if let Request::GrantShort { handle, .. } = sent.request {
+                sent.request = Request::Grant { handle, count: 1 };
+            }
+        }
         effects.extend(self.under_way.iter().map(|(number, sent)| ClientEffect::Send(*number, sent.request.clone())));
     }
 

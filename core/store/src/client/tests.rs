@@ -3,6 +3,7 @@
 mod chaos;
 mod drives;
 mod files;
+mod full;
 mod random;
 mod session;
 mod world;

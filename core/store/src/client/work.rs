@@ -81,6 +81,7 @@ impl ClientMachine {
             sequence: None,
             making_room: None,
             is_room_vain: false,
+            waits_for_room: false,
             is_forgotten: false,
             violation: None,
         };
@@ -271,12 +272,12 @@ impl ClientMachine {
         let goal = match (what, &mut file.content) {
             (FileWork::Truncate(size), _) => Some(Goal::Truncate(work, size)),
             (FileWork::Close, _) => Some(Goal::Close(work)),
-            (FileWork::Write(offset, len), FileContent::Inline(_))
+            (FileWork::Write(offset, len) | FileWork::WriteLast(offset, len), FileContent::Inline(_))
                 if len > 0 && offset.saturating_add(len.into()) > u64::from(self.welcome.inline_max) =>
             {
                 Some(Goal::Move(work))
             }
-            (FileWork::Write(_, 1..), FileContent::Inline(inline))
+            (FileWork::Write(_, 1..) | FileWork::WriteLast(_, 1..), FileContent::Inline(inline))
                 if inline.size > u64::from(self.welcome.inline_max) =>
             {
                 Some(Goal::Move(work))
@@ -310,7 +311,7 @@ impl ClientMachine {
 
     /// Starts work on blocks; `false` if it has to wait for room.
     fn start_mapped(&mut self, id: OpenFileId, work: WorkId, what: FileWork, deadline: Nanos) -> bool {
-        if let FileWork::Write(offset, len) = what {
+        if let Some((offset, len)) = what.write() {
             if !self.has_room(id, offset, len) {
                 return false;
             }
@@ -319,6 +320,7 @@ impl ClientMachine {
         let event = match what {
             FileWork::Read(offset, len) => FileEvent::Read(op, offset, len, deadline),
             FileWork::Write(offset, len) => FileEvent::Write(op, offset, len, deadline),
+            FileWork::WriteLast(offset, len) => FileEvent::WriteLast(op, offset, len, deadline),
             _ => FileEvent::Flush(op, false, deadline),
         };
         self.set_stage(work, Stage::Running);
@@ -352,7 +354,7 @@ impl ClientMachine {
                 out.memory.fill(work, &read);
                 n as u32
             }
-            FileWork::Write(offset, len) => {
+            FileWork::Write(offset, len) | FileWork::WriteLast(offset, len) => {
                 let range = offset as usize..offset as usize + len as usize;
                 if len > 0 {
                     inline.size = inline.size.max(range.end as u64);
@@ -475,6 +477,10 @@ impl ClientMachine {
         if let (Handle::Lost(why), FileError::Metadata) = (&file.handle, error) {
             return why.clone();
         }
+        let error = match error {
+            FileError::Deadline if file.waits_for_room => FileError::NoSpace,
+            error => error,
+        };
         let said = match error {
             FileError::BadMap | FileError::Metadata | FileError::Unreadable(_) | FileError::Unwritable(_) => {
                 file.violation.clone()

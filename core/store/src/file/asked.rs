@@ -3,16 +3,25 @@
 use super::blocks::{MapLookup, is_whole_grains};
 use super::event::{FileEffect, FileError, FileMemory, NewBlock};
 use super::io::FileIo;
-use super::local::LocalBlock;
+use super::local::{LocalBlock, length};
 use super::marks::OwnMarks;
 use crate::Extent;
 use crate::mutant::Mutant;
 use crate::records::{BlockRecord, COPIES_MAX, MapChunk};
-use crate::space::Epoch;
+use crate::space::{Epoch, GRAIN};
 use alloc::collections::BTreeSet;
 use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 use weir_units::Nanos;
+
+/// Lengths of a block that is shorter than others of its file, in bytes: whole grains, a block at the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortBlock {
+    /// What it has to have.
+    pub least: u32,
+    /// What it should have.
+    pub good: u32,
+}
 
 impl FileIo {
     /// Asks for a chunk, unless that is under way.
@@ -99,10 +108,13 @@ impl FileIo {
         if !self.granting.remove(&block) {
             return;
         }
-        let is_whole = |extent: &Extent| extent.length.get() == u64::from(self.setup.block) && is_whole_grains(extent);
+        let whole = u64::from(self.setup.block);
+        let length = result.as_ref().ok().and_then(|new| new.copies.first()).map_or(0, |copy| copy.length.get());
+        let is_good =
+            |extent: &Extent| extent.length.get() == length && (1..=whole).contains(&length) && is_whole_grains(extent);
         let error = match result {
             // The write that asked for it may be over: the next one takes it.
-            Ok(new) if (1..=COPIES_MAX).contains(&new.copies.len()) && new.copies.iter().all(is_whole) => {
+            Ok(new) if (1..=COPIES_MAX).contains(&new.copies.len()) && new.copies.iter().all(is_good) => {
                 self.grants.insert(block, new);
                 return;
             }
@@ -130,6 +142,20 @@ impl FileIo {
         }
         self.marked.insert(block);
         self.map_has_changed();
+    }
+
+    /// What a block that is asked for has to hold, for the writes that wait for it; `None` if none does.
+    pub fn needs(&self, block: u64) -> Option<ShortBlock> {
+        let waits = self.pieces.values().filter(|piece| piece.is_write && piece.piece.block == block);
+        let end = waits.map(|piece| piece.piece.end()).max()?;
+        let before = match (self.local.get(&block), self.map.find(block)) {
+            (Some(local), _) => length(&local.record),
+            (None, MapLookup::Block(record)) => length(record),
+            (None, _) => 0,
+        };
+        let least = end.next_multiple_of(GRAIN as u32).min(self.setup.block);
+        // What grows is copied each time.
+        Some(ShortBlock { least, good: before.saturating_mul(2).clamp(least, self.setup.block) })
     }
 
     /// Blocks that are granted to this file and not published, or that its writes may still ask for.

@@ -46,7 +46,7 @@ pub struct DriveFailure;
 /// A block that was granted for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewBlock {
-    /// Where its copies are: a whole block each.
+    /// Where its copies are: a whole block each, or whole grains of 4 KiB of one length.
     pub copies: Vec<Extent>,
     /// Seeds its checksums: the first copy's.
     pub generation: Generation,
@@ -59,11 +59,13 @@ pub enum FileEvent {
     Read(FileOpId, u64, u32, Nanos),
     /// Bytes are to be written from the caller's memory.
     Write(FileOpId, u64, u32, Nanos),
+    /// The same, and nothing is written behind it before the file is closed, as far as is known: its last block is no longer than it has to be.
+    WriteLast(FileOpId, u64, u32, Nanos),
     /// What was written is to be published; when the file is closed its last block is cut to what it holds.
     Flush(FileOpId, bool, Nanos),
     /// A [`FileEffect::Fetch`] was answered.
     Chunk(u32, Result<(MapChunk, Epoch), FileError>),
-    /// A [`FileEffect::Grant`] was answered.
+    /// A [`FileEffect::Grant`] or [`FileEffect::GrantShort`] was answered.
     Granted(u64, Result<NewBlock, FileError>),
     /// The commit of a [`FileEffect::Unsettle`] was answered.
     Unsettled(u64, Result<(), FileError>),
@@ -95,8 +97,10 @@ pub enum FileEvent {
 pub enum FileEffect {
     /// Ask the file's owner for a chunk of the map.
     Fetch(u32),
-    /// Have a block granted; its number in the file.
+    /// Have a block granted; its number in the file. Where there is no whole one it may have as little as [`FileIo::needs`](super::FileIo::needs) says.
     Grant(u64),
+    /// Have a block granted that has as much as it needs, if that is less than a whole one.
+    GrantShort(u64),
     /// Commit that published bytes of a block are about to be written over.
     Unsettle(u64),
     /// Commit that a block has these copies and no others: a write of the others has failed.

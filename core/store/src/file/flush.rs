@@ -7,8 +7,9 @@
 //! What others read after any of them is a file whose writer came so far: no block behind the size, and none missing before it.
 
 use super::event::{DriveTicket, FileBuffer, FileEffect, FileError, FileMemory, FileOpId};
-use super::io::{DriveTarget, FileIo, FileOp, OpKind};
+use super::io::{DriveTarget, FileIo, FileOp, Grown, OpKind};
 use super::local::length;
+use super::piece::PieceStage;
 use crate::kv::{COMMIT_BYTES_MAX, COMMIT_KEYS_MAX};
 use crate::mutant::Mutant;
 use crate::records::{CHECKSUM_BYTES, COPIES_MAX, MAP_CHUNK_BYTES_MAX};
@@ -40,6 +41,9 @@ const _: () = assert!(
 );
 const _: () =
     assert!(PUBLISH_CHUNKS * 2 * MAP_CHUNK_BYTES_MAX + (64 << 10) <= COMMIT_BYTES_MAX, "its chunks fit into a commit");
+
+/// In the number of a flush that no caller has asked for: callers count from 0.
+const OWN_FLUSH: u64 = 1 << 63;
 
 /// How far a flush is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +89,16 @@ pub(super) struct Flush {
 }
 
 impl Flush {
+    fn new(op: FileOpId, cut: bool, barrier: u64) -> Self {
+        let (phase, steps, blocks) = (FlushPhase::Waiting, VecDeque::new(), Vec::new());
+        Self { op, cut, barrier, phase, steps, size: 0, blocks, sent: (0, 0), inflight: 0, failed: 0, own: None }
+    }
+
+    /// No caller has asked for it.
+    pub fn is_own(&self) -> bool {
+        self.op.0 & OWN_FLUSH != 0
+    }
+
     /// Commands to drives are under way.
     pub fn is_sending(&self) -> bool {
         self.inflight > 0
@@ -129,10 +143,27 @@ impl FileIo {
         let (kind, end) = (OpKind::Flush, self.size());
         self.ops
             .insert(id, FileOp { kind, deadline, left: 1, bytes: 0, end, error: None, over: None, is_aborted: false });
-        let (barrier, phase, steps, blocks) = (self.next_number(), FlushPhase::Waiting, VecDeque::new(), Vec::new());
-        let (sent, own) = ((0, 0), None);
-        let flush = Flush { op: id, cut, barrier, phase, steps, size: 0, blocks, sent, inflight: 0, failed: 0, own };
-        self.flushes.push_back(flush);
+        let barrier = self.next_number();
+        self.flushes.push_back(Flush::new(id, cut, barrier));
+    }
+
+    /// A write waits until its block is published, as far as it goes. No caller has asked for this flush; it has the time that the write has.
+    pub(super) fn publish_before(&mut self, number: u64) -> Grown {
+        if self.flushes.iter().any(|flush| flush.barrier < number) {
+            return Grown::Waits;
+        }
+        let Some(piece) = self.pieces.get_mut(&number) else { return Grown::Waits };
+        if core::mem::replace(&mut piece.has_flushed, true) {
+            return Grown::Cannot;
+        }
+        let deadline = self.ops.get(&piece.op).map_or(Nanos::NEVER, |op| op.deadline);
+        let op = FileOpId(OWN_FLUSH | number);
+        let (kind, end) = (OpKind::Flush, self.size());
+        self.ops
+            .insert(op, FileOp { kind, deadline, left: 1, bytes: 0, end, error: None, over: None, is_aborted: false });
+        // What came before it goes on, and so does what has begun.
+        self.flushes.push_front(Flush::new(op, false, number - 1));
+        Grown::Waits
     }
 
     pub(super) fn go_on_flushing(&mut self, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
@@ -158,7 +189,9 @@ impl FileIo {
         let Some(flush) = self.flushes.front() else { return false };
         let (phase, steps) = match flush.phase {
             FlushPhase::Waiting => {
-                if self.pieces.iter().any(|(number, piece)| piece.is_write && *number < flush.barrier) {
+                if self.pieces.iter().any(|(number, piece)| {
+                    piece.is_write && (*number <= flush.barrier || piece.stage != PieceStage::Waiting)
+                }) {
                     return false;
                 }
                 let (cut, size) = (flush.cut, self.size());
@@ -237,7 +270,7 @@ impl FileIo {
         let wanted = self.local.iter().filter(|(_, local)| local.source.is_none()).filter_map(|(block, local)| {
             let used = size.saturating_sub(block.saturating_mul(whole)).min(whole);
             let new = if cut { cut_tail(whole, used) } else { whole };
-            let length = if local.is_new { new as u32 } else { length(&local.record) };
+            let length = if local.is_new { length(&local.record).min(new as u32) } else { length(&local.record) };
             (used > 0).then_some((*block, length))
         });
         wanted.collect()
@@ -471,7 +504,9 @@ impl FileIo {
             _ => {}
         }
         self.ops.remove(&flush.op);
-        effects.push(FileEffect::Answer(flush.op, result.map(|()| 0)));
+        if !flush.is_own() {
+            effects.push(FileEffect::Answer(flush.op, result.map(|()| 0)));
+        }
     }
 
     /// The flush has taken too long.

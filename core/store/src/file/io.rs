@@ -59,6 +59,16 @@ pub(super) struct FileOp {
     pub is_aborted: bool,
 }
 
+/// Whether a block is long enough for a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Grown {
+    Yes,
+    /// A longer one is asked for, or a flush is under way.
+    Waits,
+    /// It was published, and is as short as before.
+    Cannot,
+}
+
 /// What a command to a drive is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DriveTarget {
@@ -179,6 +189,13 @@ impl FileIo {
             FileEvent::Write(id, offset, len, deadline) => {
                 self.begin(now, id, OpKind::Write, (offset, len), deadline, effects);
             }
+            FileEvent::WriteLast(id, offset, len, deadline) => {
+                self.begin(now, id, OpKind::Write, (offset, len), deadline, effects);
+                let number = self.last_number;
+                if let Some(piece) = self.pieces.get_mut(&number).filter(|piece| piece.op == id) {
+                    piece.is_last = true;
+                }
+            }
             FileEvent::Flush(id, cut, deadline) => self.begin_flush(now, id, cut, deadline, effects),
             FileEvent::Chunk(number, result) => self.chunk(now, number, result, memory, effects),
             FileEvent::Granted(block, result) => self.granted(block, result, memory, effects),
@@ -287,10 +304,14 @@ impl FileIo {
         if self.local.get(&block).is_some_and(|local| local.is_stale || local.is_gone()) {
             return self.fail(number, self.poison.unwrap_or(FileError::Replaced(block)), memory, effects);
         }
-        // A published block that was cut has no room behind its end, also if it is being written over.
-        let grows = self.local.get(&block).is_some_and(|local| !local.is_new && end > length(&local.record));
-        if is_write && grows && !self.take_grant(block, effects) {
-            return;
+        // A block that was cut, or granted shorter than others, has no room behind its end, also if it is being written over.
+        let grows = self.local.get(&block).is_some_and(|local| end > length(&local.record));
+        if is_write && grows {
+            match self.grow(number, block, end, effects) {
+                Grown::Yes => {}
+                Grown::Waits => return,
+                Grown::Cannot => return self.fail(number, FileError::NoSpace, memory, effects),
+            }
         }
         if !self.local.contains_key(&block) {
             match self.map.find(block) {
@@ -314,7 +335,7 @@ impl FileIo {
                     self.local.insert(block, local);
                 }
                 MapLookup::Block(_) | MapLookup::Hole if is_write => {
-                    if !self.take_grant(block, effects) {
+                    if !self.take_grant((number, block, end), effects) {
                         return;
                     }
                 }
@@ -347,14 +368,63 @@ impl FileIo {
         self.marked.may_be(block) || self.unsettling.contains(&block)
     }
 
-    /// A granted block takes the place of a shorter one, or of nothing. `false` if it has to be asked for.
-    fn take_grant(&mut self, block: u64, effects: &mut Vec<FileEffect>) -> bool {
-        let Some(new) = self.grants.remove(&block) else {
-            if self.granting.insert(block) {
-                effects.push(FileEffect::Grant(block));
+    /// A write goes behind the end of a block that was changed here: a longer one takes its place.
+    fn grow(&mut self, number: u64, block: u64, end: u32, effects: &mut Vec<FileEffect>) -> Grown {
+        let is_seen = self.size() > block.saturating_mul(self.setup.block.into());
+        let has_flushed = self.pieces.get(&number).is_some_and(|piece| piece.has_flushed);
+        let taken = match self.local.get(&block) {
+            Some(local) if local.is_new && local.source.is_some() => self.take_longer((number, block, end), effects),
+            // Of writes that have failed: those before this one are over when a flush was.
+            Some(local) if local.is_new && !is_seen && !local.is_exposed && (has_flushed || local.is_empty()) => {
+                self.unused.extend(self.local.remove(&block).into_iter().flat_map(|local| local.record.copies));
+                self.new_blocks -= 1;
+                true
             }
-            return false;
+            // When it is published, it is as one that was cut.
+            Some(local) if local.is_new => return self.publish_before(number),
+            _ => self.take_grant((number, block, end), effects),
         };
+        if taken { Grown::Yes } else { Grown::Waits }
+    }
+
+    /// The block that was granted, if it has room for `end` bytes; else it is asked for, for that piece.
+    fn granted_block(
+        &mut self,
+        (number, block, end): (u64, u64, u32),
+        effects: &mut Vec<FileEffect>,
+    ) -> Option<NewBlock> {
+        let new = self.grants.remove(&block);
+        let is_long = |new: &NewBlock| new.copies.iter().all(|copy| copy.length.get() >= end.into());
+        match new {
+            Some(new) if is_long(&new) => return Some(new),
+            // It was asked for by a write that is over.
+            Some(new) => self.unused.extend(new.copies),
+            None => {}
+        }
+        if self.granting.insert(block) {
+            let is_last = self.pieces.get(&number).is_some_and(|piece| piece.is_last);
+            effects.push(if is_last { FileEffect::GrantShort(block) } else { FileEffect::Grant(block) });
+        }
+        None
+    }
+
+    /// A granted block takes the place of one that was to take the place of a published one, and is too short. `false` if it has to be asked for.
+    fn take_longer(&mut self, wanted: (u64, u64, u32), effects: &mut Vec<FileEffect>) -> bool {
+        let block = wanted.1;
+        let Some(new) = self.granted_block(wanted, effects) else { return false };
+        let Some(local) = self.local.get_mut(&block) else { return false };
+        let record = BlockRecord { generation: new.generation, copies: new.copies, ..BlockRecord::default() };
+        let (replaces, source_has_unflushed) = (local.replaces, local.source_has_unflushed);
+        let longer = LocalBlock::granted(record, local.source.take(), local.epoch);
+        let short = core::mem::replace(local, LocalBlock { replaces, source_has_unflushed, ..longer });
+        self.unused.extend(short.record.copies);
+        true
+    }
+
+    /// A granted block takes the place of a shorter one, or of nothing. `false` if it has to be asked for.
+    fn take_grant(&mut self, wanted: (u64, u64, u32), effects: &mut Vec<FileEffect>) -> bool {
+        let block = wanted.1;
+        let Some(new) = self.granted_block(wanted, effects) else { return false };
         let source = match (self.local.get(&block), self.map.find(block)) {
             // Its checksums are not those of what has been written over.
             (Some(local), _) => {

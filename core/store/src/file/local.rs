@@ -89,6 +89,11 @@ impl LocalBlock {
         !self.is_stale && (!self.is_new || self.source.is_some() || self.is_exposed)
     }
 
+    /// Whether no byte of it was written.
+    pub fn is_empty(&self) -> bool {
+        !self.written.has_any(0, u32::MAX)
+    }
+
     /// Bytes of it are about to be written: their checksums are not known. They do not count yet: a write that fails may leave what the
     /// block had before.
     pub fn begin_write(&mut self, start: u32, end: u32) {

@@ -54,6 +54,10 @@ pub(super) struct Piece {
     pub own: Option<u64>,
     /// A copy has other bytes than its checksums are of.
     is_corrupt: bool,
+    /// A flush has published its block, which is too short for it.
+    pub has_flushed: bool,
+    /// Nothing is to be written behind it.
+    pub is_last: bool,
 }
 
 /// Bytes of a part in memory of the machine's own: a sector at the most, at a place of its own.
@@ -76,6 +80,8 @@ impl Piece {
             inflight: 0,
             own: None,
             is_corrupt: false,
+            has_flushed: false,
+            is_last: false,
         }
     }
 

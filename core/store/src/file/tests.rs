@@ -1,6 +1,7 @@
 //! A file on drives that fail, with everything in any order, against an array of bytes.
 
 use super::checksum::tests::crc32c;
+use super::flush::Flush;
 use super::{
     BlockSeed, DriveFailure, DriveTicket, FileBuffer, FileEffect, FileError, FileEvent, FileIo, FileMemory, FileOpId,
     FileSetup, NewBlock, SectorSize, pieces,
@@ -98,6 +99,8 @@ struct Totals {
     unwritable: u64,
     unreadable: u64,
     commits: u64,
+    own_flushes: u64,
+    short: u64,
     power_cuts: u64,
 }
 
@@ -132,6 +135,8 @@ struct World {
     map: BTreeMap<u64, BlockRecord>,
     size: u64,
     next_block: [u64; NAMESPACES as usize],
+    /// Bytes of what was granted in each place.
+    lengths: BTreeMap<(NamespaceId, u64), u64>,
     /// Places of blocks of which a write has failed.
     failed: BTreeSet<(NamespaceId, u64)>,
     counter: u64,
@@ -178,6 +183,7 @@ impl World {
             map: BTreeMap::new(),
             size: 0,
             next_block: [0; NAMESPACES as usize],
+            lengths: BTreeMap::new(),
             failed: BTreeSet::new(),
             counter: 0,
             totals: Totals::default(),
@@ -274,7 +280,10 @@ impl World {
                     id,
                     Issued { is_write: true, offset, expected: data, model: Vec::new(), doubt: Vec::new() },
                 );
-                FileEvent::Write(id, offset, len as u32, Nanos(deadline))
+                match self.below(4) {
+                    0 => FileEvent::WriteLast(id, offset, len as u32, Nanos(deadline)),
+                    _ => FileEvent::Write(id, offset, len as u32, Nanos(deadline)),
+                }
             }
             5..9 => {
                 self.counter += 1;
@@ -359,7 +368,7 @@ impl World {
                     .map(|(block, record)| BlockRecord { index: (block - first) as u32, ..record.clone() });
                 FileEvent::Chunk(chunk, Ok((MapChunk { blocks: blocks.collect() }, Epoch(1))))
             }
-            FileEffect::Grant(block) => FileEvent::Granted(block, self.grant()),
+            FileEffect::Grant(block) | FileEffect::GrantShort(block) => FileEvent::Granted(block, self.grant(block)),
             FileEffect::Unsettle(block) => {
                 self.map.get_mut(&block).ok_or("a block is marked that is not published")?.is_unsettled = true;
                 self.totals.unsettled += 1;
@@ -424,7 +433,13 @@ impl World {
         drive.pending.push((range(extent).start, range(extent).end));
     }
 
-    fn grant(&mut self) -> Result<NewBlock, FileError> {
+    /// A block, now and then no longer than it has to be.
+    fn grant(&mut self, block: u64) -> Result<NewBlock, FileError> {
+        let bytes = match (self.below(3), self.file.needs(block)) {
+            (0, Some(needs)) => needs.least,
+            (1, Some(needs)) => needs.good,
+            _ => BLOCK,
+        };
         let first = self.below(NAMESPACES) as usize;
         let mut copies = Vec::new();
         for i in 0..self.copies {
@@ -436,10 +451,12 @@ impl World {
             copies.push(Extent {
                 namespace: NamespaceId(n as u64),
                 offset: offset.into(),
-                length: u64::from(BLOCK).into(),
+                length: u64::from(bytes).into(),
             });
+            self.lengths.insert((NamespaceId(n as u64), self.next_block[n]), bytes.into());
             self.next_block[n] += 1;
         }
+        self.totals.short += u64::from(bytes < BLOCK);
         self.counter += 1;
         Ok(NewBlock { copies, generation: Generation(self.counter) })
     }
@@ -448,7 +465,9 @@ impl World {
     fn verify_write(&mut self, extent: &Extent) -> Result<(), String> {
         let place = |extent: &Extent| (extent.namespace, extent.offset.get() / u64::from(BLOCK));
         let is_behind = |copy: &Extent| place(copy) == place(extent) && extent.end() > copy.end();
-        if self.map.values().any(|record| record.copies.iter().any(is_behind)) {
+        let granted = self.lengths.get(&place(extent)).copied().unwrap_or(0);
+        let is_in = extent.offset.get() % u64::from(BLOCK) + extent.length.get() <= granted;
+        if !is_in || self.map.values().any(|record| record.copies.iter().any(is_behind)) {
             return Err(format!("{extent} is behind the end of a block"));
         }
         let over = self.map.iter().find(|(_, record)| record.copies.iter().any(|copy| copy.overlaps(extent)));
@@ -461,7 +480,10 @@ impl World {
     }
 
     fn publish(&mut self, size: u64, blocks: Vec<(u64, BlockRecord)>) -> Result<(), String> {
-        let flush = self.issued.values().find(|issued| !issued.model.is_empty());
+        // Of one that the machine makes by itself it is not known which writes came before it.
+        let is_own = self.file.flushes.front().is_some_and(Flush::is_own);
+        self.totals.own_flushes += u64::from(is_own);
+        let flush = self.issued.values().find(|issued| !issued.model.is_empty() && !is_own);
         let flush = flush.map(|issued| (issued.model.clone(), issued.doubt.clone()));
         let before = core::mem::replace(&mut self.size, size);
         if !(before..=self.end.max(before)).contains(&size) {
@@ -606,11 +628,12 @@ impl World {
         if self.map.values().any(|record| record.is_unsettled) || self.size == 0 {
             return Ok(());
         }
+        // What was acknowledged and could not be published is not there.
+        let is_clean = self.file.poison().is_none();
         self.file = FileIo::new(setup(self.size, u64::MAX));
         let id = FileOpId(u64::MAX);
         let expected: Vec<u8> = self.model[..self.size as usize].to_vec();
-        // What was acknowledged and could not be published is not there.
-        let is_clean = self.totals.unwritable + self.totals.deadlines + self.totals.lease_over == 0;
+        let is_clean = is_clean && self.totals.unwritable + self.totals.deadlines + self.totals.lease_over == 0;
         if !is_clean {
             self.unknown.fill(true);
         }
@@ -634,7 +657,7 @@ fn run(seed: u64, mutant: Option<Mutant>) -> Result<Totals, String> {
 
 #[test]
 fn a_file_is_as_an_array_of_bytes() {
-    let mut all = [0; 12];
+    let mut all = [0; 14];
     for seed in 0..300 {
         let t = World::new(seed, None).run().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         let counts = [
@@ -650,11 +673,13 @@ fn a_file_is_as_an_array_of_bytes() {
             t.unreadable,
             t.commits.saturating_sub(t.flushes),
             t.power_cuts,
+            t.own_flushes,
+            t.short,
         ];
         all.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
     std::println!(
-        "reads, writes, flushes, replaced, marked out, unsettled, lease over, deadlines, unwritable, unreadable, more commits than flushes, power cuts: {all:?}"
+        "reads, writes, flushes, replaced, marked out, unsettled, lease over, deadlines, unwritable, unreadable, more commits than flushes, power cuts, flushes of its own, short blocks: {all:?}"
     );
     assert!(all.iter().all(|count| *count > 20), "everything happens: {all:?}");
 }

@@ -17,6 +17,9 @@ pub struct RenewalId(pub u64);
 pub enum HolderEvent {
     /// Time has passed. The epoch of the oldest map that is held, or under which I/O is in flight; none if there is neither.
     Tick(Option<Epoch>),
+    /// A request waits until all sessions have acknowledged the second epoch or a later one: that is done as soon as it can be. The first is as
+    /// in `Tick`.
+    Hurry(Option<Epoch>, Epoch),
     /// A renewal is in Kv; the store's epoch as it was then or before.
     Renewed(RenewalId, Epoch),
     /// There is no such session any more.
@@ -45,6 +48,8 @@ pub struct SessionHolder {
     last: RenewalId,
     next_renewal: Nanos,
     epoch: Epoch,
+    /// What the last renewal that was sent has acknowledged.
+    acknowledged: Epoch,
     is_over: bool,
     planted: Planted,
 }
@@ -60,6 +65,7 @@ impl SessionHolder {
             last: RenewalId(0),
             next_renewal: sent.saturating_add(timing.renewal()),
             epoch,
+            acknowledged: Epoch::default(),
             is_over: false,
             planted: Planted::default(),
         }
@@ -112,6 +118,13 @@ impl SessionHolder {
         }
         match event {
             HolderEvent::Tick(oldest) => self.tick(now, oldest, effects),
+            HolderEvent::Hurry(oldest, wanted) => {
+                // Worth a renewal: one that hears of the epoch, and one that acknowledges more than the last.
+                let says_more = self.epoch < wanted || self.acknowledges(oldest) > self.acknowledged;
+                if self.acknowledged < wanted && says_more && self.sent.is_empty() {
+                    self.renew(now, oldest, effects);
+                }
+            }
             HolderEvent::Renewed(id, epoch) => {
                 let Some(sent) = self.sent.remove(&id) else { return };
                 let counted = if self.planted.is(Mutant::LeaseFromAnswer) { now } else { sent };
@@ -129,15 +142,23 @@ impl SessionHolder {
     }
 
     fn tick(&mut self, now: Nanos, oldest: Option<Epoch>, effects: &mut Vec<HolderEffect>) {
-        if now < self.next_renewal {
-            return;
+        if now >= self.next_renewal {
+            self.renew(now, oldest, effects);
         }
+    }
+
+    /// The epoch that can be acknowledged.
+    fn acknowledges(&self, oldest: Option<Epoch>) -> Epoch {
+        let held = if self.planted.is(Mutant::AcknowledgeBeforeForget) { None } else { oldest };
+        held.map_or(self.epoch, |oldest| oldest.min(self.epoch))
+    }
+
+    fn renew(&mut self, now: Nanos, oldest: Option<Epoch>, effects: &mut Vec<HolderEffect>) {
         self.last.0 += 1;
         self.sent.insert(self.last, now);
         self.next_renewal = now.saturating_add(self.timing.renewal());
-        let held = if self.planted.is(Mutant::AcknowledgeBeforeForget) { None } else { oldest };
-        let acknowledged = held.map_or(self.epoch, |oldest| oldest.min(self.epoch));
-        effects.push(HolderEffect::Renew(self.last, self.session, acknowledged));
+        self.acknowledged = self.acknowledges(oldest);
+        effects.push(HolderEffect::Renew(self.last, self.session, self.acknowledged));
     }
 
     fn stop(&mut self, effects: &mut Vec<HolderEffect>) {

@@ -79,6 +79,7 @@ struct Totals {
     maps: u64,
     advanced: u64,
     grants: u64,
+    hurried: u64,
 }
 
 struct World {
@@ -227,6 +228,7 @@ impl World {
 
     fn tick(&mut self, index: usize) -> Result<(), String> {
         let (now, service) = (self.now, self.below(SERVICES as u64) as usize);
+        let hurries = self.below(8) == 0;
         let Some(client) = &mut self.clients[index] else {
             let session = SessionId(self.next());
             let request = SessionRequest::Open(session, "c".to_string(), [0; 16]);
@@ -246,6 +248,11 @@ impl World {
         let oldest = client.maps.iter().min().copied();
         let mut effects = Vec::new();
         client.holder.apply(client.clock.at(now), HolderEvent::Tick(oldest), &mut effects);
+        if hurries {
+            let (sent, wanted) = (effects.len(), Epoch(client.holder.epoch().0 + 1));
+            client.holder.apply(client.clock.at(now), HolderEvent::Hurry(oldest, wanted), &mut effects);
+            self.totals.hurried += (effects.len() - sent) as u64;
+        }
         self.carry_out(index, effects);
         Ok(())
     }
@@ -418,16 +425,18 @@ impl World {
 
 #[test]
 fn nobody_goes_on_before_the_holder_has_stopped() {
-    let mut all = [0; 11];
+    let mut all = [0; 12];
     for seed in 0..600 {
         let t = World::new(seed, None).run().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         let counts = [
             t.opened, t.renewed, t.stopped, t.fenced, t.ended, t.closed, t.horizons, t.stalls, t.maps, t.advanced,
-            t.grants,
+            t.grants, t.hurried,
         ];
         all.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
-    std::println!("opened, renewed, stopped, fenced, ended, closed, horizons, stalls, maps, advanced, grants: {all:?}");
+    std::println!(
+        "opened, renewed, stopped, fenced, ended, closed, horizons, stalls, maps, advanced, grants, hurried: {all:?}"
+    );
     assert!(all.iter().all(|count| *count > 500), "everything happens: {all:?}");
 }
 

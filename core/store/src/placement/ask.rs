@@ -53,6 +53,8 @@ pub enum PlacementError {
     Malformed,
     /// No class of the list has room: for the copies from this one on, counted from 0.
     Full(u8),
+    /// No class of the list has room, and one will have some when what is in quarantine is free: nothing was granted, ask again.
+    Freeing,
     /// A region with room is being recovered, or the session has as much as it may have: nothing was granted, ask again.
     Retry,
 }
@@ -70,6 +72,7 @@ impl fmt::Display for PlacementError {
                 f,
                 "there is room for {placed} of the file's copies, and none on a further node: add a node or ask for fewer copies"
             ),
+            PlacementError::Freeing => f.write_str("what was given up is free when all clients have let go of it"),
             PlacementError::Retry => f.write_str("a region with room cannot give out blocks at the moment; try again"),
         }
     }
@@ -304,7 +307,12 @@ impl Placement {
             }
             if search.class + 1 == search.ask.classes.len() {
                 let placed = search.placed.len() as u8;
-                return self.finish(id, Err(PlacementError::Full(placed)), effects);
+                let mut wishes = search.ask.classes.iter().map(|class| BlockWish { class: *class, ..wish.clone() });
+                let why = match wishes.any(|wish| self.directory.is_freeing(self.me, &wish, own)) {
+                    true => PlacementError::Freeing,
+                    false => PlacementError::Full(placed),
+                };
+                return self.finish(id, Err(why), effects);
             }
             search.next_class();
         }

@@ -48,6 +48,9 @@ impl BlockWish {
 pub trait OwnRoom {
     /// Blocks of `block` bytes that are free in a region, none of them quarantined; 0 if it is not this service's.
     fn blocks(&self, region: RegionId, block: u64) -> u64;
+
+    /// Whether a block of `block` bytes will be free in a region of this service when all of its quarantine is.
+    fn is_freeing(&self, region: RegionId, block: u64) -> bool;
 }
 
 /// A region as it was when it was tried: with another owner it is tried again.
@@ -113,6 +116,12 @@ impl Directory {
         };
         self.0.iter().filter_map(rank).max_by_key(|(rank, _)| *rank).map(|(_, source)| source)
     }
+
+    /// Whether a region of this service will have what is wanted.
+    pub fn is_freeing(&self, me: ServiceId, wish: &BlockWish, own: &impl OwnRoom) -> bool {
+        let mine = self.0.iter().filter(|(_, entry)| entry.owner == Some(me) && wish.fits(entry));
+        mine.into_iter().any(|(region, _)| own.is_freeing(*region, wish.block))
+    }
 }
 
 #[cfg(test)]
@@ -124,6 +133,10 @@ mod tests {
     impl OwnRoom for Room {
         fn blocks(&self, region: RegionId, _block: u64) -> u64 {
             self.0.get(&region).copied().unwrap_or(0)
+        }
+
+        fn is_freeing(&self, region: RegionId, _block: u64) -> bool {
+            self.0.contains_key(&region)
         }
     }
 

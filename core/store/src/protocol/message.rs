@@ -20,8 +20,11 @@ use weir_codec::{Damaged, Reader, Writer};
 /// What a [`Request::Hello`] begins with: "WEIRMETA".
 pub const PROTOCOL_MAGIC: u64 = u64::from_le_bytes(*b"WEIRMETA");
 
-/// The version of all this. Version 2 has `Standby` and `Services`; what version 1 has is as it was.
-pub const PROTOCOL_VERSION: u16 = 2;
+/// The version of all this. Version 2 has `Standby` and `Services`, version 3 `GrantShort`; what was before is as it was.
+pub const PROTOCOL_VERSION: u16 = 3;
+
+/// The oldest version that has [`Request::GrantShort`].
+pub const VERSION_GRANT_SHORT: u16 = 3;
 
 /// The oldest version that a service speaks. Who greets with it is sent nothing that it does not have.
 pub const PROTOCOL_VERSION_MIN: u16 = 1;
@@ -216,6 +219,13 @@ messages! {
         35 Return {
             /// Whole grains of 4 KiB of what the session was granted.
             extents: Vec<Extent>,
+        }
+        /// A block that is shorter than the file's blocks, where there is no room for a whole one (from version 3 on). Answer: `Granted`.
+        36 GrantShort {
+            /// An open file.
+            handle: u64,
+            /// Bytes: whole grains of 4 KiB, the file's blocks at the most.
+            bytes: u32,
         }
         /// All donated namespaces. Answer: `Namespaces`.
         40 Namespaces {}

@@ -108,6 +108,7 @@ fn requests() -> Vec<Request> {
         Request::Close { handle: 8 },
         Request::Map { handle: 8, chunk: 1 },
         Request::Grant { handle: 8, count: 16 },
+        Request::GrantShort { handle: 8, bytes: 12_288 },
         Request::Unsettle { handle: 8, block: 5 },
         Request::MarkOut { handle: 8, block: 5, copies: vec![extent()] },
         Request::Publish { handle: 8, slot: 1, sequence: 3, size: 100, blocks: vec![(3, block())] },
@@ -218,9 +219,11 @@ fn golden_frames() {
         location: location(),
         session: SessionWish::New,
     };
-    golden(hello.encode(number), "20000000 0201000000000000 0100 574549524d455441 0200 01000000 63 02000000 7231 01");
+    golden(hello.encode(number), "20000000 0201000000000000 0100 574549524d455441 0300 01000000 63 02000000 7231 01");
     let map = Request::Map { handle: 8, chunk: 1 };
     golden(map.encode(number), "16000000 0201000000000000 1e00 0800000000000000 01000000");
+    let short = Request::GrantShort { handle: 8, bytes: 12_288 };
+    golden(short.encode(number), "16000000 0201000000000000 2400 0800000000000000 00300000");
     let publish = Request::Publish { handle: 8, slot: 1, sequence: 3, size: 100, blocks: vec![(3, block())] };
     golden(
         publish.encode(number),
@@ -339,7 +342,7 @@ fn the_tables_are_documented() {
     assert!(missing.is_empty(), "docs/reference/metadata-protocol.md lacks:\n{}", missing.join("\n"));
     let row = |error: StoreError| format!("| {} | `{}` | {error} |", error.number().0, variant(&error));
     let numbered = (1..=u8::MAX).map_while(|number| StoreError::from_number(number, 7));
-    let errors = numbered.chain([StoreError::NoSpace]).map(row);
+    let errors = numbered.chain([StoreError::NoSpace, StoreError::Unavailable]).map(row);
     let missing: Vec<String> = errors.filter(|row| !page.contains(row.as_str())).collect();
     assert!(missing.is_empty(), "docs/reference/metadata-protocol.md lacks:\n{}", missing.join("\n"));
 }

@@ -45,6 +45,7 @@ impl About {
             Request::Close { handle: number }
             | Request::Map { handle: number, .. }
             | Request::Grant { handle: number, .. }
+            | Request::GrantShort { handle: number, .. }
             | Request::Unsettle { handle: number, .. }
             | Request::MarkOut { handle: number, .. }
             | Request::Publish { handle: number, .. } => handle(*number),

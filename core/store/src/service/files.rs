@@ -150,6 +150,11 @@ impl Service {
         self.push(Work::Tree(TreeEvent::Unused(file)));
     }
 
+    /// Whether files that were deleted, and that nobody has open, still have their blocks.
+    fn has_deleted_files(&self) -> bool {
+        self.tree.is_freeing() || self.orphans.iter().any(|file| !self.handles.is_open(*file))
+    }
+
     pub(super) fn free_orphans(&mut self) {
         let free: Vec<InodeId> = self.orphans.iter().filter(|file| !self.handles.is_open(**file)).copied().collect();
         free.into_iter().for_each(|file| self.orphaned(file));
@@ -186,13 +191,13 @@ impl Service {
         alloc::format!("{what} again {left} s from now, when clients of before the power cut have stopped")
     }
 
-    /// Blocks for a file.
+    /// Blocks for a file: as many, and of so many bytes each.
     pub(super) fn grant(
         &mut self,
         id: u64,
         session: SessionId,
         handle: &Handle,
-        count: u32,
+        (count, bytes): (u32, u32),
         effects: &mut Vec<ServiceEffect>,
     ) {
         if !self.gives_out() {
@@ -205,7 +210,7 @@ impl Service {
         let ask = PlacementAsk {
             session,
             classes,
-            block: u64::from(handle.block),
+            block: u64::from(bytes),
             count: u64::from(count),
             copies: handle.copies,
             location,
@@ -213,7 +218,7 @@ impl Service {
             forwarded: false,
         };
         if let Some(pending) = self.pending.get_mut(&id) {
-            pending.what = What::Grant(Granting { block: u64::from(handle.block), ..Granting::default() });
+            pending.what = What::Grant(Granting { block: u64::from(bytes), ..Granting::default() });
         }
         self.push(Work::Placement(PlacementEvent::Ask(AskId(id), ask)));
     }
@@ -263,10 +268,13 @@ impl Service {
                 self.granted(id, blocks, effects);
             }
             Err(why) => {
+                let freeing = StoreError::Freeing(self.space.epoch());
                 let error = match why {
+                    PlacementError::Full(_) if granting.error.is_none() && self.has_deleted_files() => freeing,
                     PlacementError::Malformed => StoreError::Malformed,
                     PlacementError::Full(0) => granting.error.unwrap_or(StoreError::NoSpace),
                     PlacementError::Full(placed) => granting.error.unwrap_or(StoreError::TooFewNodes(placed)),
+                    PlacementError::Freeing => granting.error.unwrap_or(freeing),
                     PlacementError::Retry => granting.error.unwrap_or(StoreError::Unavailable),
                 };
                 self.fail(id, error, alloc::format!("{why}"), effects);

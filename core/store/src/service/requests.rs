@@ -17,7 +17,7 @@ use crate::protocol::{
     Request, RequestNumber, SessionInfo, SessionWish, StatusInfo, WelcomeInfo,
 };
 use crate::records::{COPIES_MAX, SessionRecord, SessionToken};
-use crate::space::{BLOCK_MAX, BLOCK_MIN, Epoch, SpaceRequest};
+use crate::space::{BLOCK_MAX, BLOCK_MIN, Epoch, GRAIN, SpaceRequest};
 use crate::tree::{
     ChangeKey, FileChange, InodePath, NameAnswer, NameChange, NameQuery, NameReply, NameRequest, NewInode,
 };
@@ -141,6 +141,7 @@ impl Service {
             | Request::Close { .. }
             | Request::Map { .. }
             | Request::Grant { .. }
+            | Request::GrantShort { .. }
             | Request::Unsettle { .. }
             | Request::MarkOut { .. }
             | Request::Publish { .. }
@@ -208,7 +209,16 @@ impl Service {
                     return Err(StoreError::Malformed);
                 }
                 if !self.is_granted_again(id, session, effects) {
-                    self.grant(id, session, &handle, count.min(GRANT_MAX), effects);
+                    self.grant(id, session, &handle, (count.min(GRANT_MAX), handle.block), effects);
+                }
+            }
+            Request::GrantShort { handle, bytes } => {
+                let handle = self.writer(mine, handle)?.clone();
+                if bytes == 0 || u64::from(bytes) % GRAIN != 0 || bytes > handle.block {
+                    return Err(StoreError::Malformed);
+                }
+                if !self.is_granted_again(id, session, effects) {
+                    self.grant(id, session, &handle, (1, bytes), effects);
                 }
             }
             Request::Unsettle { handle, block } => {

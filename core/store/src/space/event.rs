@@ -41,7 +41,7 @@ pub enum SpaceRequest {
         session: SessionId,
         /// The region.
         region: RegionId,
-        /// Bytes of a block: a power of two from [`BLOCK_MIN`](super::BLOCK_MIN) to [`BLOCK_MAX`](super::BLOCK_MAX).
+        /// Bytes of a block: whole [`GRAIN`](super::GRAIN)s, [`BLOCK_MAX`](super::BLOCK_MAX) at the most.
         block: u64,
         /// Blocks at the most; one suffices.
         count: u64,

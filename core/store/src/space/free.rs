@@ -30,6 +30,17 @@ impl FreeExtents {
         self.by_len.range((block, 0)..).map(|(len, _)| len / block).sum()
     }
 
+    /// Where the free bytes end that begin at `offset`; there, if that is not free.
+    pub fn end_of_free(&self, offset: u64) -> u64 {
+        self.by_offset.get(&offset).map_or(offset, |len| offset + len)
+    }
+
+    /// Where the free bytes begin that end at `offset`; there, if none do.
+    pub fn start_of_free(&self, offset: u64) -> u64 {
+        let before = self.by_offset.range(..offset).next_back();
+        before.filter(|(start, len)| *start + *len == offset).map_or(offset, |(start, _)| *start)
+    }
+
     /// All free extents as (offset, length), by offset.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.by_offset.iter().map(|(offset, len)| (*offset, *len))

@@ -105,6 +105,11 @@ impl Space {
         self.regions.get(&region).filter(|region| region.phase == RegionPhase::Up).map(RegionSpace::usage)
     }
 
+    /// The epoch that is to be acknowledged for what is in quarantine, as far as it was raised.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch.unwrap_or_default()
+    }
+
     /// Bytes that a session was granted and has not published, in all regions of this service.
     pub fn granted_to(&self, session: SessionId) -> u64 {
         self.regions.values().map(|region| region.granted_to(session)).sum()
@@ -284,5 +289,12 @@ impl OwnRoom for Space {
     fn blocks(&self, region: RegionId, block: u64) -> u64 {
         // One that is being read again has room too: a grant is refused for a while, and the block is not taken of a worse class.
         self.regions.get(&region).filter(|region| region.was_up).map_or(0, |region| region.free.blocks(block))
+    }
+
+    fn is_freeing(&self, region: RegionId, block: u64) -> bool {
+        let Some(space) = self.regions.get(&region).filter(|space| space.was_up) else { return false };
+        let edits = self.changes.values().flat_map(|change| &change.edits);
+        let edits = edits.filter(|edit| edit.region == region && edit.life == space.life);
+        space.is_freeing(block, edits.map(|edit| &edit.edit))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::edit::{RecordEdit, Records, record_of};
 use super::free::FreeExtents;
-use super::record::{Epoch, ExtentUse, RegionLease};
+use super::record::{Epoch, ExtentRecord, ExtentUse, RegionLease};
 use crate::kv::{KvToken, Revision};
 use crate::{Extent, RegionId, SessionId};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -234,6 +234,28 @@ impl RegionSpace {
                 }
             }
         }
+    }
+
+    /// Whether what is in quarantine, or is by an edit under way, makes a block of `block` bytes with the free bytes beside it.
+    pub fn is_freeing<'a>(&self, block: u64, under_way: impl Iterator<Item = &'a RecordEdit>) -> bool {
+        let quarantined = |record: &ExtentRecord| record.used == ExtentUse::Quarantined;
+        let mut coming: BTreeMap<u64, u64> =
+            self.quarantine.keys().filter_map(|offset| Some((*offset, self.records.get(offset)?.len))).collect();
+        coming.extend(
+            under_way.flat_map(|edit| &edit.new).filter(|(_, new)| quarantined(new)).map(|(at, new)| (*at, new.len)),
+        );
+        let mut run = 0..0;
+        for (offset, len) in coming {
+            run.end = self.free.end_of_free(run.end);
+            if offset > run.end {
+                run = self.free.start_of_free(offset)..offset;
+            }
+            run.end = run.end.max(offset + len);
+            if self.free.end_of_free(run.end) - run.start >= block {
+                return true;
+            }
+        }
+        false
     }
 
     /// Bytes that no record has.

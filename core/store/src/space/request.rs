@@ -5,7 +5,7 @@ use super::event::{BlockPlace, GrantedExtent, SpaceAnswer, SpaceEffect, SpaceErr
 use super::machine::{RegionEdit, Space, SpaceChange};
 use super::record::{ExtentRecord, ExtentUse, extent_key, generation, lease_key};
 use super::region::{EpochMark, RegionSpace};
-use super::{BATCH, BLOCK_MAX, BLOCK_MIN, GRANT_AHEAD};
+use super::{BATCH, BLOCK_MAX, GRAIN, GRANT_AHEAD};
 use crate::kv::{Commit, Expect, KvWrite, Revision};
 use crate::mutant::Mutant;
 use crate::{Extent, InodeId, RegionId, SessionId};
@@ -58,7 +58,7 @@ impl Space {
         with: Commit,
         effects: &mut Vec<SpaceEffect>,
     ) -> Result<(), SpaceError> {
-        if !(BLOCK_MIN..=BLOCK_MAX).contains(&block) || !block.is_power_of_two() || count == 0 {
+        if !(GRAIN..=BLOCK_MAX).contains(&block) || block % GRAIN != 0 || count == 0 {
             return Err(SpaceError::Malformed);
         }
         let ahead = GRANT_AHEAD.saturating_sub(self.granted_to(session)) / block;

@@ -234,6 +234,11 @@ impl Tree {
         id
     }
 
+    /// Whether blocks of files that were deleted are being given up.
+    pub fn is_freeing(&self) -> bool {
+        self.tasks.values().any(|task| matches!(task.job, Job::Reap(_) | Job::Unused(_)))
+    }
+
     /// A new task that makes the names of an orphan go, if none does. Where there are too many such tasks, the orphan is found again when half of
     /// them are over.
     pub(super) fn spawn_reaper(&mut self, orphan: InodeId) {

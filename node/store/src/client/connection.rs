@@ -166,9 +166,12 @@ impl Caller {
     /// Asks one service to be let in; one of an older release in the version that it speaks.
     fn greet(&self, address: &str, session: SessionWish, timeout: Duration) -> Result<Greeted, ClientError> {
         match self.greet_in(PROTOCOL_VERSION, address, session, timeout) {
-            Err(error) if error.store_error() == Some(StoreError::Version(PROTOCOL_VERSION_MIN)) => {
-                self.greet_in(PROTOCOL_VERSION_MIN, address, session, timeout)
-            }
+            Err(error) => match error.store_error() {
+                Some(StoreError::Version(older)) if (PROTOCOL_VERSION_MIN..PROTOCOL_VERSION).contains(&older) => {
+                    self.greet_in(older, address, session, timeout)
+                }
+                _ => Err(error),
+            },
             greeted => greeted,
         }
     }

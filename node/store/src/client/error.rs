@@ -130,7 +130,9 @@ fn store_errno(error: StoreError) -> Errno {
         StoreError::Root | StoreError::Busy | StoreError::InUse => Errno::BUSY,
         StoreError::TooLarge(_) => Errno::FBIG,
         StoreError::NoAttribute => Errno::NODATA,
-        StoreError::AttributeSpace(_) | StoreError::NoSpace | StoreError::TooFewNodes(_) => Errno::NOSPC,
+        StoreError::AttributeSpace(_) | StoreError::NoSpace | StoreError::TooFewNodes(_) | StoreError::Freeing(_) => {
+            Errno::NOSPC
+        }
         StoreError::TooManyLinks => Errno::LOOP,
         StoreError::Recovering | StoreError::Overloaded | StoreError::Unavailable => Errno::AGAIN,
         _ => Errno::IO,

@@ -251,6 +251,16 @@ impl File {
         self.pending(FileWork::Write(offset, len), CallerMemory::Owned(buffer))
     }
 
+    /// As [`begin_write`](Self::begin_write), where nothing is written behind it before the file is closed, as far as is known: then its last block
+    /// takes no more room than it needs. What is written behind it nevertheless copies that block.
+    ///
+    /// # Errors
+    /// As [`begin_write`](Self::begin_write).
+    pub fn begin_write_last(&self, offset: u64, buffer: Vec<u8>) -> Result<Pending, ClientError> {
+        let len = self.length(buffer.len(), PIECE)?;
+        self.pending(FileWork::WriteLast(offset, len), CallerMemory::Owned(buffer))
+    }
+
     /// As [`begin_read`](Self::begin_read), into memory that is lent: it is dropped when nothing fills it any more, which after a deadline may
     /// be later than the end of the operation.
     ///

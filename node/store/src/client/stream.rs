@@ -160,7 +160,8 @@ impl FileWriter {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    fn write_behind(&mut self) -> Result<(), ClientError> {
+    /// Begins to write what is buffered; `is_last` if the file is closed after it.
+    fn write_behind(&mut self, is_last: bool) -> Result<(), ClientError> {
         if self.buffer.is_empty() {
             return self.failed.clone().map_or(Ok(()), Err);
         }
@@ -170,12 +171,15 @@ impl FileWriter {
         let buffer = std::mem::replace(&mut self.buffer, next);
         let at = self.at;
         self.at += buffer.len() as u64;
-        self.behind.push_back(self.file.begin_write(at, buffer)?);
+        self.behind.push_back(match is_last {
+            true => self.file.begin_write_last(at, buffer)?,
+            false => self.file.begin_write(at, buffer)?,
+        });
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<(), ClientError> {
-        let written = self.write_behind();
+    fn settle(&mut self, is_last: bool) -> Result<(), ClientError> {
+        let written = self.write_behind(is_last);
         self.wait(0).and(written)
     }
 
@@ -184,7 +188,7 @@ impl FileWriter {
     /// # Errors
     /// As [`File::close`], also those of writes before.
     pub fn finish(mut self) -> Result<(), ClientError> {
-        self.settle()?;
+        self.settle(true)?;
         self.file.close()
     }
 }
@@ -197,21 +201,21 @@ impl Write for FileWriter {
         self.buffer.extend_from_slice(&bytes[..n]);
         weir_sys::copies::count(n);
         if n == room {
-            self.write_behind()?;
+            self.write_behind(false)?;
         }
         Ok(n)
     }
 
     /// Publishes what was written.
     fn flush(&mut self) -> io::Result<()> {
-        self.settle()?;
+        self.settle(false)?;
         Ok(self.file.flush()?)
     }
 }
 
 impl Seek for FileWriter {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.settle()?;
+        self.settle(false)?;
         self.at = position(to, self.at, self.file.size())?;
         Ok(self.at)
     }

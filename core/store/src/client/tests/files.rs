@@ -29,7 +29,11 @@ fn outgrow(mutant: Option<Mutant>) -> Result<(), String> {
         world.write(who, file, 0, &[7; 1000]).expect("a small write");
         match fails_at_drive {
             true => world.drive_failures = 1_000_000,
-            false => world.clients[who].instead = vec![(kind_of_grant(), refused(StoreError::NoSpace))],
+            false => {
+                let short = Request::GrantShort { handle: 0, bytes: 0 }.kind();
+                let kinds = [kind_of_grant(), short];
+                world.clients[who].instead = kinds.map(|kind| (kind, refused(StoreError::NoSpace))).to_vec();
+            }
         }
         let large = vec![8; 100_000];
         let first = world.start(who, file, FileWork::Write(500, 100_000), &large, FAR);

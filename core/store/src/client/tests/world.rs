@@ -174,6 +174,7 @@ pub struct World {
     pub random: SplitMix64,
     labels: BTreeMap<String, LabelFound>,
     pub media: BTreeMap<NamespaceId, Bytes>,
+    drive_bytes: u64,
     /// These do nothing.
     pub stalled: Vec<NamespaceId>,
     /// Of a million writes and reads so many fail.
@@ -228,14 +229,20 @@ pub fn open_new(at: &str, copies: u8) -> Request {
 impl World {
     /// A store with two drives.
     pub fn new(seed: u64) -> Self {
+        Self::with_drives(seed, 2, DRIVE_BYTES)
+    }
+
+    /// A store with so many drives of so many bytes.
+    pub fn with_drives(seed: u64, drives: u64, bytes: u64) -> Self {
         let mut world = Self {
             kv: FaultyKv::new(seed, KvFaults::default()),
             service: Service::new(settings(1)),
             life: 1,
             now: Nanos(1),
             random: SplitMix64::new(seed),
-            labels: (1..=2).map(|number| (target(number), LabelFound::Blank)).collect(),
-            media: (1..=2).map(|number| (NamespaceId(number), Bytes::default())).collect(),
+            drive_bytes: bytes,
+            labels: (1..=drives).map(|number| (target(number), LabelFound::Blank)).collect(),
+            media: (1..=drives).map(|number| (NamespaceId(number), Bytes::default())).collect(),
             stalled: Vec::new(),
             drive_failures: 0,
             clients: Vec::new(),
@@ -244,7 +251,7 @@ impl World {
         };
         world.begin();
         let (operator, _) = world.hello(SessionWish::None).expect("an operator");
-        for number in 1..=2 {
+        for number in 1..=drives {
             let (class, location) = (ClassName::new("dram").expect("a class"), Location::default());
             let donation = Donation { target: target(number), class, location, overwrite: false };
             let answer = world.ask_service(operator, Request::Donate { donation });
@@ -300,7 +307,7 @@ impl World {
     fn label(&mut self, request: TierRequest) -> Result<TierAnswer, TierFailure> {
         Ok(match request {
             TierRequest::ReadLabel { target } => {
-                TierAnswer::Label { bytes: DRIVE_BYTES, sector: 4096, found: self.labels[&target] }
+                TierAnswer::Label { bytes: self.drive_bytes, sector: 4096, found: self.labels[&target] }
             }
             TierRequest::WriteLabel { target, store, namespace, content } => {
                 self.labels.insert(target, LabelFound::Label { store, namespace, content });

@@ -75,7 +75,7 @@ fn blocks_of_a_publish_that_was_refused_go_back() {
         give(&mut world, 1, FileEvent::Lease(FAR));
         give(&mut world, 1, FileEvent::Write(FileOpId(1), 0, 10, FAR));
         give(&mut world, 1, FileEvent::Chunk(0, Ok((MapChunk::default(), Epoch(1)))));
-        let block = world.grant().unwrap();
+        let block = world.grant(0).unwrap();
         let mut effects = give(&mut world, 2, FileEvent::Granted(0, Ok(block.clone())));
         effects.extend(give(&mut world, 2, FileEvent::Flush(FileOpId(2), false, Nanos(50))));
         let publishes = loop {

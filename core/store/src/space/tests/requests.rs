@@ -104,7 +104,7 @@ impl Alone {
 #[test]
 fn what_cannot_be_granted_is_refused() {
     let mut alone = Alone::new();
-    for (block, count) in [(0, 1), (32 << 10, 1), (8 * MIB, 1), (3 * MIB, 1), (MIB, 0)] {
+    for (block, count) in [(0, 1), (GRAIN / 2, 1), (8 * MIB, 1), (3 * GRAIN + 1, 1), (MIB, 0)] {
         assert_eq!(alone.grant(ME, block, count), Err(SpaceError::Malformed), "{count} of {block}");
     }
     let first = alone.grant(ME, 4 * MIB, 3).unwrap();
@@ -123,6 +123,36 @@ fn what_cannot_be_granted_is_refused() {
         with: Commit::default(),
     };
     assert_eq!(alone.ask(elsewhere), Err(SpaceError::NotLeased(RegionId(2))));
+}
+
+/// A block may be free by and by where quarantine, with what is free beside it, is as long.
+#[test]
+fn what_will_be_free_is_known() {
+    let mut alone = Alone::new();
+    for session in 1..5 {
+        alone.grant(SessionId(session), 4 * MIB, 4).unwrap();
+    }
+    let is_freeing = |alone: &Alone, block: u64| alone.space.is_freeing(REGION, block);
+    assert!(!is_freeing(&alone, GRAIN), "all is granted");
+    let half = MIB / 2;
+    let back = |alone: &mut Alone, at: u64, len: u64| {
+        alone.ask(SpaceRequest::Return { session: ME, extents: alloc::vec![extent(at, len)] }).unwrap();
+    };
+    back(&mut alone, 2 * MIB, half);
+    back(&mut alone, 3 * MIB, MIB);
+    assert_eq!([half, MIB, MIB + GRAIN].map(|block| is_freeing(&alone, block)), [true, true, false]);
+    back(&mut alone, 2 * MIB + half, half);
+    assert_eq!([2 * MIB, 2 * MIB + GRAIN].map(|block| is_freeing(&alone, block)), [true, false]);
+    assert_eq!(alone.space.blocks(REGION, GRAIN), 0);
+    alone.apply(SpaceEvent::Durable(Revision(u64::MAX)));
+    alone.pass(9);
+    assert_eq!((alone.space.blocks(REGION, MIB), is_freeing(&alone, GRAIN)), (2, false), "it is free");
+    // Between free bytes, and behind them.
+    back(&mut alone, MIB, MIB);
+    assert_eq!([3 * MIB, 3 * MIB + GRAIN].map(|block| is_freeing(&alone, block)), [true, false]);
+    back(&mut alone, 5 * MIB, GRAIN);
+    assert!(is_freeing(&alone, 3 * MIB) && !is_freeing(&alone, 3 * MIB + GRAIN));
+    assert!(!alone.space.is_freeing(RegionId(2), GRAIN), "another's region");
 }
 
 #[test]

@@ -305,7 +305,12 @@ impl Connection {
                 let blocks = blocks.map(|((_, block), record)| BlockRecord { index: index(*block), ..record.clone() });
                 Answer::Chunk { chunk: MapChunk { blocks: blocks.collect() }, epoch: Epoch(state.epoch) }
             }
-            Request::Grant { handle, count } => {
+            Request::Grant { handle, .. } | Request::GrantShort { handle, .. } => {
+                let (count, bytes) = match request {
+                    Request::Grant { count, .. } => (count, None),
+                    Request::GrantShort { bytes, .. } => (1, Some(u64::from(bytes))),
+                    _ => (0, None),
+                };
                 let inode = self.written(state, handle)?;
                 let (block, copies) = (state.inodes[&inode].block.into(), state.inodes[&inode].copies);
                 let mut blocks = Vec::new();
@@ -319,7 +324,7 @@ impl Connection {
                     let extent = |copy: u64| Extent {
                         namespace: NamespaceId(1 + (copy + state.place) % 2),
                         offset: Bytes(offset),
-                        length: Bytes(block),
+                        length: Bytes(bytes.unwrap_or(block)),
                     };
                     let copies = (0..copies.into()).map(extent).collect();
                     blocks.push(NewBlock { copies, generation: Generation(state.place) });
