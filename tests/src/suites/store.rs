@@ -20,6 +20,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "files_of_every_size_come_back", sizes),
         test(S, "names_are_listed_moved_and_removed", names),
         test(S, "files_outlive_kills_and_upgrades", outlives),
+        test(S, "small_files_fill_a_store_and_its_room_comes_back", full),
         test(S, "a_start_that_cannot_be_says_why", refused),
         test(S, "damaged_metadata_are_found_and_put_right", damaged),
     ]
@@ -235,6 +236,36 @@ fn damaged(env: &Env) -> Outcome {
     let found = fs(&node, &["ls", "/lost+found"])?;
     has(&node, &format!("/lost+found/{}", found.trim()), &expected)?;
     node.stop()
+}
+
+/// Blocks have 1 MiB: a file of a third of that takes no more than it has, many at a time. What is deleted can be written at once.
+fn full(env: &Env) -> Outcome {
+    const FILE: usize = 340_000;
+    const DRIVE: usize = 96 << 20;
+    let mut setup = setup();
+    setup.whole = setup.whole.replace("256MiB", "96MiB");
+    with_node(env, &setup, |node| {
+        let folder = node.socket("small");
+        std::fs::create_dir(&folder).context(|| folder.display().to_string())?;
+        for number in 0..320 {
+            write(&folder.join(format!("{number:03}")), FILE)?;
+        }
+        let from = folder.display().to_string();
+        let put = try_fs(node, &["put", "-r", "--class", "dram", &from, "/small"])?;
+        ensure(put.status.code() == Some(1) && put.stderr.contains("no class of the file has room"), || {
+            format!("{:?}: {}", put.status.code(), put.stderr)
+        })?;
+        let listed = fs(node, &["ls", "/small"])?;
+        let whole: Vec<&str> = listed.lines().filter(|name| !put.stderr.contains(*name)).collect();
+        ensure(whole.len() * FILE >= DRIVE * 95 / 100, || format!("{} files of {FILE} bytes in {DRIVE}", whole.len()))?;
+        let expected = bytes(FILE);
+        for (removed, added) in whole.iter().step_by(40).zip(["a", "b", "c", "d"]) {
+            fs(node, &["rm", &format!("/small/{removed}")])?;
+            fs(node, &["put", "--class", "dram", &format!("{from}/000"), &format!("/{added}")])?;
+            has(node, &format!("/{added}"), &expected)?;
+        }
+        has(node, &format!("/small/{}", whole.last().copied().unwrap_or_default()), &expected)
+    })
 }
 
 fn refused(env: &Env) -> Outcome {
