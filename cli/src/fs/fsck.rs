@@ -4,28 +4,43 @@ use crate::failure::CommandFailure;
 use crate::output;
 use serde_json::{Value, json};
 use std::io::{IsTerminal as _, Write as _};
-use std::path::Path;
 use std::time::{Duration, Instant};
+use weir_config::StoreMeta;
 use weir_store::fsck::{Finding, Repair};
-use weir_store_node::fsck::{FsckReport, fsck};
+use weir_store_node::fsck::{FsckReport, FsckStep, fsck};
 
 /// Between two lines of progress.
 const PROGRESS: Duration = Duration::from_millis(500);
 
-/// Checks a file, and with `repairs` puts right what can be.
+/// Where the metadata are: as `meta` of `[store]` has it, or a file without anything before it.
 ///
 /// # Errors
-/// Something was found, or the file cannot be checked.
-pub fn run(file: &Path, repairs: bool, json: bool) -> Result<(), CommandFailure> {
+/// What is wrong with an etcd's members or prefix.
+pub fn place(text: &str) -> Result<StoreMeta, String> {
+    match text.split_once(':') {
+        Some(("etcd", urls)) => urls.parse().map(StoreMeta::Etcd),
+        Some(("redb", file)) => Ok(StoreMeta::Redb(file.into())),
+        _ => Ok(StoreMeta::Redb(text.into())),
+    }
+}
+
+/// Checks the metadata there, and with `repairs` puts right what can be.
+///
+/// # Errors
+/// Something was found, or it cannot be checked.
+pub fn run(meta: &StoreMeta, repairs: bool, json: bool) -> Result<(), CommandFailure> {
     let (is_watched, mut shown, mut is_open) = (std::io::stderr().is_terminal(), Instant::now(), false);
-    let mut watch = |records: usize| {
+    let mut watch = |step: FsckStep| {
         if is_watched && shown.elapsed() >= PROGRESS {
             (shown, is_open) = (Instant::now(), true);
             // Nobody is told where the terminal is gone.
-            let _ = write!(std::io::stderr(), "\r{records} records");
+            let _ = match step {
+                FsckStep::Waits => write!(std::io::stderr(), "\rlooking for a live metadata service"),
+                FsckStep::Reads(records) => write!(std::io::stderr(), "\x1b[2K\r{records} records"),
+            };
         }
     };
-    let report = fsck(file, repairs, &mut watch);
+    let report = fsck(meta, repairs, &mut watch);
     if is_open {
         let _ = writeln!(std::io::stderr());
     }
@@ -35,7 +50,10 @@ pub fn run(file: &Path, repairs: bool, json: bool) -> Result<(), CommandFailure>
         false => output::text(&text(&report))?,
     }
     let (repaired, left) = (report.findings.repaired.len(), report.findings.left.len());
-    let about = file.display();
+    let about = match meta {
+        StoreMeta::Redb(file) => file.display().to_string(),
+        StoreMeta::Etcd(_) | StoreMeta::Memory => meta.to_string(),
+    };
     match (repaired, left, repairs) {
         (0, 0, _) => Ok(()),
         (_, 0, true) => {

@@ -83,8 +83,8 @@ pub fn run_store(
     json: bool,
     running: impl Fn() -> Result<String, CommandFailure>,
 ) -> Result<(), CommandFailure> {
-    if let StoreCommand::Fsck { file, repair } = &args.command {
-        return fsck::run(file, *repair, json);
+    if let StoreCommand::Fsck { meta, repair } = &args.command {
+        return fsck::run(meta, *repair, json);
     }
     store::run(&args.command, &connect(args.store.as_deref(), running, ClientOptions::default())?, json)
 }

@@ -28,7 +28,7 @@ pub fn run(command: &StoreCommand, client: &Client, json: bool) -> Result<(), Co
             StoreClientCommand::Ls => clients_table(client, json),
         },
         // It asks no service.
-        StoreCommand::Fsck { file, repair } => super::fsck::run(file, *repair, json),
+        StoreCommand::Fsck { meta, repair } => super::fsck::run(meta, *repair, json),
     }
 }
 

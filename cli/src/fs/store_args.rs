@@ -1,7 +1,7 @@
 //! `weir store`: its commands and options.
 
-use clap::{Args, Subcommand};
-use std::path::PathBuf;
+use clap::{Args, Subcommand, ValueHint};
+use weir_config::StoreMeta;
 
 /// The store that a metadata service is of.
 #[derive(Debug, Args)]
@@ -11,7 +11,8 @@ Examples:
   weir store node add nvme-tcp://10.0.0.2:4420/nqn.2026-11.io.weir:n2:ssd0 --class flash --location hall1/rack2
   weir store node drain 3
   weir store --store 10.0.0.1:4430 client ls --json
-  weir store fsck /var/lib/weir/meta.redb --repair")]
+  weir store fsck /var/lib/weir/meta.redb --repair
+  weir store fsck etcd:http://10.0.0.1:2379,http://10.0.0.2:2379/store1")]
 pub struct StoreArgs {
     /// The metadata service: HOST:PORT or unix:PATH, several with commas between them [env: WEIR_STORE] [default: of the node that runs]
     #[arg(long, global = true, value_name = "ADDRESS")]
@@ -28,18 +29,22 @@ pub enum StoreCommand {
     Node(NodeArgs),
     /// List clients
     Client(StoreClientArgs),
-    /// Check the metadata in a file that no service has open, and put right what can be
+    /// Check the metadata of a store that no service has, and put right what can be
     #[command(after_help = "\
 Nothing is changed without --repair, and a repair takes no bytes of a file away: what no name leads to gets one in /lost+found.
+All metadata services of the store have to be stopped. In etcd their records tell whether one is alive, which takes up to four seconds where
+one was killed; a service that starts during a repair stands by until that is over.
 Exit status: 0 nothing is wrong; 1 something was found, repaired or not, or the check could not be made; 2 wrong usage.
 
 Examples:
   weir store fsck weir-store/store.redb
   weir store fsck /var/lib/weir/meta.redb --repair
+  weir store fsck etcd:http://10.0.0.1:2379,http://10.0.0.2:2379/store1 --repair
   weir store fsck meta.redb --json | jq -r '.left[].kind'")]
     Fsck {
-        /// The file: what stands behind redb: in the configuration's [store]
-        file: PathBuf,
+        /// FILE, or etcd:http://HOST:PORT,http://HOST:PORT/PREFIX: as the configuration's [store] has it behind meta
+        #[arg(value_name = "META", value_parser = super::fsck::place, value_hint = ValueHint::FilePath)]
+        meta: StoreMeta,
         /// Put right what can be
         #[arg(long)]
         repair: bool,

@@ -5,7 +5,7 @@
 //!       ▲                                                                                        │
 //!       └──────────────────────────────── until nothing that can be put right is left ◄──────────┘
 //! ```
-//! No service may have the store meanwhile: half of a change that is under way looks like damage only where it is made in several commits, but a repair
+//! No service may have the store meanwhile ([`Presence`], [`RepairLease`] where several processes reach it): half of a change that is under way looks like damage only where it is made in several commits, but a repair
 //! expects every value that it changes to be as it was read, so that it is made or conflicts.
 //!
 //! What a repair may do: nothing that takes a file's bytes away. What no name leads to gets one in `/lost+found`; bytes that nobody has
@@ -14,6 +14,7 @@
 //!
 //! Left out: what the drives hold. Memory: all records at once.
 
+mod exclusive;
 mod finding;
 mod image;
 mod members;
@@ -24,6 +25,7 @@ mod space;
 #[cfg(test)]
 mod tests;
 
+pub use exclusive::{Alive, LeasedKv, Presence, RepairLease};
 pub use finding::{Finding, FindingKind, Repair};
 pub use image::{Image, RegionPlaces};
 pub use repair::{RepairReport, repair, repair_watched};

@@ -8,6 +8,7 @@ use super::word_enum::word_enum;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use weir_store::space::{BLOCK_MAX, BLOCK_MIN};
 use weir_store::{ClassName, Location};
 use weir_units::Bytes;
@@ -57,6 +58,52 @@ impl fmt::Display for StoreMeta {
             StoreMeta::Memory => f.write_str("memory:"),
             StoreMeta::Etcd(EtcdMeta { endpoints, prefix }) => write!(f, "etcd:{}/{prefix}", endpoints.join(",")),
         }
+    }
+}
+
+/// `http://HOST:PORT,http://HOST:PORT/PREFIX`, as it stands behind `etcd:`: the prefix may stand at any of them, and is the same at all that have one.
+impl FromStr for EtcdMeta {
+    type Err = String;
+
+    fn from_str(urls: &str) -> Result<Self, String> {
+        let (mut endpoints, mut prefix) = (Vec::new(), None::<String>);
+        for url in urls.split(',') {
+            if url.starts_with("https:") {
+                return Err(format!(
+                    "{}: etcd is reached without TLS; write http://HOST:PORT, over a network of your own",
+                    quoted(url)
+                ));
+            }
+            let wrong = || {
+                format!("{} is no member of an etcd; write etcd:http://HOST:PORT,http://HOST:PORT/PREFIX", quoted(url))
+            };
+            let rest = url.strip_prefix("http://").ok_or_else(wrong)?;
+            let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
+            let (host, port) = place.rsplit_once(':').ok_or_else(wrong)?;
+            let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
+            if host.is_empty() || !host.chars().all(is_host) || port.parse::<u16>().map_or(true, |port| port == 0) {
+                return Err(wrong());
+            }
+            let endpoint = format!("http://{place}");
+            if endpoints.contains(&endpoint) {
+                return Err(format!("{endpoint} is listed twice; keep one"));
+            }
+            endpoints.push(endpoint);
+            let path = path.trim_matches('/');
+            if path.is_empty() {
+                continue;
+            }
+            if !path.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_')) {
+                return Err(format!("{} is no prefix; use letters, digits, '/', '.', '-' and '_'", quoted(path)));
+            }
+            match &prefix {
+                Some(other) if other != path => {
+                    return Err(format!("{} and {} are two prefixes; a store has one", quoted(other), quoted(path)));
+                }
+                _ => prefix = Some(path.to_string()),
+            }
+        }
+        Ok(Self { endpoints, prefix: prefix.unwrap_or_else(|| "weir".into()) })
     }
 }
 
@@ -200,7 +247,7 @@ fn meta(value: &Value, base: &Path) -> Read<StoreMeta> {
     Ok(match text.split_once(':') {
         Some(("redb", file)) => path(file)?,
         Some(("memory", "")) => StoreMeta::Memory,
-        Some(("etcd", urls)) => StoreMeta::Etcd(etcd(urls)?),
+        Some(("etcd", urls)) => StoreMeta::Etcd(urls.parse()?),
         _ => {
             let what = format!(
                 "{} is no place for metadata; there is redb:PATH, etcd:http://HOST:PORT and memory:",
@@ -209,47 +256,6 @@ fn meta(value: &Value, base: &Path) -> Read<StoreMeta> {
             return Err(what.into());
         }
     })
-}
-
-/// `http://HOST:PORT,http://HOST:PORT/PREFIX`: the prefix may stand at any of them, and is the same at all that have one.
-fn etcd(urls: &str) -> Result<EtcdMeta, String> {
-    let (mut endpoints, mut prefix) = (Vec::new(), None::<String>);
-    for url in urls.split(',') {
-        if url.starts_with("https:") {
-            return Err(format!(
-                "{}: etcd is reached without TLS; write http://HOST:PORT, over a network of your own",
-                quoted(url)
-            ));
-        }
-        let wrong =
-            || format!("{} is no member of an etcd; write etcd:http://HOST:PORT,http://HOST:PORT/PREFIX", quoted(url));
-        let rest = url.strip_prefix("http://").ok_or_else(wrong)?;
-        let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (host, port) = place.rsplit_once(':').ok_or_else(wrong)?;
-        let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
-        if host.is_empty() || !host.chars().all(is_host) || port.parse::<u16>().map_or(true, |port| port == 0) {
-            return Err(wrong());
-        }
-        let endpoint = format!("http://{place}");
-        if endpoints.contains(&endpoint) {
-            return Err(format!("{endpoint} is listed twice; keep one"));
-        }
-        endpoints.push(endpoint);
-        let path = path.trim_matches('/');
-        if path.is_empty() {
-            continue;
-        }
-        if !path.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_')) {
-            return Err(format!("{} is no prefix; use letters, digits, '/', '.', '-' and '_'", quoted(path)));
-        }
-        match &prefix {
-            Some(other) if other != path => {
-                return Err(format!("{} and {} are two prefixes; a store has one", quoted(other), quoted(path)));
-            }
-            _ => prefix = Some(path.to_string()),
-        }
-    }
-    Ok(EtcdMeta { endpoints, prefix: prefix.unwrap_or_else(|| "weir".into()) })
 }
 
 fn addresses(value: &Value, base: &Path) -> Read<Vec<StoreAddress>> {

@@ -16,7 +16,7 @@ mod connection;
 mod messages;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use connection::{Members, NoAnswer, SharedMembers};
 use messages::{

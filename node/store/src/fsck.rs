@@ -1,7 +1,15 @@
-//! `weir store fsck` over the file of a store that no service has open: the checks are those of [`weir_store::fsck`].
+//! `weir store fsck` over a store that no service has: the checks are those of [`weir_store::fsck`].
+//!
+//! A file is one process's: it is locked. In etcd the service's lease says who has the store ([`etcd`]).
+
+mod etcd;
+
+#[cfg(test)]
+mod tests;
 
 use crate::embedded::{Durability, EmbeddedKv};
 use std::path::Path;
+use weir_config::StoreMeta;
 use weir_store::fsck::{Image, RepairReport, repair_watched};
 
 /// What was found, and how much was looked at.
@@ -13,11 +21,28 @@ pub struct FsckReport {
     pub findings: RepairReport,
 }
 
-/// Checks the metadata in a file, and with `repairs` puts right what can be. `watch` is told how many records were read so far.
+/// What is being done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FsckStep {
+    /// It is seen whether a service renews its lease: for four seconds at the most.
+    Waits,
+    /// So many records were read, since the reading began.
+    Reads(usize),
+}
+
+/// Checks the metadata there, and with `repairs` puts right what can be. `watch` is told what is being done.
 ///
 /// # Errors
-/// There is no such file, a service has it open, it is none of a store, or it cannot be read.
-pub fn fsck(path: &Path, repairs: bool, watch: &mut dyn FnMut(usize)) -> Result<FsckReport, String> {
+/// There is no store, a service has it or stands by to have it, or it cannot be read or changed.
+pub fn fsck(meta: &StoreMeta, repairs: bool, watch: &mut dyn FnMut(FsckStep)) -> Result<FsckReport, String> {
+    match meta {
+        StoreMeta::Redb(path) => in_file(path, repairs, &mut |records| watch(FsckStep::Reads(records))),
+        StoreMeta::Etcd(meta) => etcd::fsck(meta, repairs, watch),
+        StoreMeta::Memory => Err("memory: such metadata are their service's alone".into()),
+    }
+}
+
+fn in_file(path: &Path, repairs: bool, watch: &mut dyn FnMut(usize)) -> Result<FsckReport, String> {
     if !path.exists() {
         return Err(format!("{}: there is no such file", path.display()));
     }
@@ -33,45 +58,5 @@ pub fn fsck(path: &Path, repairs: bool, watch: &mut dyn FnMut(usize)) -> Result<
     match kv.trouble() {
         Some(trouble) => Err(trouble),
         None => Ok(FsckReport { records, findings }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use weir_store::keys::{inode_key, name_key};
-    use weir_store::kv::{Commit, Kv as _, KvWrite};
-    use weir_store::{EntryName, InodeId, UnixNanos, make_store};
-
-    #[test]
-    fn a_file_is_checked_and_put_right_while_nobody_has_it() {
-        let folder = std::env::temp_dir().join(format!("weir-fsck-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let path = folder.join("meta.redb");
-        let check = |repairs| fsck(&path, repairs, &mut |_| {});
-        assert!(check(false).expect_err("nothing is there").contains("no such file") && !path.exists());
-        let other = folder.join("other");
-        std::fs::write(&other, [7; 100_000]).expect("it is written");
-        assert!(fsck(&other, false, &mut |_| {}).is_err());
-        let left: Vec<_> = std::fs::read_dir(&folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
-        assert_eq!(left, [other], "nothing is left beside a file that is no store");
-        let mut kv = EmbeddedKv::open(&path, Durability::Process).expect("it opens");
-        kv.commit(&make_store(7, UnixNanos(1)));
-        assert!(check(false).expect_err("it is in use").contains("somebody has the store open"));
-        drop(kv);
-        let report = check(false).expect("it opens");
-        assert!(report.records > 3 && report.findings.left.is_empty(), "{report:?}");
-        let mut kv = EmbeddedKv::open(&path, Durability::Process).expect("it opens");
-        let value = kv.get(&inode_key(InodeId::ROOT)).expect("an answer").expect("the root").value;
-        let name = name_key(InodeId::ROOT, &EntryName::new(b"x").expect("a name"));
-        let writes = vec![KvWrite::Put(name, value), KvWrite::Delete(inode_key(InodeId::ROOT))];
-        kv.commit(&Commit { expect: Vec::new(), writes });
-        drop(kv);
-        assert_eq!(check(false).expect("it opens").findings.left.len(), 3, "the name, the root, and its parent record");
-        let report = check(true).expect("it opens");
-        assert!(report.findings.repaired.len() >= 2 && report.findings.left.is_empty(), "{report:?}");
-        let report = check(true).expect("it opens");
-        assert!(report.findings.repaired.is_empty() && report.findings.left.is_empty(), "{report:?}");
-        std::fs::remove_dir_all(&folder).expect("the folder goes");
     }
 }

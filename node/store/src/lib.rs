@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`embedded`] | a key-value store in a file, for a store with one metadata service |
 //! | [`etcd`] | the same in etcd, for a store whose metadata outlive their machine |
-//! | [`fsck`] | whether what is in such a file is a store |
+//! | [`fsck`] | whether what is in one of these is a store |
 //! | [`service`] | a metadata service: its listener and its thread |
 //! | [`label`] | what a donated namespace begins with |
 //! | [`tier`] | the donated namespaces: read, write, flush |

@@ -31,6 +31,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use weir_config::StoreAddress;
+use weir_store::ServiceId;
+use weir_units::Nanos;
 
 /// Bytes that are read of a connection in a turn at the most.
 const READ_MAX: usize = 64 << 10;
@@ -46,6 +48,12 @@ const GREETING: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 12_000;
+
+/// All processes of a store are one service, and one of them serves.
+pub(crate) const SERVICE: ServiceId = ServiceId(1);
+
+/// By which one process serves, where several can: another takes over after that and a third more, well within the lease of clients' sessions.
+pub(crate) const SERVICE_LEASE: Nanos = Nanos::from_secs(3);
 
 /// A metadata service that runs.
 #[derive(Debug)]

@@ -4,6 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
+use weir_config::EtcdMeta;
+use weir_store::keys::name_key;
+use weir_store::kv::{Commit, CommitOutcome, Kv as _, KvWrite};
+use weir_store::records::{NameRecord, to_value};
+use weir_store::{EntryName, InodeId, InodeKind};
+use weir_store_node::etcd::WaitingEtcdKv;
 
 use super::{long, store, test};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
@@ -15,6 +21,7 @@ pub fn tests() -> Vec<Test> {
     const S: &str = "store_etcd";
     vec![
         test(S, "files_outlive_kills_of_node_and_etcd", outlives),
+        test(S, "damaged_metadata_in_etcd_are_found_and_put_right", damaged),
         long(S, "an_etcd_that_is_stopped_is_waited_for", stopped),
         long(S, "a_full_etcd_is_named_and_nothing_is_lost", full),
         long(S, "without_etcd_a_node_says_why_it_does_not_start", away),
@@ -169,6 +176,51 @@ fn outlives(env: &Env) -> Outcome {
     }
     let listed = succeeds(&node, &["ls", "/"])?;
     ensure(listed.split_whitespace().count() == 6, || listed)?;
+    node.stop()
+}
+
+/// Metadata are damaged while no service runs: `weir store fsck` names what is wrong, puts it right, and finds nothing after that; the service starts and the
+/// files read. As long as a service lives it does nothing.
+fn damaged(env: &Env) -> Outcome {
+    let Some(program) = program(env) else { return Ok(()) };
+    let members = etcd(env, &program, 1, &[])?;
+    let mut node = Node::start(env, &setup(&members))?;
+    let from = file(&node, 1, 300_000)?;
+    for name in ["/one", "/two"] {
+        put(&node, &from, name)?;
+    }
+    let meta = format!("etcd:{}/e2e", members[0].url);
+    let fsck = |node: &Node, meta: &str, more: &[&str], status: i32, words: &[&str]| -> Outcome {
+        let finished = node.cli(&[&["store", "fsck", meta], more].concat())?;
+        let said = format!("{}{}", finished.stdout, finished.stderr);
+        let is_right = finished.status.code() == Some(status) && words.iter().all(|word| said.contains(word));
+        ensure(is_right, || format!("{more:?}: {:?}, {words:?}: {said}", finished.status.code()))
+    };
+    let at = store::address(&node);
+    let served = format!("the metadata service at {at} serves it; stop the metadata services");
+    fsck(&node, &meta, &["--repair"], 1, &[&meta, &served])?;
+    // It is killed: nobody renews its lease.
+    node.kill()?;
+    fsck(&node, &meta, &[], 0, &["records"])?;
+    let kv = |writes: Vec<KvWrite>| {
+        let meta = EtcdMeta { endpoints: vec![members[0].url.clone()], prefix: "e2e".into() };
+        let mut kv = WaitingEtcdKv::open(&meta).context(|| meta.prefix.clone())?;
+        let outcome = kv.commit(&Commit { expect: Vec::new(), writes });
+        ensure(matches!(outcome, CommitOutcome::Done(_)), || format!("{outcome:?}: {:?}", kv.trouble()))
+    };
+    let name = |name: &[u8]| EntryName::new(name).map(|name| name_key(InodeId::ROOT, &name)).map_err(|e| e.to_string());
+    let nowhere = NameRecord { inode: InodeId(9999), kind: InodeKind::File };
+    kv(vec![KvWrite::Put(name(b"gone")?, to_value(&nowhere)), KvWrite::Delete(name(b"one")?)])?;
+    let found = ["found     dangling-name: name \"gone\"", "nameless-inode", "--repair puts right"];
+    fsck(&node, &meta, &[], 1, &found)?;
+    fsck(&node, &meta, &["--repair", "--json"], 1, &["\"dangling-name\"", "\"repaired\"", "nothing is left"])?;
+    fsck(&node, &meta, &["--repair"], 0, &["records"])?;
+    fsck(&node, &meta.replace("/e2e", "/other"), &["--repair"], 1, &["/other: there is no store with the prefix"])?;
+    fsck(&node, "etcd:127.0.0.1:2379", &[], 2, &["is no member of an etcd"])?;
+    node.start_again()?;
+    has(&node, "/two", &from)?;
+    let lost = succeeds(&node, &["ls", "/lost+found"])?;
+    has(&node, &format!("/lost+found/{}", lost.trim()), &from)?;
     node.stop()
 }
 

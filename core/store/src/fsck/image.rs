@@ -91,6 +91,11 @@ impl Image {
         granted.map(|record| record.len).sum()
     }
 
+    /// Whether there is the record of a store that this version can read. Without it nothing is repaired.
+    pub fn is_store(&self) -> bool {
+        self.store.is_some()
+    }
+
     /// Records read.
     pub fn records(&self) -> usize {
         self.raw.len()
@@ -116,6 +121,8 @@ impl Image {
                 about: "the record of the store cannot be read".into(),
                 repair: Repair::Refused(what),
             });
+            // What cannot be read here a newer version may read.
+            findings.iter_mut().for_each(|finding| finding.repair = Repair::Refused(what));
             return findings;
         }
         self.find_in_names(&mut findings);

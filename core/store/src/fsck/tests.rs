@@ -1,5 +1,7 @@
 //! A store with a bit of everything, damaged in every way that has a name: found, put right or refused, and clean after that.
 
+mod exclusive;
+
 use super::*;
 use crate::inode::{Content, Inode, InodeKind, UnixNanos};
 use crate::keys::{

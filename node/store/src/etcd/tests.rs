@@ -1,4 +1,4 @@
-//! Against a real etcd, named by `WEIR_ETCD`; without one they say that they were left out.
+//! Against a real etcd, the one that `WEIR_ETCD` names or that of `PATH`; without one they say that they were left out.
 
 use super::messages::{Compared, Operation};
 use super::{WaitingEtcdKv, transaction};
@@ -11,25 +11,29 @@ use weir_config::EtcdMeta;
 use weir_store::kv::{Commit, CommitOutcome, Expect, Kv as _, KvKey, KvUnavailable, KvWrite, Revision, conformance};
 
 /// An etcd of one member, in a folder of its own.
-struct Etcd {
+pub(crate) struct Etcd {
     child: Child,
+    program: PathBuf,
     folder: PathBuf,
-    url: String,
+    /// Where it is reached.
+    pub url: String,
     arguments: Vec<String>,
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map(|at| at.port()).expect("a free port")
 }
 
 impl Etcd {
     /// `None` where there is no etcd.
-    fn start(name: &str, more: &[&str]) -> Option<Etcd> {
-        let program = std::env::var_os("WEIR_ETCD").filter(|path| PathBuf::from(path).exists());
-        if program.is_none() {
-            println!("left out: WEIR_ETCD names no etcd");
-        }
-        let program = PathBuf::from(program?);
+    pub(crate) fn start(name: &str, more: &[&str]) -> Option<Etcd> {
+        let named = std::env::var_os("WEIR_ETCD").map(PathBuf::from);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut programs = named.into_iter().chain(std::env::split_paths(&path).map(|folder| folder.join("etcd")));
+        let Some(program) = programs.find(|path| path.is_file()) else {
+            println!("left out: WEIR_ETCD names no etcd, and there is none in PATH");
+            return None;
+        };
         let folder = std::env::temp_dir().join(format!("weir-etcd-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let (url, peer) = (format!("http://127.0.0.1:{}", free_port()), format!("http://127.0.0.1:{}", free_port()));
@@ -47,7 +51,7 @@ impl Etcd {
         arguments.retain(|argument| argument != "--unsafe-no-fsync");
         arguments.extend(more.iter().map(|more| (*more).to_string()));
         let child = Self::run(&program, &arguments, &folder);
-        Some(Etcd { child, folder, url, arguments })
+        Some(Etcd { child, program, folder, url, arguments })
     }
 
     fn run(program: &PathBuf, arguments: &[String], folder: &std::path::Path) -> Child {
@@ -57,17 +61,16 @@ impl Etcd {
         command.spawn().expect("etcd starts")
     }
 
-    fn meta(&self, prefix: &str) -> EtcdMeta {
+    pub(crate) fn meta(&self, prefix: &str) -> EtcdMeta {
         EtcdMeta { endpoints: vec![self.url.clone()], prefix: prefix.into() }
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().and_then(|()| self.child.wait()).expect("it ends");
     }
 
-    fn start_again(&mut self) {
-        let program = PathBuf::from(std::env::var_os("WEIR_ETCD").expect("it was there"));
-        self.child = Self::run(&program, &self.arguments, &self.folder);
+    pub(crate) fn start_again(&mut self) {
+        self.child = Self::run(&self.program, &self.arguments, &self.folder);
     }
 }
 
@@ -87,7 +90,7 @@ fn put(name: &str, value: &[u8]) -> Commit {
 }
 
 /// A store that answers.
-fn opened(meta: &EtcdMeta) -> WaitingEtcdKv {
+pub(crate) fn opened(meta: &EtcdMeta) -> WaitingEtcdKv {
     let mut kv = WaitingEtcdKv::open(meta).expect("threads");
     let begun = Instant::now();
     while kv.get(&key("x")).is_err() {

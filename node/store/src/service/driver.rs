@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::options::{ServiceError, ServiceOptions};
 use super::store::{Asked, MetaStore};
 use super::tiers::TierThreads;
-use super::{CONNECTIONS_MAX, GREETING, READ_MAX, STALL, UNSENT_PAUSE, ring};
+use super::{CONNECTIONS_MAX, GREETING, READ_MAX, SERVICE, SERVICE_LEASE, STALL, UNSENT_PAUSE, ring};
 use crate::tier::TierOptions;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -26,7 +26,7 @@ use weir_store::kv::{Commit, KvAnswer, KvToken};
 use weir_store::members::LeaseTiming;
 use weir_store::protocol::{Answer, Request, RequestNumber};
 use weir_store::service::{ConnectionId, Service, ServiceEffect, ServiceEvent, ServiceSettings};
-use weir_store::{ClassName, ServiceId, StoreError, Term, UnixNanos};
+use weir_store::{ClassName, StoreError, Term, UnixNanos};
 use weir_units::Nanos;
 
 /// Between two looks at leases and quarantine.
@@ -46,9 +46,6 @@ const KEEP_ALIVE_PROBES: u32 = 6;
 
 /// How wrong clocks may be, in millionths.
 const DRIFT_PPM: u32 = 1000;
-
-/// By which one process serves, where several can: another takes over after that and a third more, well within the lease of clients' sessions.
-const SERVICE_LEASE: Nanos = Nanos::from_secs(3);
 
 /// A keep-alive timeout of a client's association, and what a target takes to end it.
 const FENCE_WAIT: Nanos = Nanos::from_secs(5);
@@ -116,7 +113,7 @@ impl Driver {
             );
         }
         let settings = ServiceSettings {
-            service: ServiceId(1),
+            service: SERVICE,
             process: RandomState::new().hash_one(std::process::id()),
             // The lock on a file is this process's; what is in memory was nobody's before.
             is_predecessor_dead: !store.is_shared(),
@@ -193,8 +190,14 @@ impl Driver {
             }
         };
         if begun.is_ok() && self.service.stands_by() {
-            let others = self.service.served_at().join(", ");
-            tracing::info!("metadata service: it stands by; the store is served at {others}");
+            match self.service.served_at() {
+                [] => {
+                    tracing::info!("metadata service: it stands by; a process without an address has the store's lease")
+                }
+                others => {
+                    tracing::info!("metadata service: it stands by; the store is served at {}", others.join(", "))
+                }
+            }
         }
         if begun.is_err() {
             // Another process need not wait for the end of the lease.
