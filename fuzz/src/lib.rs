@@ -22,6 +22,7 @@ pub mod engine;
 pub mod grow;
 pub mod import;
 pub mod link;
+pub mod metadata;
 pub mod mutate;
 pub mod nvme_tcp;
 pub mod pcie;
@@ -85,6 +86,8 @@ pub const TARGETS: &[Target] = &[
     Target { seeds: saved::connection_seeds, ..target("saved_connection", saved::connection, 2048) },
     Target { seeds: saved::association_seeds, ..target("saved_associations", saved::associations, 1024) },
     Target { seeds: saved::begun_seeds, ..target("saved_begun", saved::begun, 512) },
+    Target { seeds: metadata::frame_seeds, ..target("meta_frames", metadata::meta_frames, 2048) },
+    Target { seeds: metadata::service_seeds, ..target("meta_service", metadata::meta_service, 512) },
     target("spec_nvme", spec_nvme::spec_nvme, 4200),
 ];
 
