@@ -255,7 +255,8 @@ pub(super) fn request(kind: u8, script: &mut Script<'_>, known: &Known) -> Reque
         },
         18 => Request::Close { handle: known.handle(script) },
         19 => Request::Map { handle: known.handle(script), chunk: script.number() as u32 },
-        20 | 21 => Request::Grant { handle: known.handle(script), count: 1 + script.number() as u32 },
+        20 => Request::Grant { handle: known.handle(script), count: (script.number() as u32).wrapping_add(1) },
+        21 => Request::GrantShort { handle: known.handle(script), bytes: (script.number() as u32).wrapping_mul(4096) },
         22 => Request::Unsettle { handle: known.handle(script), block: script.number() },
         23 => {
             let handle = known.handle(script);
