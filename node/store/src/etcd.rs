@@ -29,7 +29,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
-use weir_config::EtcdMeta;
+pub use weir_config::EtcdMeta;
 use weir_store::kv::{
     Commit, CommitOutcome, Expect, Kv, KvAnswer, KvKey, KvRequest, KvToken, KvUnavailable, KvWrite, RANGE_MAX,
     Revision, Versioned,

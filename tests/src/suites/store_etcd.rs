@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use weir_config::EtcdMeta;
 use weir_store::keys::name_key;
 use weir_store::kv::{Commit, CommitOutcome, Kv as _, KvWrite};
 use weir_store::records::{NameRecord, to_value};
 use weir_store::{EntryName, InodeId, InodeKind};
-use weir_store_node::etcd::WaitingEtcdKv;
+use weir_store_node::etcd::{EtcdMeta, WaitingEtcdKv};
 
 use super::{long, store, test};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
