@@ -35,6 +35,7 @@ impl Service {
             classes: vec!["dram".into()],
             block: 64 << 10,
             lease: Duration::from_secs(60),
+            repair_after: None,
             allow_files: true,
         };
         let service = Self { handle: Some(start(options).unwrap()), folder };

@@ -11,7 +11,7 @@ use crate::output::{self, Table};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use weir_store::protocol::{
-    ClassStatus, Donation, NamespaceInfo, NamespaceState, ServiceInfo, ServiceRole, StatusInfo,
+    ClassStatus, Donation, MovementInfo, NamespaceInfo, NamespaceState, ServiceInfo, ServiceRole, StatusInfo,
 };
 use weir_store::{ClassId, ClassName, Location, NamespaceId, SetAttributes};
 use weir_store_node::client::{Client, ClientError};
@@ -37,10 +37,12 @@ fn of_node(command: &NodeCommand, client: &Client, json: bool) -> Result<(), Com
         NodeCommand::Ls => {
             let (classes, namespaces) =
                 (client.status().map_err(failed)?.classes, client.namespaces().map_err(failed)?);
+            let movement = client.movement().map_err(failed)?;
             if json {
-                return output::json(&namespaces.iter().map(|n| namespace_value(n, &classes)).collect::<Vec<_>>());
+                let values = namespaces.iter().map(|n| namespace_value(n, &classes, &movement));
+                return output::json(&values.collect::<Vec<_>>());
             }
-            output::text(&namespaces_table(&namespaces, &classes))
+            output::text(&format!("{}{}", namespaces_table(&namespaces, &classes), movement_lines(&movement)))
         }
         NodeCommand::Add { target, class, location, overwrite } => {
             let class =
@@ -88,7 +90,7 @@ fn about(what: &str, e: &ClientError) -> CommandFailure {
 
 fn status(client: &Client, json: bool) -> Result<(), CommandFailure> {
     let (status, namespaces) = (client.status().map_err(failed)?, client.namespaces().map_err(failed)?);
-    let services = client.services().map_err(failed)?;
+    let (services, movement) = (client.services().map_err(failed)?, client.movement().map_err(failed)?);
     if json {
         let StatusInfo { service, store, created, running, durability, metadata, .. } = &status;
         let StatusInfo { sessions, connections, handles, requests, classes, trouble, .. } = &status;
@@ -98,11 +100,11 @@ fn status(client: &Client, json: bool) -> Result<(), CommandFailure> {
             "handles": handles, "requests": requests, "trouble": trouble,
             "services": services.iter().map(service_value).collect::<Vec<_>>(),
             "classes": classes.iter().map(class_value).collect::<Vec<_>>(),
-            "namespaces": namespaces.iter().map(|n| namespace_value(n, classes)).collect::<Vec<_>>(),
+            "namespaces": namespaces.iter().map(|n| namespace_value(n, classes, &movement)).collect::<Vec<_>>(),
         }));
     }
-    let services = services_table(&services);
-    output::text(&format!("{}{services}", describe(client.address(), &status, &namespaces)))
+    let (services, movement) = (services_table(&services), movement_lines(&movement));
+    output::text(&format!("{}{movement}{services}", describe(client.address(), &status, &namespaces)))
 }
 
 fn describe(address: &str, status: &StatusInfo, namespaces: &[NamespaceInfo]) -> String {
@@ -200,8 +202,50 @@ fn namespaces_table(namespaces: &[NamespaceInfo], classes: &[ClassStatus]) -> St
     table.render()
 }
 
-fn namespace_value(n: &NamespaceInfo, classes: &[ClassStatus]) -> Value {
+/// What leaves namespaces, a line each, and what cannot.
+fn movement_lines(movement: &[MovementInfo]) -> String {
+    let lines = movement.iter().map(|m| {
+        let (number, blocks) = (m.namespace.0, m.blocks);
+        let what = match (m.is_repair, blocks) {
+            (false, 0) => format!("namespace {number} is empty: weir store node rm {number} takes it out\n"),
+            (true, 0) => format!("namespace {number}: nothing is left to be copied from elsewhere\n"),
+            (false, _) => format!("namespace {number} drains: {blocks} blocks left, {}\n", human(m.bytes)),
+            (true, _) => format!("namespace {number} is gone: {blocks} blocks left, {}\n", human(m.bytes)),
+        };
+        let reasons = reasons(m).into_iter().filter(|(_, count, _)| *count > 0);
+        reasons.fold(what, |what, (_, count, why)| what + &format!("  {count} cannot go: {why}\n"))
+    });
+    let lines: String = lines.collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
+}
+
+/// Why blocks are left: the word for programs, how many, and in words.
+fn reasons(m: &MovementInfo) -> [(&'static str, u64, String); 6] {
+    [
+        ("has_writer", m.has_writer, "a client has their file open for writing".into()),
+        ("unsettled", m.unsettled, "they are recovered after a lost writer first".into()),
+        ("no_copy", m.no_copy, "no copy can be read".into()),
+        ("no_room", m.no_room, "no other drive of their files' classes has room; delete files or add a drive".into()),
+        ("no_node", m.no_node, "no other node has a drive of their files' classes; add one".into()),
+        ("failed", m.failed, format!("{}; tried again", m.why)),
+    ]
+}
+
+fn movement_value(m: &MovementInfo) -> Value {
+    let mut value = json!({
+        "repair": m.is_repair, "blocks_left": m.blocks, "bytes_left": m.bytes, "moved_blocks": m.moved_blocks,
+        "moved_bytes": m.moved_bytes, "why_failed": if m.why.is_empty() { Value::Null } else { m.why.clone().into() },
+    });
+    for (word, count, _) in reasons(m) {
+        value[word] = count.into();
+    }
+    value
+}
+
+fn namespace_value(n: &NamespaceInfo, classes: &[ClassStatus], movement: &[MovementInfo]) -> Value {
+    let movement = movement.iter().find(|m| m.namespace == n.namespace).map(movement_value);
     json!({
+        "movement": movement,
         "namespace": n.namespace.0, "node": n.node.0, "target": n.target, "class": class_name(classes, n.class),
         "location": n.location.as_str(), "state": state(n.state), "sector_bytes": n.sector, "bytes": n.bytes,
         "free_bytes": n.free, "granted_bytes": n.granted, "file_bytes": n.mapped, "quarantined_bytes": n.quarantined,

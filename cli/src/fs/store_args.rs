@@ -78,12 +78,18 @@ Example:
         #[arg(long)]
         overwrite: bool,
     },
-    /// Give out no more blocks of a namespace
-    #[command(after_help = "Example:\n  weir store node drain 3")]
+    /// Have the blocks of a namespace go to others, and give out no more of it
+    #[command(after_help = "\
+It returns at once; weir store node ls says how far it is and what cannot be moved. Files can be read and written meanwhile.
+
+Examples:
+  weir store node drain 3
+  weir store node ls
+  weir store node rm 3")]
     Drain {
         /// Its number
         namespace: u64,
-        /// Give them out again
+        /// Leave those that are there, and give out more again
         #[arg(long)]
         undo: bool,
     },

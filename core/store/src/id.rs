@@ -53,6 +53,22 @@ ids! {
     Generation
 }
 
+impl SessionId {
+    /// The session of a service's own, in one of its lives: what is granted to it is for blocks that the service moves. It has no record, and is over with
+    /// that life.
+    pub const fn of_service(life: Term) -> Self {
+        Self(OWN_SESSION | life.0)
+    }
+
+    /// Whether it is a service's own.
+    pub const fn is_of_service(self) -> bool {
+        self.0 & OWN_SESSION != 0
+    }
+}
+
+/// The bit that numbers of clients' sessions do not have.
+const OWN_SESSION: u64 = 1 << 63;
+
 impl InodeId {
     /// The root directory.
     pub const ROOT: InodeId = InodeId(1);

@@ -33,7 +33,6 @@ pub mod kv;
 mod linearizable;
 mod location;
 pub mod members;
-pub mod movement;
 mod mutant;
 mod name;
 pub mod placement;

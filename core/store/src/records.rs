@@ -350,7 +350,7 @@ fields! { NamespaceRecord: put_namespace, get_namespace, namespace_rows {
     bytes: "its size",
     region: "bytes of each of its regions; the last has the rest",
     label: "what its label block says",
-    is_draining: "1: no new blocks",
+    is_draining: "1: no new blocks, and those that are there leave",
     is_lost: "1: its content is gone",
 } }
 fields! { RemovedRecord: put_removed, get_removed, removed_rows {

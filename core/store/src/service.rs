@@ -27,7 +27,9 @@
 //!
 //! **Lost writers** may have written some copies of a block and not others: its blocks that are marked as unsettled are recovered (`recovery.rs`).
 //!
-//! What is not here: several that serve at once, each some directories (their redirects and peers), policies, the moving of blocks, reservations.
+//! **Blocks move** off namespaces that drain or are lost (`moves.rs`).
+//!
+//! What is not here: several that serve at once, each some directories (their redirects and peers), policies, demotion, reservations.
 
 mod about;
 mod durable;
@@ -36,6 +38,7 @@ mod files;
 mod grants;
 mod handles;
 mod machine;
+mod moves;
 mod namespaces;
 mod recovery;
 mod regions;
@@ -49,8 +52,8 @@ mod state;
 mod tests;
 
 pub use event::{
-    ConnectionId, LabelFound, RecoverBlock, RecoverCopy, ServiceEffect, ServiceEvent, ServiceSettings, TierAnswer,
-    TierFailure, TierRequest, TierToken,
+    BlockCopy, ConnectionId, LabelFound, MoveBlock, RecoverBlock, ServiceEffect, ServiceEvent, ServiceSettings,
+    TierAnswer, TierFailure, TierRequest, TierToken,
 };
 pub use machine::Service;
 pub use regions::NAMESPACE_MIN;

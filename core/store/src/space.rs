@@ -49,7 +49,8 @@ mod takeover;
 mod tests;
 
 pub use event::{
-    BlockPlace, GrantedExtent, SpaceAnswer, SpaceEffect, SpaceError, SpaceEvent, SpaceRequest, SpaceRequestId,
+    BlockPlace, GrantedExtent, MappedExtent, SpaceAnswer, SpaceEffect, SpaceError, SpaceEvent, SpaceRequest,
+    SpaceRequestId,
 };
 pub use machine::Space;
 pub use record::{Epoch, ExtentRecord, ExtentUse, RegionLease, extent_key, lease_key};

@@ -120,14 +120,15 @@ impl Config {
     }
 
     fn write_store(&self, out: &mut String, store: &StoreConfig) -> std::fmt::Result {
-        let StoreConfig { meta, listen, durability, block, classes, donate } = store;
+        let StoreConfig { meta, listen, durability, block, classes, repair_after, donate } = store;
         writeln!(out, "\n[store]\nmeta = {}\nlisten = {}", string(meta), strings(listen))?;
         writeln!(
             out,
-            "durability = {}\nblock = {}\nclasses = {}",
+            "durability = {}\nblock = {}\nclasses = {}\nrepair_after = {}",
             string(durability),
             string(block),
-            strings(classes)
+            strings(classes),
+            repair_after.map_or_else(|| string("none"), string)
         )?;
         for Donated { drive, class, location } in donate {
             out.write_str("\n[[store.donate]]\n")?;

@@ -1,6 +1,6 @@
 //! `[store]` and `[[store.donate]]`: a metadata service in this node, and the drives that its files lie on.
 
-use super::read::{Placed, Read, Section, one_or_list, quoted, size, text, word};
+use super::read::{Placed, Read, Section, one_or_list, quoted, size, text, time, word};
 use super::runtime::socket_path;
 use super::target::Target;
 use super::value::{Entry, Value};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use weir_store::space::{BLOCK_MAX, BLOCK_MIN};
 use weir_store::{ClassName, Location};
-use weir_units::Bytes;
+use weir_units::{Bytes, Nanos};
 
 /// A metadata service of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct StoreConfig {
     pub block: Bytes,
     /// The classes of its drives, best first.
     pub classes: Vec<String>,
+    /// How long a drive may not be reached before blocks on it that have another copy get one elsewhere; none: they do not.
+    pub repair_after: Option<Nanos>,
     /// The drives that it fills; further ones can be donated while it runs.
     pub donate: Vec<Donated>,
 }
@@ -189,6 +191,7 @@ pub(super) fn read(root: &Section<'_>, base: &Path) -> Option<StoreRead> {
         durability: section.or("durability", usual, word(StoreDurability::WORDS)),
         block: section.or("block", Bytes(Bytes::MIB), block),
         classes: section.or("classes", vec!["dram".into(), "flash".into()], classes),
+        repair_after: section.or("repair_after", Some(REPAIR_AFTER), repair_after),
         donate: Vec::new(),
     };
     if store.meta == StoreMeta::Memory && store.durability == StoreDurability::Power {
@@ -234,6 +237,26 @@ fn donate(store: &Section<'_>, (i, (line, entries)): (usize, (u32, &[Entry]))) -
     }
     section.finish();
     read
+}
+
+/// Longer than the restart of a machine takes.
+const REPAIR_AFTER: Nanos = Nanos::from_secs(600);
+
+/// What it may be: a drive that is started again is not taken for one that is gone.
+const REPAIR_AFTER_MIN: Nanos = Nanos::from_secs(1);
+const REPAIR_AFTER_MAX: Nanos = Nanos::from_secs(30 * 86_400);
+
+/// A time, or `none`.
+fn repair_after(value: &Value) -> Read<Option<Nanos>> {
+    match value {
+        Value::Text(text) | Value::Bare(text) if text == "none" => Ok(None),
+        _ => match time(REPAIR_AFTER_MAX)(value)? {
+            after if after < REPAIR_AFTER_MIN => {
+                Err(format!("{after} is too short; at least {REPAIR_AFTER_MIN} is needed, or \"none\"").into())
+            }
+            after => Ok(Some(after)),
+        },
+    }
 }
 
 /// `redb:PATH`, `memory:` or `etcd:URL,URL`.

@@ -296,6 +296,7 @@ fn a_store_and_its_drives() {
             durability: StoreDurability::Process,
             block: Bytes(Bytes::MIB),
             classes: vec!["dram".into(), "flash".into()],
+            repair_after: Some(Nanos::from_secs(600)),
             donate: Vec::new(),
         })
     );
@@ -366,6 +367,10 @@ fn what_a_store_cannot_be() {
         (
             "[store]\nmeta = \"memory:\"\ndurability = \"power\"",
             "weir.toml:3: store.durability: \"power\" does not go with meta = \"memory:\", which outlives nothing; write redb:PATH",
+        ),
+        (
+            "[store]\nrepair_after = \"10ms\"",
+            "weir.toml:2: store.repair_after: 10ms is too short; at least 1s is needed, or \"none\"",
         ),
         (
             "[store]\ndurability = \"never\"",
@@ -1179,6 +1184,7 @@ prop_compose! {
             durability: if power { StoreDurability::Power } else { StoreDurability::Process },
             block: Bytes(1 << log2),
             classes: vec!["flash".into(), "a-1_b".into()],
+            repair_after: (!power).then_some(Nanos::from_secs(u64::from(port) + 1)),
             donate: targets.iter().enumerate().map(donated).collect(),
         }
     }

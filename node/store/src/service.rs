@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   sockets ─frames─► Service ─► reads: at once      commits of a turn: all by one write (group commit)
-//!           ◄answers─         ─► labels of namespaces, blocks that lost writers have left: a thread each, since they wait
+//!           ◄answers─         ─► labels of namespaces, blocks that are recovered or moved: a thread each, since they wait
 //! ```
 //! **A turn**: what sockets have brought, at most [`READ_MAX`] of each, becomes requests; the key-value store is asked until there is nothing left to
 //! ask; then answers go out. So a client that sends much takes one share of each turn. One that does not take its answers is not read
@@ -13,6 +13,7 @@
 //! Time is CLOCK_BOOTTIME: leases go on while the machine sleeps. With `power`, a turn with changes waits for the medium, and all clients with it.
 
 mod connection;
+mod copy;
 mod driver;
 mod options;
 mod recover;

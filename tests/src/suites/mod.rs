@@ -71,6 +71,7 @@ mod spark;
 mod spdk_preload;
 mod store;
 mod store_bench;
+mod store_drain;
 mod store_etcd;
 mod store_services;
 mod terminal;
@@ -100,6 +101,7 @@ pub fn all() -> Vec<Test> {
         spdk_preload::tests(),
         store::tests(),
         store_bench::tests(),
+        store_drain::tests(),
         store_etcd::tests(),
         store_services::tests(),
         mount::tests(),

@@ -56,12 +56,12 @@ fn try_fs(node: &Node, args: &[&str]) -> Result<Finished, String> {
     node.cli(&[&["fs", "--store", &address(node)], args].concat())
 }
 
-fn fs(node: &Node, args: &[&str]) -> Result<String, String> {
+pub(super) fn fs(node: &Node, args: &[&str]) -> Result<String, String> {
     try_fs(node, args)?.success(&format!("weir fs {}", args.join(" "))).map_err(|e| format!("{e}\n{}", node.log()))
 }
 
 /// Bytes that no other size has.
-fn bytes(len: usize) -> Vec<u8> {
+pub(super) fn bytes(len: usize) -> Vec<u8> {
     let mut state = len as u64 | 1;
     let next = |state: &mut u64| {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -70,14 +70,14 @@ fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|_| next(&mut state)).collect()
 }
 
-fn write(path: &Path, len: usize) -> Result<Vec<u8>, String> {
+pub(super) fn write(path: &Path, len: usize) -> Result<Vec<u8>, String> {
     let bytes = bytes(len);
     std::fs::write(path, &bytes).context(|| path.display().to_string())?;
     Ok(bytes)
 }
 
 /// Whether a file of the store has these bytes.
-fn has(node: &Node, name: &str, expected: &[u8]) -> Outcome {
+pub(super) fn has(node: &Node, name: &str, expected: &[u8]) -> Outcome {
     let to = node.socket("got");
     let _ = std::fs::remove_file(&to);
     fs(node, &["get", name, &to.display().to_string()])?;

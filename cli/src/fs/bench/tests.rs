@@ -35,6 +35,7 @@ impl Store {
             classes: vec!["dram".into()],
             block: 64 << 10,
             lease: Duration::from_secs(20),
+            repair_after: None,
             allow_files: true,
         };
         let service = start(options).unwrap();

@@ -232,8 +232,11 @@ impl Image {
             let quarantine = Repair::Writes(vec![KvWrite::Put(extent_key(*region, *offset), quarantined.encode())]);
             match record.used {
                 // One that has a session and no hold is told as such: its client may go on.
+                // Those of a service's own are given up by the next one that takes the region.
                 ExtentUse::Granted(session)
-                    if !self.holds.contains_key(&session) && !self.sessions.contains_key(&session) =>
+                    if !session.is_of_service()
+                        && !self.holds.contains_key(&session)
+                        && !self.sessions.contains_key(&session) =>
                 {
                     push(FindingKind::GrantOfNone, format!("{about}: session {session}"), quarantine);
                 }

@@ -204,6 +204,11 @@ impl Sessions {
         self.watched.iter().map(move |(session, watched)| (*session, client(&watched.value)))
     }
 
+    /// Whether it was there.
+    pub fn is_known(&self, session: SessionId) -> bool {
+        self.watched.contains_key(&session)
+    }
+
     /// How many there were.
     pub fn count(&self) -> usize {
         self.watched.len()

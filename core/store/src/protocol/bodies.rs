@@ -104,6 +104,37 @@ pub struct NamespaceInfo {
     pub quarantined: u64,
 }
 
+/// What leaves a namespace that drains, or that is lost, and what cannot: as the last whole pass over its blocks has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MovementInfo {
+    /// The namespace.
+    pub namespace: NamespaceId,
+    /// It does not drain, but is lost or was not reached for long: its blocks get copies elsewhere.
+    pub is_repair: bool,
+    /// Copies of blocks that are left on it.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Copies that the process has moved so far.
+    pub moved_blocks: u64,
+    /// Their bytes.
+    pub moved_bytes: u64,
+    /// Left because a client has their file open for writing.
+    pub has_writer: u64,
+    /// Left because they have to be recovered after a lost writer first.
+    pub unsettled: u64,
+    /// Left because no copy can be read.
+    pub no_copy: u64,
+    /// Left because no other namespace of their file's classes has room.
+    pub no_room: u64,
+    /// Left because there is no other namespace of their file's classes, on a node without another copy of theirs.
+    pub no_node: u64,
+    /// Left because the move has failed.
+    pub failed: u64,
+    /// Why one of those has failed; may be empty.
+    pub why: String,
+}
+
 /// A class, and what there is of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassStatus {
@@ -204,6 +235,9 @@ coded! {
     }
     NamespaceInfo {
         namespace, node, target, class, location, sector, bytes, label, state, free, granted, mapped, quarantined,
+    }
+    MovementInfo {
+        namespace, is_repair, blocks, bytes, moved_blocks, moved_bytes, has_writer, unsettled, no_copy, no_room, no_node, failed, why,
     }
     ClassStatus { name, bytes, free }
     StatusInfo {

@@ -1,6 +1,8 @@
 //! The messages, each kind with its number.
 
-use super::bodies::{Donation, NamespaceInfo, ServiceInfo, SessionInfo, SessionWish, StatusInfo, WelcomeInfo};
+use super::bodies::{
+    Donation, MovementInfo, NamespaceInfo, ServiceInfo, SessionInfo, SessionWish, StatusInfo, WelcomeInfo,
+};
 use super::frame::{self, FrameError, RequestNumber};
 use crate::error::StoreError;
 use crate::extent::Extent;
@@ -20,7 +22,7 @@ use weir_codec::{Damaged, Reader, Writer};
 /// What a [`Request::Hello`] begins with: "WEIRMETA".
 pub const PROTOCOL_MAGIC: u64 = u64::from_le_bytes(*b"WEIRMETA");
 
-/// The version of all this. Version 2 has `Standby` and `Services`, version 3 `GrantShort`; what was before is as it was.
+/// The version of all this. Version 2 has `Standby` and `Services`, version 3 `GrantShort` and `Movement`; what was before is as it was.
 pub const PROTOCOL_VERSION: u16 = 3;
 
 /// The oldest version that has [`Request::GrantShort`].
@@ -238,7 +240,7 @@ messages! {
             /// Which.
             donation: Donation,
         }
-        /// A namespace takes no new blocks, or takes them again. Answer: `Done`.
+        /// A namespace takes no new blocks and those that it has go elsewhere, or neither any more. Answer: `Done`, at once.
         44 Drain {
             /// Which.
             namespace: NamespaceId,
@@ -252,6 +254,8 @@ messages! {
         }
         /// The processes that serve the store or stand by (from version 2 on). Answer: `Services`.
         46 Services {}
+        /// What leaves namespaces that drain or are lost (from version 3 on). Answer: `Movement`.
+        47 Movement {}
     }
 
     /// What a service answers.
@@ -346,6 +350,11 @@ messages! {
         32814 Services {
             /// The one that serves first.
             services: Vec<ServiceInfo>,
+        }
+        /// What leaves namespaces (from version 3 on).
+        32815 Movement {
+            /// Of each that blocks leave, in the order of their numbers.
+            namespaces: Vec<MovementInfo>,
         }
     }
 }

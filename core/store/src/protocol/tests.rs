@@ -120,6 +120,7 @@ fn requests() -> Vec<Request> {
         Request::Drain { namespace: NamespaceId(7), drains: true },
         Request::Remove { namespace: NamespaceId(7) },
         Request::Services {},
+        Request::Movement {},
     ];
     all.extend(changes.into_iter().map(|change| Request::Change { slot: 1, sequence: 2, change }));
     all
@@ -153,6 +154,15 @@ fn answers() -> Vec<Answer> {
         granted: 2,
         mapped: 3,
         quarantined: 4,
+    };
+    let movement = MovementInfo {
+        namespace: NamespaceId(7),
+        is_repair: true,
+        blocks: 5,
+        no_copy: 4,
+        failed: 1,
+        why: "t: it is gone".into(),
+        ..MovementInfo::default()
     };
     let service = ServiceInfo {
         process: 7,
@@ -198,6 +208,7 @@ fn answers() -> Vec<Answer> {
         Answer::Donated { namespace: NamespaceId(7) },
         Answer::Standby { addresses: vec!["a:1".into()] },
         Answer::Services { services: vec![service] },
+        Answer::Movement { namespaces: vec![movement] },
     ]
 }
 

@@ -50,7 +50,11 @@ impl About {
             | Request::MarkOut { handle: number, .. }
             | Request::Publish { handle: number, .. } => handle(*number),
             Request::Return { extents } => About::Extents(extents.first().copied(), extents.len()),
-            Request::Namespaces {} | Request::Status {} | Request::Sessions {} | Request::Services {} => About::Service,
+            Request::Namespaces {}
+            | Request::Status {}
+            | Request::Sessions {}
+            | Request::Services {}
+            | Request::Movement {} => About::Service,
             Request::Donate { donation } => About::Target(donation.target.chars().take(200).collect()),
             Request::Drain { namespace, .. } | Request::Remove { namespace } => About::Namespace(*namespace),
         }

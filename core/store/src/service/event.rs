@@ -39,6 +39,8 @@ pub struct ServiceSettings {
     pub timing: LeaseTiming,
     /// How wrong clocks may be, in millionths: as in `timing`.
     pub drift_ppm: u32,
+    /// How long a namespace may not be reached before the blocks on it that have another copy get one elsewhere; [`Nanos::NEVER`]: they do not.
+    pub repair_after: Nanos,
     /// How long after the end of its lease a session counts as fenced: keep-alive timeout and clean-up of the targets.
     pub fence_wait: Nanos,
     /// The store's classes, best first; a store that is there has those that it was made with, and these behind them.
@@ -93,6 +95,27 @@ pub enum TierRequest {
     /// Read one copy of a block, make zeroes of what is behind the file's size, write that to the others (and to it, if it has changed), and flush all
     /// of them.
     Recover(RecoverBlock),
+    /// Read a copy of a block whose bytes are those of its checksums, write them elsewhere, and flush that.
+    Move(MoveBlock),
+}
+
+/// A block that gets a copy elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoveBlock {
+    /// The store's random number, which the labels of the namespaces say.
+    pub store: u64,
+    /// What its checksums begin with.
+    pub seed: BlockSeed,
+    /// Its checksums, one for each 64 KiB: other bytes are not copied.
+    pub checksums: Vec<u32>,
+    /// What its checksums begin with from then on.
+    pub becomes: BlockSeed,
+    /// Its bytes.
+    pub length: u64,
+    /// Copies that may be read, at least one.
+    pub sources: Vec<BlockCopy>,
+    /// Where the new copy comes, and which of the block's copies it becomes.
+    pub to: BlockCopy,
 }
 
 /// A block that a lost writer may have written to some of its copies, and in part.
@@ -108,12 +131,12 @@ pub struct RecoverBlock {
     /// file that grows reads there.
     pub used: u64,
     /// Its copies that may be reached.
-    pub copies: Vec<RecoverCopy>,
+    pub copies: Vec<BlockCopy>,
 }
 
 /// A copy of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecoverCopy {
+pub struct BlockCopy {
     /// Which of the block's copies it is.
     pub index: usize,
     /// Where its namespace is reached.
@@ -150,6 +173,16 @@ pub enum TierAnswer {
         checksums: Vec<u32>,
         /// The copies that have them, in order: at least one.
         good: Vec<usize>,
+    },
+    /// Of [`TierRequest::Move`]: the new copy is on the medium.
+    Moved {
+        /// As they begin from then on.
+        checksums: Vec<u32>,
+    },
+    /// Of [`TierRequest::Move`]: the new copy could not be written or flushed; a write may still be carried out.
+    NotWritten {
+        /// Why.
+        why: String,
     },
 }
 

@@ -225,7 +225,10 @@ impl Service {
 
     /// `Space` is to give out blocks of a region, unless the session has ended.
     pub(super) fn grant_in(&mut self, ask: AskId, session: SessionId, region: RegionId, wish: &BlockWish) {
-        let with = Commit { expect: alloc::vec![(session_key(session), Expect::Present)], writes: Vec::new() };
+        let mut with = Commit::default();
+        if !self.is_own_session(session) {
+            with.expect.push((session_key(session), Expect::Present));
+        }
         let request = SpaceRequest::Grant { session, region, block: wish.block, count: wish.count, with };
         self.ask_space(SpaceOwner::Placement(ask), request);
     }

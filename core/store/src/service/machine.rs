@@ -6,6 +6,7 @@ use super::event::{
 };
 use super::grants::Grants;
 use super::handles::Handles;
+use super::moves::Moves;
 use super::recovery::Recovery;
 use super::state::{
     Connection, KvOwner, Namespace, Pending, SessionNumbers, SpaceOwner, Standby, Starting, TierOwner, What, Work,
@@ -74,6 +75,7 @@ pub struct Service {
     /// Sessions that are fenced at that time.
     pub(super) fencing: BTreeMap<SessionId, Nanos>,
     pub(super) recovery: Recovery,
+    pub(super) moves: Moves,
     pub(super) trouble: Option<String>,
     pub(super) durable: Durable,
     pub(super) standby: Standby,
@@ -126,6 +128,7 @@ impl Service {
             first_session: None,
             fencing: BTreeMap::new(),
             recovery: Recovery::default(),
+            moves: Moves::default(),
             trouble: None,
             durable: Durable::default(),
             standby: Standby::default(),
@@ -288,6 +291,7 @@ impl Service {
                 self.donation_goes_on(namespace, donating, answer, effects);
             }
             Some(TierOwner::Recovery) => self.block_recovered(answer, effects),
+            Some(TierOwner::Move(id)) => self.block_copied(id, answer, effects),
         }
     }
 
@@ -295,7 +299,7 @@ impl Service {
         match effect {
             TreeEffect::Kv(token, request) => self.ask_kv(KvOwner::Tree(token), request, effects),
             TreeEffect::Answer(RequestToken(id), answer) => {
-                if !self.settled(id, &answer, effects) {
+                if !self.settled(id, &answer, effects) && !self.move_committed(id, &answer, effects) {
                     self.tree_answered(id, answer, effects);
                 }
             }
@@ -311,6 +315,7 @@ impl Service {
             SpaceEffect::Kv(token, request) => self.ask_kv(KvOwner::Space(token), request, effects),
             SpaceEffect::Answer(id, result) => match self.space_owners.remove(&id) {
                 Some(SpaceOwner::Tree(token)) => self.push(Work::Tree(TreeEvent::Space(token, result))),
+                Some(SpaceOwner::Placement(ask)) if self.moves.is_placing(ask.0) => self.move_granted(ask, result),
                 Some(SpaceOwner::Placement(ask)) => self.space_granted(ask, result),
                 Some(SpaceOwner::Request(id)) => self.returned(id, result, effects),
                 Some(SpaceOwner::Nobody) | None => {}
@@ -334,6 +339,9 @@ impl Service {
             }
             PlacementEffect::Return(session, _, extents) => {
                 self.ask_space(SpaceOwner::Nobody, SpaceRequest::Return { session, extents });
+            }
+            PlacementEffect::Answer(AskId(id), result) if self.moves.is_placing(id) => {
+                self.move_placed(id, result, effects);
             }
             PlacementEffect::Answer(AskId(id), result) => self.placed(id, result, effects),
         }
@@ -379,6 +387,7 @@ impl Service {
         self.free_orphans();
         self.look_at_namespaces(effects);
         self.recover(effects);
+        self.move_blocks(effects);
     }
 
     /// Answers a request, which is over.
@@ -426,6 +435,7 @@ impl Service {
         self.tree.check()?;
         self.space.check();
         self.placement.check();
+        self.check_moves()?;
         self.handles.check(self.recovery.holds().into_iter())?;
         is(self.opening.keys().all(|(_, id)| self.pending.contains_key(id)), "a file is opened by a request")?;
         is(self.queue.is_empty(), "an event is taken to its end")?;

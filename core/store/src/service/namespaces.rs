@@ -29,6 +29,10 @@ const LABELS_TRIED: usize = 1024;
 /// Bytes of a target's URL at the most.
 const TARGET_MAX: usize = 1024;
 
+/// How often a namespace that answers is looked at in the time after which its blocks would get copies elsewhere, and how seldom at the most.
+const LOOKS_BEFORE_REPAIR: u64 = 10;
+const LOOK_EVERY: Nanos = Nanos::from_secs(60);
+
 /// How long until a namespace that was not reached is tried again, at first and at the most.
 const RETRY: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(5));
 
@@ -44,7 +48,8 @@ impl Service {
             self.push(Work::Space(SpaceEvent::Take(info)));
         }
         let (taken, retry) = (BTreeSet::new(), RETRY.0);
-        let namespace = Namespace { record, state, taken, is_asked: false, retry, due: Nanos(0), is_removed: false };
+        let (since, due) = (self.clock.now, if is_known { self.next_look() } else { Nanos(0) });
+        let namespace = Namespace { record, state, taken, is_asked: false, retry, due, since, is_removed: false };
         self.namespaces.insert(number, namespace);
     }
 
@@ -52,7 +57,7 @@ impl Service {
     pub(super) fn look_at_namespaces(&mut self, effects: &mut Vec<ServiceEffect>) {
         let now = self.clock.now;
         let is_due = |found: &Namespace| {
-            let is_open = found.state == NamespaceState::Unreachable && !found.record.is_lost && !found.is_removed;
+            let is_open = found.state != NamespaceState::Lost && !found.record.is_lost && !found.is_removed;
             is_open && !found.is_asked && found.due <= now
         };
         let due: Vec<(NamespaceId, String)> = self
@@ -72,21 +77,48 @@ impl Service {
     /// What the label of a recorded namespace says.
     pub(super) fn label_read(&mut self, number: NamespaceId, answer: Result<TierAnswer, TierFailure>) {
         let (now, store) = (self.clock.now, self.store.id);
+        let (look_every, next_look) = (self.look_every(), self.next_look());
         let Some(found) = self.namespaces.get_mut(&number) else { return };
         found.is_asked = false;
+        let before = found.state;
         match answer {
             Ok(TierAnswer::Label { bytes, found: label, .. }) => {
                 let expected = LabelFound::Label { store, namespace: number, content: found.record.label };
                 // One that has shrunk does not hold what was written behind its end.
                 let is_whole = label == expected && bytes >= found.record.bytes;
                 found.state = if is_whole { NamespaceState::Up } else { NamespaceState::Lost };
+                (found.due, found.retry) = (next_look, RETRY.0);
             }
-            Ok(TierAnswer::Written | TierAnswer::Recovered { .. }) | Err(_) => {
+            Ok(_) | Err(_) => {
+                found.state = NamespaceState::Unreachable;
                 found.due = now.saturating_add(found.retry);
-                found.retry = Nanos(found.retry.get().saturating_mul(2)).min(RETRY.1);
+                found.retry = Nanos(found.retry.get().saturating_mul(2)).min(RETRY.1).min(look_every);
             }
         }
-        self.tell_regions();
+        if found.state != before {
+            found.since = now;
+            self.tell_regions();
+        }
+    }
+
+    /// When the label of a namespace that answers is read again. Where nothing is done about one that does not, it is not.
+    fn next_look(&self) -> Nanos {
+        match self.settings.repair_after {
+            Nanos::NEVER => Nanos::NEVER,
+            _ => self.clock.now.saturating_add(self.look_every()),
+        }
+    }
+
+    /// Often enough that a namespace which comes back in time is seen to.
+    fn look_every(&self) -> Nanos {
+        Nanos(self.settings.repair_after.get() / LOOKS_BEFORE_REPAIR).max(RETRY.0).min(LOOK_EVERY)
+    }
+
+    /// Something was not done by a namespace: whether it is there at all is looked at with the next tick.
+    pub(super) fn look_soon_at(&mut self, number: NamespaceId) {
+        if let Some(found) = self.namespaces.get_mut(&number).filter(|found| found.state == NamespaceState::Up) {
+            found.due = Nanos(0);
+        }
     }
 
     /// A region is this service's. Those of its sessions that have ended are fenced by the look at all sessions.
@@ -99,7 +131,7 @@ impl Service {
         if let Some(found) = self.namespaces.get_mut(&namespace_of(region)) {
             found.taken.insert(region);
         }
-        for session in sessions {
+        for session in sessions.into_iter().filter(|session| !self.is_own_session(*session)).collect::<Vec<_>>() {
             self.look_for_session(session, effects);
         }
         self.tell_regions();
@@ -127,6 +159,7 @@ impl Service {
     }
 
     fn tell_regions(&mut self) {
+        self.moves.look_again();
         let regions = self.region_entries();
         self.push(Work::Placement(PlacementEvent::Regions(None, regions)));
     }
@@ -204,7 +237,7 @@ impl Service {
         let is_same = |donating: &Donating| donating.donation.target == donation.target;
         let asked = self.tier.values().filter_map(|owner| match owner {
             TierOwner::Donation(_, donating) => Some(donating),
-            TierOwner::Label(_) | TierOwner::Recovery => None,
+            TierOwner::Label(_) | TierOwner::Recovery | TierOwner::Move(_) => None,
         });
         let written = self.kv.values().filter_map(|owner| match owner {
             KvOwner::Own(read) => match &**read {
@@ -240,8 +273,9 @@ impl Service {
             Ok(TierAnswer::Label { bytes, sector, found }) => match self.may_join(&donating.donation, found) {
                 Err(error) => self.fail(id, error, "", effects),
                 Ok(Some(number)) => {
+                    let (since, due) = (self.clock.now, self.next_look());
                     if let Some(found) = self.namespaces.get_mut(&number) {
-                        found.state = NamespaceState::Up;
+                        (found.state, found.since, found.due) = (NamespaceState::Up, since, due);
                     }
                     self.tell_regions();
                     self.answer(id, Answer::Donated { namespace: number }, effects);
@@ -263,7 +297,7 @@ impl Service {
                     self.ask_tier(TierOwner::Donation(namespace, donating), request, effects);
                 }
             },
-            Ok(TierAnswer::Written | TierAnswer::Recovered { .. }) => self.record_donation(number, donating, effects),
+            Ok(_) => self.record_donation(number, donating, effects),
         }
     }
 
@@ -384,7 +418,7 @@ impl Service {
     ) {
         let same_target = |found: &&mut Namespace| found.record.target == record.target && !found.is_removed;
         for found in self.namespaces.values_mut().filter(same_target) {
-            (found.record.is_lost, found.state) = (true, NamespaceState::Lost);
+            (found.record.is_lost, found.state, found.since) = (true, NamespaceState::Lost, self.clock.now);
         }
         self.labels_tried.remove(&record.label.0);
         donating.was.map(|was| self.removed.remove(&was));
@@ -461,8 +495,41 @@ impl Service {
         effects: &mut Vec<ServiceEffect>,
     ) {
         if !is_done(outcome) {
-            return self.fail(id, StoreError::Unavailable, "", effects);
+            let look = OwnRead::NamespaceLook(id, number, record);
+            return self.ask_kv(KvOwner::own(look), KvRequest::Get(namespace_key(number)), effects);
         }
+        self.namespace_is(id, number, record, effects);
+    }
+
+    /// The record of a namespace whose change was not simply done. What was changed all the same is what the next change begins with.
+    pub(super) fn namespace_looked(
+        &mut self,
+        id: u64,
+        number: NamespaceId,
+        wanted: Option<NamespaceRecord>,
+        found: Result<Option<Vec<u8>>, KvUnavailable>,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        let is_as_wanted = found.as_ref().is_ok_and(|found| *found == wanted.as_ref().map(to_value));
+        if is_as_wanted {
+            return self.namespace_is(id, number, wanted, effects);
+        }
+        let record = found.ok().flatten().and_then(|value| from_value(&value).ok());
+        if let (Some(record), Some(found)) = (record, self.namespaces.get_mut(&number)) {
+            found.record = record;
+            self.tell_regions();
+        }
+        self.fail(id, StoreError::Unavailable, "", effects);
+    }
+
+    /// A namespace's record is this, or it is gone.
+    fn namespace_is(
+        &mut self,
+        id: u64,
+        number: NamespaceId,
+        record: Option<NamespaceRecord>,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
         if let Some(found) = self.namespaces.get_mut(&number) {
             match record {
                 Some(record) => found.record = record,

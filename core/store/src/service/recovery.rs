@@ -16,13 +16,13 @@
 //! A write that was given up may be carried out until then as well. The copy is nobody's by then, so no block at all is given out again before
 //! that time is over: [`Recovery::reuse_at`]. A drive that has not answered is left alone for as long, so that it does not hold up the others' blocks.
 
-use super::event::{RecoverBlock, RecoverCopy, ServiceEffect, TierAnswer, TierFailure, TierRequest};
+use super::event::{BlockCopy, RecoverBlock, ServiceEffect, TierAnswer, TierFailure, TierRequest};
 use super::machine::Service;
 use super::state::{KvOwner, OwnRead, RecoveryRead, TierOwner, Work};
 use crate::Extent;
 use crate::error::StoreError;
 use crate::file::BlockSeed;
-use crate::id::{InodeId, NamespaceId};
+use crate::id::{InodeId, NamespaceId, SessionId};
 use crate::inode::{Content, Inode};
 use crate::keys::{KeySpace, inode_key, map_chunk_key, session_key, unsettled_of, writer_key};
 use crate::kv::{Commit, CommitOutcome, Expect, KvAnswer, KvKey, KvRequest, RANGE_MAX, Versioned};
@@ -96,6 +96,11 @@ impl Recovery {
     /// When what was given up can be given out again: not before.
     pub fn reuse_at(&self) -> Nanos {
         self.reuse_at
+    }
+
+    /// Whether a drive has not answered a moment ago.
+    pub fn is_silent(&self, namespace: NamespaceId) -> bool {
+        self.silent.contains_key(&namespace)
     }
 
     /// A session is over: what it has left is looked for at once.
@@ -239,9 +244,9 @@ impl Service {
             record.copies.iter().enumerate().filter(|(_, copy)| !is_silent(copy)).filter_map(|(index, copy)| {
                 let found = self.namespaces.get(&copy.namespace).filter(|found| is_there(found))?;
                 let (target, content) = (found.record.target.clone(), found.record.label);
-                Some(RecoverCopy { index, target, namespace: copy.namespace, content, offset: copy.offset.get() })
+                Some(BlockCopy { index, target, namespace: copy.namespace, content, offset: copy.offset.get() })
             });
-        let copies: Vec<RecoverCopy> = copies.collect();
+        let copies: Vec<BlockCopy> = copies.collect();
         if copies.is_empty() {
             return self.not_recovered(format!("block {block}: the drives of all its copies are lost"), effects);
         }
@@ -275,7 +280,7 @@ impl Service {
         };
         let copies = good.iter().filter_map(|index| old.copies.get(*index).copied()).collect();
         let new = BlockRecord { is_unsettled: false, copies, checksums, ..old.clone() };
-        let order = SettleOrder { file, chunk, old, new };
+        let order = SettleOrder { file, chunk, block, old, new, session: SessionId(0) };
         let token = self.next();
         if let Some(task) = &mut self.recovery.task {
             task.settles = Some(token);
@@ -284,7 +289,7 @@ impl Service {
     }
 
     /// Copies on these drives were not written, or nobody knows: a write of one may come late.
-    fn given_up(&mut self, silent: &[NamespaceId]) {
+    pub(super) fn given_up(&mut self, silent: &[NamespaceId]) {
         if silent.is_empty() {
             return;
         }

@@ -164,6 +164,10 @@ impl Service {
                 let services = self.service_infos();
                 self.answer(id, Answer::Services { services }, effects);
             }
+            Request::Movement {} => {
+                let namespaces = self.movement_infos();
+                self.answer(id, Answer::Movement { namespaces }, effects);
+            }
             Request::Donate { donation } => self.donate(id, donation, effects)?,
             Request::Drain { namespace, drains } => self.drain(id, namespace, drains, effects)?,
             Request::Remove { namespace } => self.remove(id, namespace, effects)?,

@@ -83,6 +83,7 @@ impl Service {
             (OwnRead::ProcessWritten, _) => self.standby.is_writing = false,
             (OwnRead::IsOver(session), KvAnswer::Outcome(outcome)) => self.is_over(session, outcome),
             (OwnRead::Recovery(read), answer) => self.recovery_read(read, answer, effects),
+            (OwnRead::Move(id, read), answer) => self.move_read(id, read, answer, effects),
             (OwnRead::Donated(namespace, donating, record), KvAnswer::Outcome(outcome)) => {
                 self.donation_written(namespace, donating, record, outcome, effects);
             }
@@ -93,8 +94,18 @@ impl Service {
             (OwnRead::NamespaceChanged(id, namespace, record), KvAnswer::Outcome(outcome)) => {
                 self.namespace_changed(id, namespace, record, outcome, effects);
             }
+            (OwnRead::NamespaceLook(id, namespace, record), KvAnswer::Value(value)) => {
+                let found = value.map(|found| found.map(|found| found.value));
+                self.namespace_looked(id, namespace, record, found, effects);
+            }
             // An answer to another question.
-            (OwnRead::Resume(id, ..) | OwnRead::Map(id, _) | OwnRead::NamespaceChanged(id, ..), _) => {
+            (
+                OwnRead::Resume(id, ..)
+                | OwnRead::Map(id, _)
+                | OwnRead::NamespaceChanged(id, ..)
+                | OwnRead::NamespaceLook(id, ..),
+                _,
+            ) => {
                 self.fail(id, crate::StoreError::Unavailable, "", effects);
             }
             (OwnRead::IsOver(_), _) => {}

@@ -149,6 +149,8 @@ pub(super) struct Namespace {
     pub is_asked: bool,
     pub retry: Nanos,
     pub due: Nanos,
+    /// Since when it is in its state.
+    pub since: Nanos,
     pub is_removed: bool,
 }
 
@@ -171,6 +173,8 @@ pub(super) enum TierOwner {
     Label(NamespaceId),
     Donation(NamespaceId, Donating),
     Recovery,
+    /// That move's copy is being written.
+    Move(u64),
 }
 
 /// How far the beginning is.
@@ -233,8 +237,12 @@ pub(super) enum OwnRead {
     ProcessWritten,
     /// Something that recovery waits for.
     Recovery(RecoveryRead),
+    /// Something that a move waits for.
+    Move(u64, MoveRead),
     /// The record of a namespace was changed: the request, and what it is then; nothing if it is gone.
     NamespaceChanged(u64, NamespaceId, Option<NamespaceRecord>),
+    /// The outcome of that is not known: the record is looked at.
+    NamespaceLook(u64, NamespaceId, Option<NamespaceRecord>),
 }
 
 /// A process as its record was seen last.
@@ -273,6 +281,15 @@ pub(super) enum RecoveryRead {
     Writer,
     /// Whether its session is over and fenced.
     Fenced,
+    Inode,
+    Chunk,
+}
+
+/// What a move reads of the key-value store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MoveRead {
+    /// The writer of the file.
+    Writer,
     Inode,
     Chunk,
 }

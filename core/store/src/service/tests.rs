@@ -1,6 +1,7 @@
 //! Whole conversations with a service, over a key-value store that is right and over one that is late, unsure, and answers twice.
 
 mod mended;
+mod moved;
 mod numbers;
 mod recovered;
 
@@ -51,6 +52,9 @@ struct World {
     /// Labels by target.
     drives: BTreeMap<String, LabelFound>,
     disks: recovered::Disks,
+    /// Blocks are copied, and nobody is told yet.
+    holds_moves: bool,
+    held: Vec<(TierToken, Result<TierAnswer, TierFailure>)>,
     /// So many events more, and the process is dead.
     dies_in: Option<u64>,
     /// Of every drive.
@@ -79,6 +83,8 @@ impl World {
             now: Nanos(1),
             drives,
             disks: recovered::Disks::default(),
+            holds_moves: false,
+            held: Vec::new(),
             dies_in: None,
             drive_bytes: 1 << 30,
             answers: BTreeMap::new(),
@@ -156,7 +162,12 @@ impl World {
                 ServiceEffect::Sync => self.give(ServiceEvent::Durable(Revision(u64::MAX))),
                 ServiceEffect::Close(connection) => self.closed.push(connection),
                 ServiceEffect::Tier(token, request) => {
+                    let is_move = matches!(request, TierRequest::Move(_));
                     let answer = self.drive(request);
+                    if is_move && self.holds_moves {
+                        self.held.push((token, answer));
+                        continue;
+                    }
                     self.give(ServiceEvent::Tier(token, answer));
                 }
                 ServiceEffect::Refuse(why) => self.refused = Some(why),
@@ -177,6 +188,7 @@ impl World {
                 Ok(TierAnswer::Written)
             }
             TierRequest::Recover(block) => self.disks.recover(&block).map_err(TierFailure),
+            TierRequest::Move(block) => self.disks.copy(&block).map_err(TierFailure),
         }
     }
 
@@ -336,6 +348,7 @@ fn settings(life: u64) -> ServiceSettings {
         may_have_lost: false,
         timing: LeaseTiming::new(LEASE, 1000, Nanos::from_millis(100)).expect("a lease"),
         drift_ppm: 1000,
+        repair_after: Nanos::from_secs(5),
         fence_wait: Nanos::from_millis(500),
         classes: vec![class("dram"), class("flash")],
         block: BLOCK as u32,

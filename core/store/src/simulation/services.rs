@@ -11,8 +11,8 @@ use crate::members::LeaseTiming;
 use crate::protocol::{Donation, PROTOCOL_MAGIC, PROTOCOL_VERSION, Request, RequestNumber, SessionWish};
 use crate::records::{LifeRecord, from_value};
 use crate::service::{
-    ConnectionId, LabelFound, RecoverBlock, Service, ServiceEffect, ServiceEvent, ServiceSettings, TierAnswer,
-    TierFailure, TierRequest,
+    ConnectionId, LabelFound, MoveBlock, RecoverBlock, Service, ServiceEffect, ServiceEvent, ServiceSettings,
+    TierAnswer, TierFailure, TierRequest,
 };
 use crate::{ClassName, ServiceId};
 use alloc::boxed::Box;
@@ -110,6 +110,7 @@ impl World {
             may_have_lost: self.may_have_lost,
             timing: LeaseTiming::new(LEASE, DRIFT, Nanos::from_millis(100)).expect("a lease"),
             drift_ppm: DRIFT,
+            repair_after: Nanos::from_millis(600),
             fence_wait: super::drive::KEEP_ALIVE.saturating_add(Nanos::from_millis(50)),
             classes: alloc::vec![class("dram"), class("flash")],
             block: BLOCK as u32,
@@ -161,6 +162,7 @@ impl World {
                 ServiceEffect::Tier(token, request) => {
                     let (answer, time) = match request {
                         TierRequest::Recover(block) => (self.recover(&block), self.micros(3000, 20_000)),
+                        TierRequest::Move(block) => (self.copy_block(&block), self.micros(3000, 20_000)),
                         request => (self.label(request), self.micros(100, 3000)),
                     };
                     self.after(time, WorldEvent::Tier(life, token, answer));
@@ -185,7 +187,7 @@ impl World {
                 self.labels[number_of(&target)] = LabelFound::Label { store, namespace, content };
                 Ok(TierAnswer::Written)
             }
-            TierRequest::Recover(_) => Err(TierFailure("that takes longer".into())),
+            TierRequest::Recover(_) | TierRequest::Move(_) => Err(TierFailure("that takes longer".into())),
         }
     }
 
@@ -219,6 +221,41 @@ impl World {
         Ok(TierAnswer::Recovered { checksums: block.seed.checksums(&bytes, crc), good })
     }
 
+    /// A block is copied elsewhere, which goes on if the service dies.
+    pub fn copy_block(&mut self, block: &MoveBlock) -> Result<TierAnswer, TierFailure> {
+        let reached: Vec<(usize, u64)> = block
+            .sources
+            .iter()
+            .map(|copy| (number_of(&copy.target), copy.offset))
+            .filter(|(drive, _)| self.drives[*drive].down_until <= self.now)
+            .collect();
+        let mut found = None;
+        for (drive, offset) in reached {
+            let bytes = self.drives[drive].read(offset, block.length as usize);
+            if block.seed.checksums(&bytes, crc) == block.checksums {
+                found = Some(bytes);
+                break;
+            }
+        }
+        let Some(bytes) = found else { return Err(TierFailure("no copy can be read".into())) };
+        let drive = number_of(&block.to.target);
+        let is_down = self.drives[drive].down_until > self.now;
+        let is_late = self.slow_until[drive] > self.now && self.random.below(2) == 0;
+        let checksums = block.becomes.checksums(&bytes, crc);
+        if !is_down {
+            // A write that is given up is carried out as late as it can be.
+            let time = if is_late { self.micros(50_000, 300_000) } else { self.micros(50, 2900) };
+            self.after(time, WorldEvent::RecoveryWrite(drive, block.to.offset, bytes));
+        }
+        match is_down || is_late {
+            true => Ok(TierAnswer::NotWritten { why: "a write was given up".into() }),
+            false => {
+                self.totals.moved += 1;
+                Ok(TierAnswer::Moved { checksums })
+            }
+        }
+    }
+
     /// An operator gives the store its drives.
     pub fn donate(&mut self, at: usize) {
         let Some(service) = &self.services[at].service else { return };
@@ -227,7 +264,23 @@ impl World {
         }
         let drive = self.donated;
         self.donated += 1;
-        let connection = ConnectionId(u64::MAX - drive as u64);
+        let class = ClassName::new(["dram", "flash"][drive % 2]).expect("a class");
+        let donation = Donation { target: target(drive), class, location: Location::default(), overwrite: false };
+        self.operator_asks(at, Request::Donate { donation });
+    }
+
+    /// An operator has a drive drain, or not any more.
+    pub fn drain(&mut self, drive: usize, drains: bool) {
+        let at = self.serving();
+        match self.labels[drive] {
+            LabelFound::Label { namespace, .. } => self.operator_asks(at, Request::Drain { namespace, drains }),
+            LabelFound::Blank | LabelFound::Foreign => {}
+        }
+    }
+
+    fn operator_asks(&mut self, at: usize, request: Request) {
+        self.operators += 1;
+        let connection = ConnectionId(u64::MAX - self.operators);
         self.give_service(at, ServiceEvent::Connected(connection, [0; 16]));
         let hello = Request::Hello {
             magic: PROTOCOL_MAGIC,
@@ -237,8 +290,6 @@ impl World {
             session: SessionWish::None,
         };
         self.give_service(at, ServiceEvent::Message(connection, RequestNumber(1), hello));
-        let class = ClassName::new(["dram", "flash"][drive % 2]).expect("a class");
-        let donation = Donation { target: target(drive), class, location: Location::default(), overwrite: false };
-        self.give_service(at, ServiceEvent::Message(connection, RequestNumber(2), Request::Donate { donation }));
+        self.give_service(at, ServiceEvent::Message(connection, RequestNumber(2), request));
     }
 }

@@ -88,6 +88,8 @@ pub struct Totals {
     is_shared: bool,
     /// Lives of the service: each but the first of a run is a takeover, or a restart.
     pub lives: u64,
+    /// Copies of blocks that were moved.
+    pub moved: u64,
     /// Clients that a service has referred to another one.
     pub referred: u64,
     faults: BTreeMap<Fault, u64>,
@@ -136,6 +138,7 @@ impl Totals {
         self.runs += other.runs;
         self.is_shared |= other.is_shared;
         self.lives += other.lives;
+        self.moved += other.moved;
         self.referred += other.referred;
         self.units_read += other.units_read;
         self.files_read += other.files_read;
@@ -177,7 +180,10 @@ impl Totals {
             self.granted,
             self.unjudged
         );
-        lines += &format!("{} lives of the service, {} clients referred to another one\n", self.lives, self.referred);
+        lines += &format!(
+            "{} lives of the service, {} clients referred to another one, {} copies of blocks moved\n",
+            self.lives, self.referred, self.moved
+        );
         let kinds = Fault::kinds(self.is_shared);
         for first in kinds.iter().copied() {
             lines += &format!("{:16} {:6} |", format!("{first:?}"), self.faults.get(&first).unwrap_or(&0));

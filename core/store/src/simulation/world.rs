@@ -29,8 +29,10 @@ pub const DRIFT: u32 = 1000;
 pub const CLIENTS: usize = 5;
 /// The one that reads everything in the end.
 pub const AUDITOR: usize = CLIENTS;
-pub const DRIVES: usize = 2;
+pub const DRIVES: usize = 3;
 pub const DRIVE_BYTES: u64 = 66 << 20;
+/// How often an operator has a drive drain for a while.
+const DRAINS: usize = 3;
 /// Faults come until then, and clients begin nothing new.
 const QUIET: Nanos = Nanos::from_secs(9);
 /// Every fault has ended then, and every session that was lost is fenced.
@@ -71,6 +73,8 @@ pub enum WorldEvent {
     Complete(u64, CommandId, Result<(), DriveFailure>),
     DoubtOver(usize, u64, DriveId),
     RecoveryWrite(usize, u64, Vec<u8>),
+    /// An operator has a drive drain, or not any more.
+    Drain(usize, bool),
     ClientTick(usize, u64),
     ServiceTick(usize),
     KeepAlive,
@@ -162,6 +166,8 @@ pub struct World {
     pub slow_until: [Nanos; DRIVES],
     pub unsure_until: Nanos,
     pub donated: usize,
+    /// Connections of operators so far.
+    pub operators: u64,
     pub faults_left: usize,
     pub faults: Vec<Fault>,
     pub mutant: Option<Mutant>,
@@ -209,6 +215,7 @@ impl World {
             slow_until: [Nanos(0); DRIVES],
             unsure_until: Nanos(0),
             donated: 0,
+            operators: 0,
             faults_left: options.faults,
             faults: Vec::new(),
             mutant: options.mutant,
@@ -235,6 +242,13 @@ impl World {
         for _ in 0..options.faults {
             let at = Nanos::from_millis(200 + u64::from(world.random.below(8000)));
             world.at(at, WorldEvent::Fault);
+        }
+        for _ in 0..DRAINS {
+            let at = Nanos::from_millis(1500 + u64::from(world.random.below(8000)));
+            let drive = world.random.below(DRIVES as u32) as usize;
+            let until = at.saturating_add(Nanos::from_millis(300 + u64::from(world.random.below(2500))));
+            world.at(at, WorldEvent::Drain(drive, true));
+            world.at(until, WorldEvent::Drain(drive, false));
         }
         world
     }
@@ -365,6 +379,7 @@ impl World {
             WorldEvent::ServiceTick(at) => self.services[*at].paused_until,
             WorldEvent::Execute(..)
             | WorldEvent::RecoveryWrite(..)
+            | WorldEvent::Drain(..)
             | WorldEvent::KvStep
             | WorldEvent::KeepAlive
             | WorldEvent::Fault
@@ -433,6 +448,7 @@ impl World {
             }
             WorldEvent::DoubtOver(..) => {}
             WorldEvent::RecoveryWrite(drive, offset, bytes) => self.drives[drive].write(offset, &bytes),
+            WorldEvent::Drain(drive, drains) => self.drain(drive, drains),
             WorldEvent::ClientTick(client, life) if self.is_life(client, life) => {
                 self.clients[client].tick_at = Nanos::NEVER;
                 self.give(client, ClientEvent::Tick);

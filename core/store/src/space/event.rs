@@ -22,6 +22,17 @@ pub struct BlockPlace {
     pub block: u64,
 }
 
+/// A mapped extent, as the index has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MappedExtent {
+    /// Where it is.
+    pub extent: Extent,
+    /// The file.
+    pub inode: InodeId,
+    /// The block's number in the file.
+    pub block: u64,
+}
+
 /// What a session was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantedExtent {

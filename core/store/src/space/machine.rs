@@ -1,13 +1,13 @@
 //! The machine: see [the module](super).
 
-use super::edit::RecordEdit;
-use super::event::{SpaceAnswer, SpaceEffect, SpaceError, SpaceEvent, SpaceRequestId};
-use super::record::{Epoch, lease_key};
+use super::edit::{RecordEdit, record_of};
+use super::event::{MappedExtent, SpaceAnswer, SpaceEffect, SpaceError, SpaceEvent, SpaceRequestId};
+use super::record::{Epoch, ExtentUse, lease_key};
 use super::region::{EpochMark, RegionPhase, RegionSpace, RegionUse};
 use crate::kv::{Commit, CommitOutcome, KvAnswer, KvKey, KvRequest, KvToken, Revision};
 use crate::mutant::{Mutant, Planted};
 use crate::placement::OwnRoom;
-use crate::{Extent, RegionId, ServiceId, SessionId, Term};
+use crate::{Extent, Generation, RegionId, ServiceId, SessionId, Term};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -119,6 +119,35 @@ impl Space {
     pub fn is_granted(&self, session: SessionId, extent: &Extent) -> bool {
         let region = self.region_of(extent).and_then(|region| self.regions.get(&region));
         region.is_some_and(|region| region.is_granted(session, extent.offset.get(), extent.length.get()))
+    }
+
+    /// Whether what a session was granted is being given up.
+    pub fn is_fencing(&self, session: SessionId) -> bool {
+        self.fencing.contains_key(&session)
+    }
+
+    /// The first mapped extent of a region from that offset on; nothing where the region is not up here.
+    pub fn next_mapped(&self, region: RegionId, from: u64) -> Option<MappedExtent> {
+        let space = self.regions.get(&region).filter(|space| space.phase == RegionPhase::Up)?;
+        space.records.range(from..).find_map(|(offset, record)| match record.used {
+            ExtentUse::Mapped(inode, block) => {
+                Some(MappedExtent { extent: space.extent(*offset, record.len), inode, block })
+            }
+            ExtentUse::Granted(_) | ExtentUse::Quarantined => None,
+        })
+    }
+
+    /// How many extents of a region are mapped, and their bytes.
+    pub fn mapped(&self, region: RegionId) -> (u64, u64) {
+        let records = self.regions.get(&region).into_iter().flat_map(|space| space.records.values());
+        let mapped = records.filter(|record| matches!(record.used, ExtentUse::Mapped(..)));
+        mapped.fold((0, 0), |(count, bytes), record| (count + 1, bytes + record.len))
+    }
+
+    /// The lifetime of an extent's bytes.
+    pub fn generation(&self, extent: &Extent) -> Option<Generation> {
+        let space = self.regions.get(&self.region_of(extent)?)?;
+        record_of(&space.records, extent.offset.get(), extent.length.get()).map(|(_, record)| record.generation)
     }
 
     /// Requests, commits and reads under way.

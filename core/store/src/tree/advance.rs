@@ -289,6 +289,7 @@ impl Tree {
     ) -> Flow {
         let session = match &task.job {
             Job::Request(NameRequest::Change(key, _), _) => key.session,
+            Job::Settle(_, order) => order.session,
             _ => SessionId(0),
         };
         let (map, unmap) = (plan.space.map.clone(), plan.space.unmap.clone());

@@ -41,7 +41,7 @@ pub enum TreeEvent {
     Peer(ServiceId, PeerMessage),
     /// No client has this deleted file open any more.
     Unused(InodeId),
-    /// A block was recovered. It is answered as a request is.
+    /// A block was recovered, or moved. It is answered as a request is.
     Settle(RequestToken, SettleOrder),
     /// The time is due that [`Tree::due`](crate::Tree::due) told.
     Tick,

@@ -135,6 +135,7 @@ impl Tree {
     pub(crate) fn plant_of_service(&mut self, mutant: Option<crate::mutant::Mutant>) {
         self.mutation.mutant = match mutant {
             Some(crate::mutant::Mutant::BeginsBeforeLeaseOver) => Some(super::mutant::Mutant::BeginsAtOnce),
+            Some(crate::mutant::Mutant::MoveUnderWriter) => Some(super::mutant::Mutant::MovedUnderWriter),
             Some(crate::mutant::Mutant::AnswersAfterLease) => Some(super::mutant::Mutant::AnswerAfterLease),
             Some(crate::mutant::Mutant::RenewalFromAnswer) => Some(super::mutant::Mutant::LeaseFromAnswer),
             _ => return,

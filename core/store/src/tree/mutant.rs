@@ -42,6 +42,8 @@ pub(crate) enum Mutant {
     PublishWithoutWriter,
     /// Blocks that a publish replaces stay the file's.
     OldBlocksKept,
+    /// A block is moved although a session may write its file.
+    MovedUnderWriter,
     /// A file with blocks that a lost writer has left unsettled is another session's to write.
     UnsettledTaken,
 }

@@ -178,17 +178,21 @@ pub enum FileChange {
     MarkOut(InodePath, u64, Vec<Extent>),
 }
 
-/// A block that a writer has left unsettled, and what was recovered of it: the service asks for it itself.
+/// A block that a writer has left unsettled and what was recovered of it, or a block that was moved: the service asks for it itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettleOrder {
     /// The file.
     pub file: InodeId,
     /// The chunk of its map.
     pub chunk: u32,
+    /// The block's number in the file.
+    pub block: u64,
     /// The block as it was found: nothing is done if it is not so any more, or if a session that may write has the file.
     pub old: BlockRecord,
-    /// What it becomes, with the copies that are left of those.
+    /// What it becomes: copies that are left of those, and new ones.
     pub new: BlockRecord,
+    /// Who the new copies were granted to; 0 where there are none.
+    pub session: SessionId,
 }
 
 /// A name of a list.

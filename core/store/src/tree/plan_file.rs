@@ -424,20 +424,25 @@ impl Planner<'_> {
         })
     }
 
-    /// A block that a lost writer has left unsettled is what was recovered of it. Refused if it is not as it was found any more.
+    /// A block is what was recovered of it, or where it was moved to. Refused if it is not as it was found any more.
     pub fn settle(&mut self, order: &SettleOrder) -> Planned<Changed> {
-        let SettleOrder { file, chunk: number, old, new } = order;
-        self.expect_no_other_writer(*file)?;
+        let SettleOrder { file, chunk: number, block: place, old, new, .. } = order;
+        if !self.mutation.is(Mutant::MovedUnderWriter) {
+            self.expect_no_other_writer(*file)?;
+            if self.view.free::<WriterRecord>(writer_key(*file))?.is_none() {
+                // The task holds no container, so nothing else keeps one from coming.
+                self.plan.expect.push((writer_key(*file), Expect::Absent));
+            }
+        }
         let mut chunks = self.chunks(*file, &BTreeSet::from([*number]))?;
         let Some(chunk) = chunks.get_mut(number) else { return Err(Stop::Never(StoreError::Damaged)) };
         let at = ChunkPlace { file: *file, number: *number, was_unsettled: has_unsettled(chunk) };
         let Some(block) = chunk.blocks.iter_mut().find(|block| *block == old) else {
             return Err(Stop::Never(StoreError::NotFound));
         };
-        let gone = old.copies.iter().filter(|copy| !new.copies.contains(copy));
-        self.plan.space.unmap.extend(gone.map(|extent| (*file, *extent)));
         *block = BlockRecord { index: old.index, is_unsettled: false, ..new.clone() };
         let chunk = chunk.clone();
+        self.replace_copies(*file, *place, Some(old), new);
         self.put_chunk(at, &chunk)?;
         Ok(Changed { inode: *file, version: 0 })
     }

@@ -28,7 +28,7 @@ pub(crate) enum Job {
     Reap(InodeId),
     /// A deleted file that nobody has open goes.
     Unused(InodeId),
-    /// A block was recovered.
+    /// A block was recovered, or moved.
     Settle(RequestToken, SettleOrder),
     /// Orphans that nobody works at are looked for, from that key on.
     Sweep(KvKey),

@@ -3,7 +3,9 @@
 use super::error::ClientError;
 use super::{Client, unexpected};
 use weir_store::NamespaceId;
-use weir_store::protocol::{Answer, Donation, NamespaceInfo, Request, ServiceInfo, SessionInfo, StatusInfo};
+use weir_store::protocol::{
+    Answer, Donation, MovementInfo, NamespaceInfo, Request, ServiceInfo, SessionInfo, StatusInfo,
+};
 
 impl Client {
     /// All donated namespaces.
@@ -42,6 +44,20 @@ impl Client {
         }
     }
 
+    /// What leaves namespaces that drain or are lost. None where the service is of an older release.
+    ///
+    /// # Errors
+    /// As [`namespaces`](Self::namespaces).
+    pub fn movement(&self) -> Result<Vec<MovementInfo>, ClientError> {
+        if self.shared.lock().machine().welcome().version < 3 {
+            return Ok(Vec::new());
+        }
+        match self.ask(Request::Movement {})? {
+            Answer::Movement { namespaces } => Ok(namespaces),
+            _ => Err(unexpected()),
+        }
+    }
+
     /// All sessions.
     ///
     /// # Errors
@@ -64,7 +80,7 @@ impl Client {
         }
     }
 
-    /// A namespace takes no new blocks, or takes them again.
+    /// A namespace takes no new blocks and those that it has go elsewhere ([`movement`](Self::movement)), or neither any more.
     ///
     /// # Errors
     /// There is no such namespace.

@@ -121,6 +121,7 @@ impl Driver {
             may_have_lost,
             timing,
             drift_ppm: DRIFT_PPM,
+            repair_after: options.repair_after.unwrap_or(Nanos::NEVER),
             fence_wait: FENCE_WAIT,
             classes,
             block: options.block,

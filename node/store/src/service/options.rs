@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 use weir_config::{StoreAddress, StoreConfig, StoreDurability, StoreMeta};
+use weir_units::Nanos;
 
 /// What a service is started with.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct ServiceOptions {
     pub block: u32,
     /// How long a client's session lives without a renewal.
     pub lease: Duration,
+    /// How long a drive may not be reached before blocks on it that have another copy get one elsewhere; none: they do not.
+    pub repair_after: Option<Nanos>,
     /// Whether files of this machine (`file:PATH`) may be donated.
     pub allow_files: bool,
 }
@@ -33,6 +36,7 @@ impl ServiceOptions {
             classes: config.classes.clone(),
             block: u32::try_from(config.block.get()).unwrap_or(1 << 20),
             lease: Duration::from_secs(10),
+            repair_after: config.repair_after,
             allow_files: false,
         }
     }

@@ -3,13 +3,13 @@
 use crate::label;
 use crate::tier::{BlockingNamespace, TierOptions};
 use weir_driver::TransportError;
-use weir_store::service::{RecoverBlock, RecoverCopy, TierAnswer};
+use weir_store::service::{BlockCopy, RecoverBlock, TierAnswer};
 use weir_store::space::BLOCK_MAX;
 use weir_sys::crc::crc32c_append;
 
 /// A copy that can be reached.
 struct Reached<'a> {
-    copy: &'a RecoverCopy,
+    copy: &'a BlockCopy,
     namespace: BlockingNamespace,
 }
 
@@ -65,13 +65,13 @@ pub(super) fn recover(block: &RecoverBlock, options: &TierOptions) -> Result<Tie
 }
 
 /// What is wrong with a copy, with its target.
-fn told(copy: &RecoverCopy, why: &TransportError) -> String {
+pub(super) fn told(copy: &BlockCopy, why: &TransportError) -> String {
     let why = why.to_string();
     if why.contains(&copy.target) { why } else { format!("{}: {why}", copy.target) }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use rustix::fs::{FlockOperation, flock};
     use std::os::unix::fs::FileExt as _;
@@ -80,11 +80,23 @@ mod tests {
     use weir_store::members::ContentLabel;
     use weir_store::{Generation, InodeId, NamespaceId};
 
-    const STORE: u64 = 9;
-    const OFFSET: u64 = 1 << 20;
-    const LENGTH: u64 = 128 << 10;
+    pub const STORE: u64 = 9;
+    pub const OFFSET: u64 = 1 << 20;
+    pub const LENGTH: u64 = 128 << 10;
 
-    struct Folder(std::path::PathBuf);
+    pub struct Folder(std::path::PathBuf);
+
+    impl Folder {
+        pub fn new(name: &str) -> Self {
+            let folder = Self(std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id())));
+            std::fs::create_dir_all(&folder.0).expect("a folder");
+            folder
+        }
+
+        pub fn path(&self, number: u64) -> std::path::PathBuf {
+            self.0.join(number.to_string())
+        }
+    }
 
     impl Drop for Folder {
         fn drop(&mut self) {
@@ -92,14 +104,14 @@ mod tests {
         }
     }
 
-    fn drive(path: &Path, number: u64, byte: u8) {
+    pub fn drive(path: &Path, number: u64, byte: u8) {
         let file = std::fs::File::create(path).expect("a drive");
         file.set_len(4 << 20).expect("a size");
         file.write_all_at(&label::encode(STORE, NamespaceId(number), ContentLabel(number.into())), 0).expect("a label");
         file.write_all_at(&vec![byte; LENGTH as usize], OFFSET).expect("a block");
     }
 
-    fn block_at(path: &Path) -> Vec<u8> {
+    pub fn block_at(path: &Path) -> Vec<u8> {
         let mut bytes = vec![0; LENGTH as usize];
         std::fs::File::open(path).expect("a drive").read_exact_at(&mut bytes, OFFSET).expect("a block");
         bytes
@@ -108,11 +120,10 @@ mod tests {
     /// Three drives with different bytes in the block's place, of which one is a stranger's and one is gone.
     #[test]
     fn all_copies_that_can_be_are_made_alike() {
-        let folder = Folder(std::env::temp_dir().join(format!("weir-recover-{}", std::process::id())));
-        std::fs::create_dir_all(&folder.0).expect("a folder");
-        let path = |number: u64| folder.0.join(number.to_string());
+        let folder = Folder::new("recover");
+        let path = |number: u64| folder.path(number);
         [(1, 1, 7), (2, 2, 8), (3, 33, 9)].into_iter().for_each(|(at, number, byte)| drive(&path(at), number, byte));
-        let copy = |index: usize, number: u64| RecoverCopy {
+        let copy = |index: usize, number: u64| BlockCopy {
             index,
             target: format!("file:{}", path(number).display()),
             namespace: NamespaceId(number),
@@ -120,7 +131,7 @@ mod tests {
             offset: OFFSET,
         };
         let seed = BlockSeed { inode: InodeId(5), block: 6, generation: Generation(7) };
-        let recovered_of = |used: u64, copies: Vec<RecoverCopy>| {
+        let recovered_of = |used: u64, copies: Vec<BlockCopy>| {
             let options = TierOptions { allow_files: true, ..TierOptions::default() };
             recover(&RecoverBlock { store: STORE, seed, length: LENGTH, used, copies }, &options)
         };

@@ -35,6 +35,7 @@ impl Folder {
             classes: classes.iter().map(ToString::to_string).collect(),
             block: 64 << 10,
             lease: Duration::from_secs(10),
+            repair_after: None,
             allow_files: true,
         }
     }

@@ -1,5 +1,6 @@
 //! What is wanted of namespaces: done by threads of their own, since a drive may not answer for long. Labels do not wait for blocks.
 
+use super::copy::{CopyDrives, IDLE};
 use super::recover::recover;
 use super::ring;
 use crate::label;
@@ -7,7 +8,7 @@ use crate::tier::{BlockingNamespace, LABEL_BYTES, TierOptions, WorkLease};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use weir_store::service::{TierAnswer, TierFailure, TierRequest, TierToken};
 use weir_units::Nanos;
@@ -51,11 +52,12 @@ impl TierThreads {
             let (requests, asked) = channel::<Asked>();
             let (options, bell, stops) = (options.clone(), Arc::clone(bell), Arc::clone(&stops));
             let run = move || {
-                for (token, request) in asked {
+                let mut drives = CopyDrives::default();
+                while let Some((token, request)) = next(&asked, &mut drives) {
                     if stops.load(Ordering::Acquire) {
                         return;
                     }
-                    let answer = or_panic(|| carry_out(&request, &options)).map_err(TierFailure);
+                    let answer = or_panic(|| carry_out(&request, &mut drives, &options)).map_err(TierFailure);
                     if told.send((token, answer)).is_err() {
                         return;
                     }
@@ -78,7 +80,7 @@ impl TierThreads {
     pub fn ask(&self, token: TierToken, request: TierRequest) {
         let thread = match &request {
             TierRequest::ReadLabel { .. } | TierRequest::WriteLabel { .. } => &self.labels,
-            TierRequest::Recover(_) => &self.blocks,
+            TierRequest::Recover(_) | TierRequest::Move(_) => &self.blocks,
         };
         // Its thread ends with this alone.
         let _ = thread.requests.as_ref().map(|requests| requests.send((token, request)));
@@ -90,6 +92,17 @@ impl TierThreads {
     }
 }
 
+/// What is asked next; drives are left when that takes a while.
+fn next(asked: &Receiver<Asked>, drives: &mut CopyDrives) -> Option<Asked> {
+    if !drives.is_empty() {
+        match asked.recv_timeout(IDLE) {
+            Err(RecvTimeoutError::Timeout) => drives.close(),
+            answer => return answer.ok(),
+        }
+    }
+    asked.recv().ok()
+}
+
 /// A panic is a failure like another: it is told, and what was asked is tried again.
 fn or_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
@@ -97,7 +110,7 @@ fn or_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         .unwrap_or_else(|_| Err("the thread that works at it has panicked; its message is in the service's log".into()))
 }
 
-fn carry_out(request: &TierRequest, options: &TierOptions) -> Result<TierAnswer, String> {
+fn carry_out(request: &TierRequest, drives: &mut CopyDrives, options: &TierOptions) -> Result<TierAnswer, String> {
     match request {
         TierRequest::ReadLabel { target } => {
             let mut namespace = open(target, options)?;
@@ -114,6 +127,7 @@ fn carry_out(request: &TierRequest, options: &TierOptions) -> Result<TierAnswer,
             Ok(TierAnswer::Written)
         }
         TierRequest::Recover(block) => recover(block, options),
+        TierRequest::Move(block) => drives.copy(block, options),
     }
 }
 

@@ -197,6 +197,7 @@ fn settings(life: u64) -> ServiceSettings {
         may_have_lost: false,
         timing: LeaseTiming::new(LEASE, 1000, Nanos::from_millis(100)).expect("a lease"),
         drift_ppm: 1000,
+        repair_after: Nanos::NEVER,
         fence_wait: Nanos::from_millis(500),
         classes: vec![ClassName::new("dram").expect("a class")],
         block: BLOCK,
@@ -324,6 +325,7 @@ impl World {
                 let good = block.copies.iter().map(|copy| copy.index).collect();
                 TierAnswer::Recovered { checksums: block.seed.checksums(&bytes, crc), good }
             }
+            TierRequest::Move(_) => return Err(TierFailure("no block is moved here".into())),
         })
     }
 

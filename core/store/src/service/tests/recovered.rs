@@ -8,7 +8,7 @@ use crate::tree::TreeMutant;
 use alloc::collections::BTreeSet;
 use alloc::format;
 
-const SECOND: &str = "nvme-tcp://127.0.0.2:4420/nqn?ns=1";
+pub(super) const SECOND: &str = "nvme-tcp://127.0.0.2:4420/nqn?ns=1";
 
 /// What lies at the places of blocks: a number stands for all bytes of one.
 #[derive(Debug, Default)]
@@ -20,9 +20,28 @@ pub(super) struct Disks {
     pub read_only: BTreeSet<String>,
     /// Recoveries that were carried out.
     pub recoveries: usize,
+    /// Moves that were carried out, or tried.
+    pub moves: usize,
 }
 
 impl Disks {
+    /// Checksums are the number that stands for the bytes, and the generation.
+    pub fn copy(&mut self, block: &MoveBlock) -> Result<TierAnswer, String> {
+        self.moves += 1;
+        assert_eq!(block.checksums.len() as u64, block.length.div_ceil(BLOCK));
+        let is_there = |copy: &&BlockCopy| !self.dead.contains(&copy.target);
+        let bytes = |copy: &BlockCopy| self.bytes.get(&(copy.namespace, copy.offset)).copied().unwrap_or_default();
+        let is_good = |copy: &&BlockCopy| block.checksums.iter().all(|sum| *sum == bytes(copy));
+        let source = block.sources.iter().filter(is_there).find(is_good);
+        let source = source.ok_or_else(|| format!("{}: connection refused", block.sources[0].target))?;
+        if self.dead.contains(&block.to.target) || self.read_only.contains(&block.to.target) {
+            return Ok(TierAnswer::NotWritten { why: format!("{}: connection refused", block.to.target) });
+        }
+        let bytes = bytes(source);
+        self.bytes.insert((block.to.namespace, block.to.offset), bytes);
+        Ok(TierAnswer::Moved { checksums: vec![bytes; block.checksums.len()] })
+    }
+
     pub fn recover(&mut self, block: &RecoverBlock) -> Result<TierAnswer, String> {
         self.recoveries += 1;
         let source = block.copies.iter().find(|copy| !self.dead.contains(&copy.target));
@@ -68,13 +87,13 @@ fn half_written(world: &mut World, copies: u8) -> (ConnectionId, InodePath) {
     (other, at)
 }
 
-fn chunk(world: &mut World, at: InodePath) -> MapChunk {
+pub(super) fn chunk(world: &mut World, at: InodePath) -> MapChunk {
     let found = world.kv.store_mut().get(&map_chunk_key(at.inode, 0)).expect("it answers").expect("a chunk");
     from_value(&found.value).expect("a chunk")
 }
 
 /// Time passes, in which a client renews its session.
-fn wait(world: &mut World, client: ConnectionId, seconds: u64) {
+pub(super) fn wait(world: &mut World, client: ConnectionId, seconds: u64) {
     for _ in 0..seconds * 5 {
         world.pass(Nanos::from_millis(200));
         world.ask(client, Request::Renew { epoch: Epoch(1 << 40) });

@@ -57,6 +57,7 @@ impl RealService {
             classes: vec!["dram".into()],
             block: 64 << 10,
             lease: Duration::from_secs(20),
+            repair_after: None,
             allow_files: true,
         }
     }
