@@ -40,6 +40,7 @@ mod handles;
 mod machine;
 mod moves;
 mod namespaces;
+mod passes;
 mod recovery;
 mod regions;
 mod requests;

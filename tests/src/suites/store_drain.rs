@@ -63,6 +63,13 @@ fn of(node: &Node, number: u64) -> Result<Value, String> {
     all.into_iter().find(|n| n["namespace"] == number).ok_or_else(|| format!("namespace {number} is gone"))
 }
 
+/// Runs a command beside others, whose output has files of its own.
+fn is_done(node: &Node, args: &[&str]) -> Result<bool, String> {
+    let store = address(node);
+    let output = node.command(&[&["fs", "--store", &store], args].concat()).output();
+    Ok(output.context(|| args.join(" "))?.status.success())
+}
+
 /// Puts a file again and again and gets it back, until it is told to stop; what went wrong, but for the node being away.
 fn works(node: &Node, name: &str, stops: &AtomicBool) -> Result<u64, String> {
     let from = node.socket("worked");
@@ -71,14 +78,14 @@ fn works(node: &Node, name: &str, stops: &AtomicBool) -> Result<u64, String> {
     while !stops.load(Ordering::Acquire) {
         let path = from.display().to_string();
         let name = format!("{name}-{}", rounds % 3);
-        if fs(node, &["put", "-f", &path, &name]).is_ok() {
-            let to = node.socket("worked-got");
-            let got = fs(node, &["get", "-f", &name, &to.display().to_string()]);
-            if got.is_ok() {
-                let found = std::fs::read(&to).context(|| to.display().to_string())?;
-                ensure(found == expected, || format!("{name}: other bytes"))?;
-                rounds += 1;
-            }
+        if !is_done(node, &["put", "-f", &path, &name])? {
+            continue;
+        }
+        let to = node.socket("worked-got");
+        if is_done(node, &["get", "-f", &name, &to.display().to_string()])? {
+            let found = std::fs::read(&to).context(|| to.display().to_string())?;
+            ensure(found == expected, || format!("{name}: other bytes"))?;
+            rounds += 1;
         }
     }
     Ok(rounds)

@@ -24,6 +24,7 @@
 
 use super::event::{BlockCopy, MoveBlock, ServiceEffect, TierAnswer, TierFailure, TierRequest};
 use super::machine::Service;
+use super::passes::{MoveEnd, Pass};
 use super::state::{KvOwner, MoveRead, Namespace, OwnRead, SpaceOwner, TierOwner, Work};
 use crate::Extent;
 use crate::class::ClassId;
@@ -60,11 +61,6 @@ const LOOKS: usize = 200;
 /// Drives that are tried for one copy, one after the other.
 const PLACES: u32 = 3;
 
-/// Between two passes over a namespace, at first and at the most: where clients have to do something first, and where a drive has.
-const PASS_FIRST: Nanos = Nanos::from_secs(1);
-const PASS_CLIENTS: Nanos = Nanos::from_secs(5);
-const PASS_DRIVES: Nanos = Nanos::from_secs(60);
-
 /// How far a move is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MoveStep {
@@ -93,47 +89,6 @@ struct MoveTask {
     why: String,
 }
 
-/// What became of a move.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum MoveEnd {
-    Moved,
-    /// The block is not there any more.
-    Gone,
-    HasWriter,
-    Unsettled,
-    NoCopy,
-    NoRoom,
-    NoNode,
-    Failed(String),
-}
-
-/// What a pass has found.
-#[derive(Clone, Debug, Default)]
-struct PassCounts {
-    moved: u64,
-    has_writer: u64,
-    unsettled: u64,
-    no_copy: u64,
-    no_room: u64,
-    no_node: u64,
-    failed: u64,
-    why: Option<String>,
-}
-
-/// A namespace that is left.
-#[derive(Clone, Debug, Default)]
-struct Pass {
-    /// What is looked at next; nothing between two passes.
-    at: Option<(RegionId, u64)>,
-    next: Nanos,
-    wait: Nanos,
-    found: PassCounts,
-    /// What the last whole pass has found.
-    last: PassCounts,
-    moved: u64,
-    moved_bytes: u64,
-}
-
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Moves {
@@ -146,37 +101,10 @@ pub(super) struct Moves {
     looks: usize,
 }
 
-impl PassCounts {
-    fn count(&mut self, end: MoveEnd) {
-        let counter = match end {
-            MoveEnd::Gone => return,
-            MoveEnd::Moved => &mut self.moved,
-            MoveEnd::HasWriter => &mut self.has_writer,
-            MoveEnd::Unsettled => &mut self.unsettled,
-            MoveEnd::NoCopy => &mut self.no_copy,
-            MoveEnd::NoRoom => &mut self.no_room,
-            MoveEnd::NoNode => &mut self.no_node,
-            MoveEnd::Failed(why) => {
-                self.why = Some(why);
-                &mut self.failed
-            }
-        };
-        *counter += 1;
-    }
-
-    /// Whether what is left waits for a change of the drives: time alone changes nothing.
-    fn awaits_drives(&self) -> bool {
-        let drives = self.no_copy + self.no_room + self.no_node;
-        drives > 0 && self.has_writer + self.unsettled + self.failed == 0
-    }
-}
-
 impl Moves {
     /// Something has changed about the namespaces: what could not be moved is looked at again soon.
     pub fn look_again(&mut self) {
-        for pass in self.passes.values_mut() {
-            (pass.next, pass.wait) = (Nanos(0), PASS_FIRST);
-        }
+        self.passes.values_mut().for_each(Pass::look_again);
     }
 
     /// Whether a request for blocks is a move's.
@@ -190,14 +118,10 @@ impl Moves {
 
     /// The pass over a namespace is over when its last move is.
     fn end_pass(&mut self, namespace: NamespaceId, now: Nanos) {
-        if self.has_task_of(namespace) {
-            return;
+        let is_under_way = self.has_task_of(namespace);
+        if let Some(pass) = self.passes.get_mut(&namespace).filter(|pass| pass.at.is_none() && !is_under_way) {
+            pass.end(now);
         }
-        let Some(pass) = self.passes.get_mut(&namespace).filter(|pass| pass.at.is_none()) else { return };
-        pass.last = core::mem::take(&mut pass.found);
-        let most = if pass.last.awaits_drives() { PASS_DRIVES } else { PASS_CLIENTS };
-        pass.wait = if pass.last.moved > 0 { PASS_FIRST } else { Nanos(pass.wait.get() * 2).max(PASS_FIRST).min(most) };
-        pass.next = now.saturating_add(pass.wait);
     }
 }
 
@@ -233,8 +157,8 @@ impl Service {
         for number in left {
             let has_task = self.moves.has_task_of(number);
             let pass = self.moves.passes.entry(number).or_default();
-            if pass.at.is_none() && pass.next <= now && !has_task {
-                (pass.at, pass.found) = (Some((RegionId(0), 0)), PassCounts::default());
+            if !has_task {
+                pass.begin(now);
             }
         }
         self.return_what_is_left_over();
@@ -619,26 +543,10 @@ impl Service {
     /// What leaves which namespace, for operators.
     pub(super) fn movement_infos(&self) -> Vec<MovementInfo> {
         let info = |(number, pass): (&NamespaceId, &Pass)| {
-            let found = self.namespaces.get(number)?;
+            let found = self.namespaces.get(number).filter(|found| self.is_left(found))?;
             let mapped = found.taken.iter().map(|region| self.space.mapped(*region));
-            let (blocks, bytes) = mapped.fold((0, 0), |(blocks, bytes), one| (blocks + one.0, bytes + one.1));
-            // Of a pass that has only begun, the one before says more.
-            let PassCounts { has_writer, unsettled, no_copy, no_room, no_node, failed, why, .. } = pass.last.clone();
-            Some(MovementInfo {
-                namespace: *number,
-                is_repair: !found.record.is_draining,
-                blocks,
-                bytes,
-                moved_blocks: pass.moved,
-                moved_bytes: pass.moved_bytes,
-                has_writer,
-                unsettled,
-                no_copy,
-                no_room,
-                no_node,
-                failed,
-                why: why.unwrap_or_default(),
-            })
+            let left = mapped.fold((0, 0), |(blocks, bytes), one| (blocks + one.0, bytes + one.1));
+            Some(pass.info(*number, !found.record.is_draining, left))
         };
         self.moves.passes.iter().filter_map(info).collect()
     }

@@ -1,0 +1,121 @@
+//! Passes over the blocks of a namespace that is left: what is looked at when, and what was found.
+
+use crate::id::{NamespaceId, RegionId};
+use crate::protocol::MovementInfo;
+use alloc::string::String;
+use weir_units::Nanos;
+
+/// Between two passes over a namespace, at first and at the most: where clients have to do something first, and where a drive has.
+const PASS_FIRST: Nanos = Nanos::from_secs(1);
+const PASS_CLIENTS: Nanos = Nanos::from_secs(5);
+const PASS_DRIVES: Nanos = Nanos::from_secs(60);
+
+/// What became of a move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum MoveEnd {
+    Moved,
+    /// The block is not there any more.
+    Gone,
+    HasWriter,
+    Unsettled,
+    NoCopy,
+    NoRoom,
+    NoNode,
+    Failed(String),
+}
+
+/// What a pass has found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PassCounts {
+    moved: u64,
+    has_writer: u64,
+    unsettled: u64,
+    no_copy: u64,
+    no_room: u64,
+    no_node: u64,
+    failed: u64,
+    why: Option<String>,
+}
+
+/// A namespace that is left.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pass {
+    /// What is looked at next; nothing between two passes.
+    pub at: Option<(RegionId, u64)>,
+    next: Nanos,
+    wait: Nanos,
+    pub found: PassCounts,
+    /// What the last whole pass has found.
+    last: PassCounts,
+    pub moved: u64,
+    pub moved_bytes: u64,
+}
+
+impl PassCounts {
+    pub fn count(&mut self, end: MoveEnd) {
+        let counter = match end {
+            MoveEnd::Gone => return,
+            MoveEnd::Moved => &mut self.moved,
+            MoveEnd::HasWriter => &mut self.has_writer,
+            MoveEnd::Unsettled => &mut self.unsettled,
+            MoveEnd::NoCopy => &mut self.no_copy,
+            MoveEnd::NoRoom => &mut self.no_room,
+            MoveEnd::NoNode => &mut self.no_node,
+            MoveEnd::Failed(why) => {
+                self.why = Some(why);
+                &mut self.failed
+            }
+        };
+        *counter += 1;
+    }
+
+    /// Whether what is left waits for a change of the drives: time alone changes nothing.
+    fn awaits_drives(&self) -> bool {
+        let drives = self.no_copy + self.no_room + self.no_node;
+        drives > 0 && self.has_writer + self.unsettled + self.failed == 0
+    }
+}
+
+impl Pass {
+    /// Something has changed: the next pass begins soon.
+    pub fn look_again(&mut self) {
+        (self.next, self.wait) = (Nanos(0), PASS_FIRST);
+    }
+
+    /// Begins a pass, if one is due.
+    pub fn begin(&mut self, now: Nanos) {
+        if self.at.is_none() && self.next <= now {
+            (self.at, self.found) = (Some((RegionId(0), 0)), PassCounts::default());
+        }
+    }
+
+    /// All has been looked at, and no move is under way any more.
+    pub fn end(&mut self, now: Nanos) {
+        self.last = core::mem::take(&mut self.found);
+        let most = if self.last.awaits_drives() { PASS_DRIVES } else { PASS_CLIENTS };
+        let longer = Nanos(self.wait.get().saturating_mul(2)).max(PASS_FIRST).min(most);
+        self.wait = if self.last.moved > 0 { PASS_FIRST } else { longer };
+        self.next = now.saturating_add(self.wait);
+    }
+
+    /// For operators; `left` are the copies that are on the namespace, and their bytes.
+    pub fn info(&self, namespace: NamespaceId, is_repair: bool, (blocks, bytes): (u64, u64)) -> MovementInfo {
+        // Of a pass that has only begun, the one before says more.
+        let PassCounts { has_writer, unsettled, no_copy, no_room, no_node, failed, why, .. } = self.last.clone();
+        MovementInfo {
+            namespace,
+            is_repair,
+            blocks,
+            bytes,
+            moved_blocks: self.moved,
+            moved_bytes: self.moved_bytes,
+            has_writer,
+            unsettled,
+            no_copy,
+            no_room,
+            no_node,
+            failed,
+            why: why.unwrap_or_default(),
+        }
+    }
+}
