@@ -38,7 +38,7 @@ use crate::location::Location;
 use crate::placement::{AskId, CopyGrant, GrantAnswer, PlacementAsk, PlacementError, PlacementEvent};
 use crate::protocol::{MovementInfo, NamespaceState};
 use crate::records::{BlockRecord, MapChunk, WriterRecord, blocks_per_chunk, from_value};
-use crate::space::{BLOCK_MIN, GrantedExtent, MappedExtent, SpaceAnswer, SpaceError, SpaceRequest};
+use crate::space::{GrantedExtent, MappedExtent, SpaceAnswer, SpaceError, SpaceRequest};
 use crate::tree::{NameAnswer, RequestToken, SettleOrder, TreeEvent};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -302,10 +302,9 @@ impl Service {
         if self.sources(&task.old).is_empty() {
             return Err(self.no_source(&task.old));
         }
-        let length = task.copy.extent.length.get();
         let ask = PlacementAsk {
             session: self.own_session(),
-            block: length.next_power_of_two().max(BLOCK_MIN),
+            block: task.copy.extent.length.get(),
             count: 1,
             copies: 1,
             location: Some(task.location.clone()).filter(|location| !location.as_str().is_empty()),
@@ -380,7 +379,7 @@ impl Service {
             },
             Err(PlacementError::Full(_)) if task.refused > 0 => MoveEnd::Failed(task.why),
             Err(PlacementError::Full(_)) => self.no_place(&task),
-            Err(why @ (PlacementError::Malformed | PlacementError::Retry)) => MoveEnd::Failed(format!("{why}")),
+            Err(why) => MoveEnd::Failed(format!("{why}")),
         };
         self.end_move(id, end, effects);
     }

@@ -185,35 +185,34 @@ fn a_block_does_not_move_under_a_writer() {
 
 #[test]
 fn a_lost_copy_is_made_again_and_what_had_no_other_is_counted() {
-    each(|world| {
-        let client = world.client();
-        let second = add_drive(world, client, SECOND, "dram").get();
-        let third = add_drive(world, client, THIRD, "dram").get();
-        drain(world, client, second, true);
-        drain(world, client, third, true);
-        let alone = file(world, client, "a", 2, 1);
-        drain(world, client, second, false);
-        let both = file(world, client, "b", 3, 2);
-        drain(world, client, third, false);
-        // Its machine goes, and comes back before it is too late.
-        world.disks.dead.insert(TARGET.into());
-        let label = world.drives.remove(TARGET).expect("a drive");
-        wait(world, client, 4);
-        assert_eq!(world.namespaces(client)[0].state, NamespaceState::Unreachable);
-        assert_eq!(movement(world, client), []);
-        world.disks.dead.clear();
-        world.drives.insert(TARGET.into(), label);
-        wait(world, client, 8);
-        assert_eq!((world.namespaces(client)[0].state, world.disks.moves), (NamespaceState::Up, 0));
-        // It goes for good.
-        world.disks.dead.insert(TARGET.into());
-        world.drives.remove(TARGET);
-        wait(world, client, 20);
-        is_right(world, both, 2, NamespaceId(1));
-        let told = movement(world, client);
-        assert_eq!((told.len(), told[0].blocks, told[0].no_copy, told[0].is_repair), (1, 2, 2, true), "{told:?}");
-        assert!(chunk(world, alone).blocks.iter().all(|block| block.copies[0].namespace == NamespaceId(1)));
-    });
+    let world = &mut World::with_drive(1, KvFaults::default());
+    let client = world.client();
+    let second = add_drive(world, client, SECOND, "dram").get();
+    let third = add_drive(world, client, THIRD, "dram").get();
+    drain(world, client, second, true);
+    drain(world, client, third, true);
+    let alone = file(world, client, "a", 2, 1);
+    drain(world, client, second, false);
+    let both = file(world, client, "b", 3, 2);
+    drain(world, client, third, false);
+    // Its machine goes, and comes back before it is too late.
+    world.disks.dead.insert(TARGET.into());
+    let label = world.drives.remove(TARGET).expect("a drive");
+    wait(world, client, 4);
+    assert_eq!(world.namespaces(client)[0].state, NamespaceState::Unreachable);
+    assert_eq!(movement(world, client), []);
+    world.disks.dead.clear();
+    world.drives.insert(TARGET.into(), label);
+    wait(world, client, 8);
+    assert_eq!((world.namespaces(client)[0].state, world.disks.moves), (NamespaceState::Up, 0));
+    // It goes for good.
+    world.disks.dead.insert(TARGET.into());
+    world.drives.remove(TARGET);
+    wait(world, client, 20);
+    is_right(world, both, 2, NamespaceId(1));
+    let told = movement(world, client);
+    assert_eq!((told.len(), told[0].blocks, told[0].no_copy, told[0].is_repair), (1, 2, 2, true), "{told:?}");
+    assert!(chunk(world, alone).blocks.iter().all(|block| block.copies[0].namespace == NamespaceId(1)));
 }
 
 /// The service is killed after every event of a drain, with what the event had asked for made or not.
