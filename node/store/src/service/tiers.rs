@@ -82,8 +82,10 @@ impl TierThreads {
             TierRequest::ReadLabel { .. } | TierRequest::WriteLabel { .. } => &self.labels,
             TierRequest::Recover(_) | TierRequest::Move(_) => &self.blocks,
         };
-        // Its thread ends with this alone.
-        let _ = thread.requests.as_ref().map(|requests| requests.send((token, request)));
+        if let Some(requests) = &thread.requests {
+            // Its thread ends with this alone.
+            let _ = requests.send((token, request));
+        }
     }
 
     /// What has been answered.
