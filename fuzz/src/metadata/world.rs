@@ -89,6 +89,7 @@ fn settings(life: u32) -> ServiceSettings {
         may_have_lost: false,
         timing: LeaseTiming::new(LEASE, 1000, Nanos::from_millis(100)).expect("a lease"),
         drift_ppm: 1000,
+        repair_after: Nanos::from_secs(5),
         fence_wait: Nanos::from_millis(500),
         classes: vec![ClassName::new("dram").expect("a class")],
         block: BLOCK as u32,
@@ -311,6 +312,7 @@ impl World {
                 let checksums = vec![7; block.length.div_ceil(1 << 16) as usize];
                 Ok(TierAnswer::Recovered { checksums, good: (0..block.copies.len()).collect() })
             }
+            TierRequest::Move(block) => Ok(TierAnswer::Moved { checksums: block.checksums }),
         }
     }
 

@@ -53,6 +53,7 @@ fn serve(meta: &StoreMeta) -> ServiceHandle {
         classes: vec!["flash".into()],
         block: 1 << 20,
         lease: Duration::from_secs(10),
+        repair_after: None,
         allow_files: true,
     })
     .unwrap_or_else(|e| panic!("{e}"))
