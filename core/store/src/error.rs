@@ -1,7 +1,6 @@
 //! What can be wrong, in the store's own terms, as the user reads it.
 
 use crate::id::{NodeId, ServiceId};
-use crate::space::Epoch;
 use alloc::string::String;
 use core::fmt;
 
@@ -52,7 +51,7 @@ pub enum StoreError {
     Unavailable,
     /// No class of the file has room now, and blocks that were given up are free when all sessions have acknowledged an epoch, this one
     /// or a later one; 1 at the least. Ask again.
-    Freeing(Epoch),
+    Freeing(u64),
     /// What the key-value store holds cannot be read; `weir store fsck` says more.
     Damaged,
     /// No class of the file has room.
@@ -197,8 +196,8 @@ impl StoreError {
             StoreError::OldSequence => (19, 0),
             StoreError::Redirect(service) => (20, service.get()),
             StoreError::Unavailable => (21, 0),
-            StoreError::Freeing(Epoch(0)) => (21, 1),
-            StoreError::Freeing(Epoch(epoch)) => (21, epoch),
+            StoreError::Freeing(0) => (21, 1),
+            StoreError::Freeing(epoch) => (21, epoch),
             StoreError::Damaged => (22, 0),
             StoreError::NoSpace => (23, 0),
             StoreError::TooFewNodes(placed) => (23, placed as u64),
@@ -248,7 +247,7 @@ impl StoreError {
             19 => StoreError::OldSequence,
             20 => StoreError::Redirect(ServiceId(argument)),
             21 if argument == 0 => StoreError::Unavailable,
-            21 => StoreError::Freeing(Epoch(argument)),
+            21 => StoreError::Freeing(argument),
             22 => StoreError::Damaged,
             23 if argument == 0 => StoreError::NoSpace,
             23 => StoreError::TooFewNodes(u8::try_from(argument).ok()?),

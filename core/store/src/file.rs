@@ -46,6 +46,7 @@ mod checksum;
 mod epochs;
 mod event;
 mod flush;
+mod grow;
 mod io;
 mod local;
 mod marks;

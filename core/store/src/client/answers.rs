@@ -145,7 +145,7 @@ impl ClientMachine {
         let request = Request::Grant { handle: 0, count: u32::try_from(rest.len()).unwrap_or(u32::MAX) };
         let sent = Unanswered::new(request, Purpose::Grant(memory, rest), Some(id));
         match error {
-            StoreError::Freeing(epoch) => self.wait_for_room(sent, epoch, out),
+            StoreError::Freeing(epoch) => self.wait_for_room(sent, Epoch(epoch), out),
             // What this session itself gives back is not free yet.
             _ if !self.unneeded.is_empty() => self.wait_for_room(sent, Epoch::default(), out),
             _ => {

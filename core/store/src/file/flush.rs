@@ -7,7 +7,7 @@
 //! What others read after any of them is a file whose writer came so far: no block behind the size, and none missing before it.
 
 use super::event::{DriveTicket, FileBuffer, FileEffect, FileError, FileMemory, FileOpId};
-use super::io::{DriveTarget, FileIo, FileOp, Grown, OpKind};
+use super::io::{DriveTarget, FileIo, FileOp, OpKind};
 use super::local::length;
 use super::piece::PieceStage;
 use crate::kv::{COMMIT_BYTES_MAX, COMMIT_KEYS_MAX};
@@ -148,13 +148,16 @@ impl FileIo {
     }
 
     /// A write waits until its block is published, as far as it goes. No caller has asked for this flush; it has the time that the write has.
-    pub(super) fn publish_before(&mut self, number: u64) -> Grown {
+    ///
+    /// # Errors
+    /// That was done before.
+    pub(super) fn publish_before(&mut self, number: u64) -> Result<bool, FileError> {
         if self.flushes.iter().any(|flush| flush.barrier < number) {
-            return Grown::Waits;
+            return Ok(false);
         }
-        let Some(piece) = self.pieces.get_mut(&number) else { return Grown::Waits };
+        let Some(piece) = self.pieces.get_mut(&number) else { return Ok(false) };
         if core::mem::replace(&mut piece.has_flushed, true) {
-            return Grown::Cannot;
+            return Err(FileError::NoSpace);
         }
         let deadline = self.ops.get(&piece.op).map_or(Nanos::NEVER, |op| op.deadline);
         let op = FileOpId(OWN_FLUSH | number);
@@ -163,7 +166,7 @@ impl FileIo {
             .insert(op, FileOp { kind, deadline, left: 1, bytes: 0, end, error: None, over: None, is_aborted: false });
         // What came before it goes on, and so does what has begun.
         self.flushes.push_front(Flush::new(op, false, number - 1));
-        Grown::Waits
+        Ok(false)
     }
 
     pub(super) fn go_on_flushing(&mut self, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {

@@ -271,7 +271,7 @@ impl Service {
                 self.granted(id, blocks, effects);
             }
             Err(why) => {
-                let freeing = StoreError::Freeing(self.space.epoch());
+                let freeing = StoreError::Freeing(self.space.epoch().0);
                 let error = match why {
                     PlacementError::Full(_) if granting.error.is_none() && self.has_deleted_files() => freeing,
                     PlacementError::Malformed => StoreError::Malformed,

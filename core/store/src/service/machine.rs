@@ -6,7 +6,7 @@ use super::event::{
 };
 use super::grants::Grants;
 use super::handles::Handles;
-use super::moves::Moves;
+use super::passes::Moves;
 use super::recovery::Recovery;
 use super::state::{
     Connection, KvOwner, Namespace, Pending, SessionNumbers, SpaceOwner, Standby, Starting, TierOwner, What, Work,

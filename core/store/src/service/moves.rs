@@ -24,7 +24,7 @@
 
 use super::event::{BlockCopy, MoveBlock, ServiceEffect, TierAnswer, TierFailure, TierRequest};
 use super::machine::Service;
-use super::passes::{MoveEnd, Pass};
+use super::passes::{MoveEnd, MoveStep, MoveTask, Pass};
 use super::state::{KvOwner, MoveRead, Namespace, OwnRead, SpaceOwner, TierOwner, Work};
 use crate::Extent;
 use crate::class::ClassId;
@@ -38,9 +38,9 @@ use crate::location::Location;
 use crate::placement::{AskId, CopyGrant, GrantAnswer, PlacementAsk, PlacementError, PlacementEvent};
 use crate::protocol::{MovementInfo, NamespaceState};
 use crate::records::{BlockRecord, MapChunk, WriterRecord, blocks_per_chunk, from_value};
-use crate::space::{GrantedExtent, MappedExtent, SpaceAnswer, SpaceError, SpaceRequest};
+use crate::space::{MappedExtent, SpaceAnswer, SpaceError, SpaceRequest};
 use crate::tree::{NameAnswer, RequestToken, SettleOrder, TreeEvent};
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -60,70 +60,6 @@ const LOOKS: usize = 200;
 
 /// Drives that are tried for one copy, one after the other.
 const PLACES: u32 = 3;
-
-/// How far a move is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MoveStep {
-    Reads,
-    Places,
-    Copies,
-    /// Asked of the tree by that number.
-    Commits(u64),
-}
-
-/// A copy that is moved.
-#[derive(Clone, Debug)]
-struct MoveTask {
-    copy: MappedExtent,
-    step: MoveStep,
-    /// The classes that the new copy may be of, best first.
-    classes: Vec<ClassId>,
-    location: Location,
-    /// The chunk of the file's map, and the block as it was found there.
-    chunk: u32,
-    index: u32,
-    old: BlockRecord,
-    granted: Option<GrantedExtent>,
-    /// Drives that could not write it, one after the other: so many, and why.
-    refused: u32,
-    why: String,
-}
-
-/// See the [module](self).
-#[derive(Debug, Default)]
-pub(super) struct Moves {
-    tasks: BTreeMap<u64, MoveTask>,
-    passes: BTreeMap<NamespaceId, Pass>,
-    /// The namespace of the last move: the next one is of another, if there are several.
-    turn: NamespaceId,
-    /// When the rate allows the next move.
-    begin_at: Nanos,
-    looks: usize,
-}
-
-impl Moves {
-    /// Something has changed about the namespaces: what could not be moved is looked at again soon.
-    pub fn look_again(&mut self) {
-        self.passes.values_mut().for_each(Pass::look_again);
-    }
-
-    /// Whether a request for blocks is a move's.
-    pub fn is_placing(&self, id: u64) -> bool {
-        self.tasks.get(&id).is_some_and(|task| task.step == MoveStep::Places)
-    }
-
-    fn has_task_of(&self, namespace: NamespaceId) -> bool {
-        self.tasks.values().any(|task| task.copy.extent.namespace == namespace)
-    }
-
-    /// The pass over a namespace is over when its last move is.
-    fn end_pass(&mut self, namespace: NamespaceId, now: Nanos) {
-        let is_under_way = self.has_task_of(namespace);
-        if let Some(pass) = self.passes.get_mut(&namespace).filter(|pass| pass.at.is_none() && !is_under_way) {
-            pass.end(now);
-        }
-    }
-}
 
 impl Service {
     /// Whether a namespace's blocks are to be elsewhere.

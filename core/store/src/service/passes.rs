@@ -1,14 +1,84 @@
-//! Passes over the blocks of a namespace that is left: what is looked at when, and what was found.
+//! Moves under way, and passes over the blocks of a namespace that is left: what is looked at when, and what was found.
 
+use crate::class::ClassId;
 use crate::id::{NamespaceId, RegionId};
+use crate::location::Location;
 use crate::protocol::MovementInfo;
+use crate::records::BlockRecord;
+use crate::space::{GrantedExtent, MappedExtent};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::vec::Vec;
 use weir_units::Nanos;
 
 /// Between two passes over a namespace, at first and at the most: where clients have to do something first, and where a drive has.
 const PASS_FIRST: Nanos = Nanos::from_secs(1);
 const PASS_CLIENTS: Nanos = Nanos::from_secs(5);
 const PASS_DRIVES: Nanos = Nanos::from_secs(60);
+
+/// How far a move is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MoveStep {
+    Reads,
+    Places,
+    Copies,
+    /// Asked of the tree by that number.
+    Commits(u64),
+}
+
+/// A copy that is moved.
+#[derive(Clone, Debug)]
+pub(super) struct MoveTask {
+    pub copy: MappedExtent,
+    pub step: MoveStep,
+    /// The classes that the new copy may be of, best first.
+    pub classes: Vec<ClassId>,
+    pub location: Location,
+    /// The chunk of the file's map, and the block as it was found there.
+    pub chunk: u32,
+    pub index: u32,
+    pub old: BlockRecord,
+    pub granted: Option<GrantedExtent>,
+    /// Drives that could not write it, one after the other: so many, and why.
+    pub refused: u32,
+    pub why: String,
+}
+
+/// Moves under way, and the passes that they are of.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    pub tasks: BTreeMap<u64, MoveTask>,
+    pub passes: BTreeMap<NamespaceId, Pass>,
+    /// The namespace of the last move: the next one is of another, if there are several.
+    pub turn: NamespaceId,
+    /// When the rate allows the next move.
+    pub begin_at: Nanos,
+    pub looks: usize,
+}
+
+impl Moves {
+    /// Something has changed about the namespaces: what could not be moved is looked at again soon.
+    pub fn look_again(&mut self) {
+        self.passes.values_mut().for_each(Pass::look_again);
+    }
+
+    /// Whether a request for blocks is a move's.
+    pub fn is_placing(&self, id: u64) -> bool {
+        self.tasks.get(&id).is_some_and(|task| task.step == MoveStep::Places)
+    }
+
+    pub fn has_task_of(&self, namespace: NamespaceId) -> bool {
+        self.tasks.values().any(|task| task.copy.extent.namespace == namespace)
+    }
+
+    /// The pass over a namespace is over when its last move is.
+    pub fn end_pass(&mut self, namespace: NamespaceId, now: Nanos) {
+        let is_under_way = self.has_task_of(namespace);
+        if let Some(pass) = self.passes.get_mut(&namespace).filter(|pass| pass.at.is_none() && !is_under_way) {
+            pass.end(now);
+        }
+    }
+}
 
 /// What became of a move.
 #[derive(Clone, Debug, PartialEq, Eq)]

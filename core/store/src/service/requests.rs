@@ -148,29 +148,47 @@ impl Service {
             | Request::Return { .. } => {
                 self.begin_file(id, session.ok_or(StoreError::NoSession)?, request, effects)?;
             }
-            Request::Namespaces {} => {
-                let namespaces = self.namespace_infos();
-                self.answer(id, Answer::Namespaces { namespaces }, effects);
-            }
-            Request::Status {} => {
-                let status = Box::new(self.status());
-                self.answer(id, Answer::Status { status }, effects);
-            }
-            Request::Sessions {} => {
-                let sessions = self.session_infos();
-                self.answer(id, Answer::Sessions { sessions }, effects);
-            }
-            Request::Services {} => {
-                let services = self.service_infos();
-                self.answer(id, Answer::Services { services }, effects);
-            }
-            Request::Movement {} => {
-                let namespaces = self.movement_infos();
-                self.answer(id, Answer::Movement { namespaces }, effects);
-            }
+            Request::Namespaces {}
+            | Request::Status {}
+            | Request::Sessions {}
+            | Request::Services {}
+            | Request::Movement {} => self.tell(id, &request, effects),
             Request::Donate { donation } => self.donate(id, donation, effects)?,
             Request::Drain { namespace, drains } => self.drain(id, namespace, drains, effects)?,
             Request::Remove { namespace } => self.remove(id, namespace, effects)?,
+        }
+        Ok(())
+    }
+
+    /// What an operator asks for, as it is.
+    fn tell(&mut self, id: u64, request: &Request, effects: &mut Vec<ServiceEffect>) {
+        let answer = match request {
+            Request::Namespaces {} => Answer::Namespaces { namespaces: self.namespace_infos() },
+            Request::Status {} => Answer::Status { status: Box::new(self.status()) },
+            Request::Sessions {} => Answer::Sessions { sessions: self.session_infos() },
+            Request::Services {} => Answer::Services { services: self.service_infos() },
+            Request::Movement {} => Answer::Movement { namespaces: self.movement_infos() },
+            _ => return,
+        };
+        self.answer(id, answer, effects);
+    }
+
+    /// So many blocks, whole ones or of so many bytes.
+    fn begin_grant(
+        &mut self,
+        id: u64,
+        session: SessionId,
+        handle: u64,
+        (count, bytes): (u32, Option<u32>),
+        effects: &mut Vec<ServiceEffect>,
+    ) -> Result<(), StoreError> {
+        let handle = self.writer(Some(session), handle)?.clone();
+        let bytes = bytes.unwrap_or(handle.block);
+        if count == 0 || bytes == 0 || u64::from(bytes) % GRAIN != 0 || bytes > handle.block {
+            return Err(StoreError::Malformed);
+        }
+        if !self.is_granted_again(id, session, effects) {
+            self.grant(id, session, &handle, (count, bytes), effects);
         }
         Ok(())
     }
@@ -208,22 +226,10 @@ impl Service {
                 self.read_chunk(id, file, chunk, effects);
             }
             Request::Grant { handle, count } => {
-                let handle = self.writer(mine, handle)?.clone();
-                if count == 0 {
-                    return Err(StoreError::Malformed);
-                }
-                if !self.is_granted_again(id, session, effects) {
-                    self.grant(id, session, &handle, (count.min(GRANT_MAX), handle.block), effects);
-                }
+                self.begin_grant(id, session, handle, (count.min(GRANT_MAX), None), effects)?;
             }
             Request::GrantShort { handle, bytes } => {
-                let handle = self.writer(mine, handle)?.clone();
-                if bytes == 0 || u64::from(bytes) % GRAIN != 0 || bytes > handle.block {
-                    return Err(StoreError::Malformed);
-                }
-                if !self.is_granted_again(id, session, effects) {
-                    self.grant(id, session, &handle, (1, bytes), effects);
-                }
+                self.begin_grant(id, session, handle, (1, Some(bytes)), effects)?;
             }
             Request::Unsettle { handle, block } => {
                 let at = self.writer(mine, handle)?.at;
