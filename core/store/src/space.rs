@@ -26,7 +26,7 @@
 //! What a takeover finds in quarantine waits for the next epoch: nobody knows how long it has been there.
 //!
 //! **The last block** of a file is cut to whole [`GRAIN`]s when the file is closed ([`cut_tail`]): the part that is published becomes mapped,
-//! the rest of the grant stays with its session, which uses it for the next file. A later append takes a new block, copies, and
+//! the rest of the grant stays with its session, which gives it back. A later append takes a new block, copies, and
 //! publishes the new block, the new size and the end of the old tail in one commit; the old tail is quarantined.
 //!
 //! What is not here: where a block should come from (placement), when a service's lease is over (members), what a map looks like (tree).
