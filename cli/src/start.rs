@@ -4,6 +4,7 @@ use crate::store_service::{self, StoreService};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_api::{ServedNode, StoreControl};
 use weir_config::Config;
 use weir_node::{Node, NodeControl, PreparedShards};
 
@@ -28,6 +29,12 @@ impl Started {
     /// Where its metadata service is reached, if it has one.
     pub fn store(&self) -> &[String] {
         self.store.as_ref().map_or(&[], |store| &store.addresses)
+    }
+
+    /// The node as its API sees it.
+    pub fn served(&self) -> Arc<ServedNode> {
+        let store = self.store.as_ref().map(|store| StoreControl::new(store.where_reached()));
+        Arc::new(ServedNode::new(self.control.clone(), store))
     }
 
     /// Drains and ends the node.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use weir_config::{Config, Donated, DonatedDrive, StoreConfig};
 use weir_store::protocol::Donation;
 use weir_store::{ClassName, Location};
-use weir_store_node::client::{Client, ClientOptions};
+use weir_store_node::client::{ClientOptions, Operator, OperatorConnection};
 use weir_store_node::service::{self, ServiceHandle, ServiceOptions};
 
 /// Between two attempts to open metadata that a worker before may still have.
@@ -83,6 +83,15 @@ pub fn start(config: &Config, listening: &[SocketAddr], goes_on: bool) -> Result
 }
 
 impl StoreService {
+    /// Where it is reached now; of one that is being started where it will be, as far as the configuration says.
+    pub fn where_reached(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static {
+        let (running, expected) = (Arc::clone(&self.running), self.addresses.clone());
+        move || match lock(&running).as_ref() {
+            Some(handle) => handle.addresses().iter().map(ToString::to_string).collect(),
+            None => expected.clone(),
+        }
+    }
+
     /// Ends it: everything is on the medium, and the next one may begin.
     pub fn stop(mut self) {
         self.stops.store(true, Ordering::Release);
@@ -163,14 +172,15 @@ fn donate(addresses: &[String], gifts: Vec<Gift>, is_strict: bool) -> Result<Vec
     }
     let address = addresses.first().map(String::as_str).unwrap_or_default();
     let options = ClientOptions { name: "weir up".into(), ..ClientOptions::default() };
-    let client = match Client::connect(address, options) {
-        Ok(client) => client,
+    let reached = OperatorConnection::new(address, &options).and_then(|operator| operator.version().map(|_| operator));
+    let operator = match reached {
+        Ok(operator) => operator,
         Err(e) if is_strict => return Err(format!("store: {e}")),
         Err(_) => return Ok(gifts),
     };
     let mut left = Vec::new();
     for gift in gifts {
-        match client.donate(gift.donation.clone()) {
+        match operator.donate(gift.donation.clone()) {
             Ok(_) => {}
             Err(e) if is_strict && gift.is_own => return Err(format!("store: drive {}: {e}", gift.about)),
             Err(e) => {

@@ -224,7 +224,7 @@ fn serve(
     };
     let ready = || started.control.serve_keeper(hand_over, gone).map_err(|e| of_keeper(&e));
     let answer =
-        || bound.serve(started.control.clone(), tokens, tls).map_err(|e| CommandFailure::new(format_args!("api: {e}")));
+        || bound.serve(started.served(), tokens, tls).map_err(|e| CommandFailure::new(format_args!("api: {e}")));
     // Front ends wait for one that takes over, and before those who ask for anything else.
     let running = if keep.generation() > 0 {
         ready()?;

@@ -4,7 +4,7 @@ use crate::servers::{Scratch, Server, free_port, start_node};
 use crate::{BenchError, Setup, failed};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use weir_store_node::client::{Client, ClientOptions};
+use weir_store_node::client::{Client, ClientOptions, Operator as _};
 
 const NQN: &str = "nqn.2026-11.io.weir:bench:";
 

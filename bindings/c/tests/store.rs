@@ -13,7 +13,7 @@ use weir::store::abi::{self, EntryOut, FileOpts, Stat, StoreCompletion, StoreOpt
 use weir_config::{StoreAddress, StoreDurability, StoreMeta};
 use weir_store::protocol::Donation;
 use weir_store::{ClassName, InodeKind, Location};
-use weir_store_node::client::{Client, ClientOptions};
+use weir_store_node::client::{Client, ClientOptions, Operator as _};
 use weir_store_node::service::{ServiceHandle, ServiceOptions, start};
 
 /// A metadata service with two drives, which are files.

@@ -8,7 +8,7 @@
 
 use crate::failure::Failure;
 use std::collections::BTreeSet;
-use weir_store_node::client::{Client, FilePart, host_of};
+use weir_store_node::client::{Client, FilePart, Operator as _, host_of};
 
 /// The host of what lies in no drive, or not known where.
 const HERE: &str = "localhost";

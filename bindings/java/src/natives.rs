@@ -13,7 +13,7 @@ use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned};
 use std::time::Duration;
 use weir_store::{EntryName, InodeId, SetAttributes, StoreError, UnixNanos};
-use weir_store_node::client::{ClientError, ClientErrorKind, ClientOptions, CreateOptions, OpenOptions};
+use weir_store_node::client::{ClientError, ClientErrorKind, ClientOptions, CreateOptions, OpenOptions, Operator as _};
 
 static STORES: Handles<Store> = Handles::new("file system");
 static READERS: Handles<OpenReader> = Handles::new("stream");

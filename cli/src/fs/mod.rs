@@ -38,7 +38,7 @@ use serde_json::json;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use transfer::Copied;
-use weir_store_node::client::{Client, ClientError, ClientErrorKind, ClientOptions};
+use weir_store_node::client::{Client, ClientError, ClientErrorKind, ClientOptions, Operator, OperatorConnection};
 
 /// Names the store where `--store` does not.
 const VARIABLE: &str = "WEIR_STORE";
@@ -86,7 +86,12 @@ pub fn run_store(
     if let StoreCommand::Fsck { meta, repair } = &args.command {
         return fsck::run(meta, *repair, json);
     }
-    store::run(&args.command, &connect(args.store.as_deref(), running, ClientOptions::default())?, json)
+    // No session: what operators ask leaves nothing behind that would have to end.
+    let operator = reach(args.store.as_deref(), running, |address| {
+        let operator = OperatorConnection::new(address, &ClientOptions::default())?;
+        operator.version().map(|_| operator)
+    })?;
+    store::run(&args.command, &operator, json)
 }
 
 /// A client of the store at that address, else of the one that is meant without.
@@ -95,6 +100,15 @@ fn connect(
     running: impl Fn() -> Result<String, CommandFailure>,
     options: ClientOptions,
 ) -> Result<Client, CommandFailure> {
+    reach(named, running, |address| Client::connect(address, options.clone()))
+}
+
+/// The same by another way to connect.
+fn reach<T>(
+    named: Option<&str>,
+    running: impl Fn() -> Result<String, CommandFailure>,
+    connect: impl Fn(&str) -> Result<T, ClientError>,
+) -> Result<T, CommandFailure> {
     let named = match named {
         Some(address) => Some(address.to_owned()),
         None => by_environment()?,
@@ -102,8 +116,8 @@ fn connect(
     let address = named.clone().map_or_else(running, Ok)?;
     let begun = Instant::now();
     loop {
-        match Client::connect(&address, options.clone()) {
-            Ok(client) => return Ok(client),
+        match connect(&address) {
+            Ok(connected) => return Ok(connected),
             // The node runs: its next worker is about to serve.
             Err(e) if named.is_none() && is_away(&e) && begun.elapsed() < NEXT_WORKER => {
                 std::thread::sleep(Duration::from_millis(20));

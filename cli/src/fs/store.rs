@@ -8,39 +8,39 @@ use super::store_args::{NodeCommand, StoreClientCommand, StoreCommand};
 use super::text::{human, size, time};
 use crate::failure::CommandFailure;
 use crate::output::{self, Table};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::ffi::OsString;
+use weir_api::{StoreClass, StoreClient, StoreNamespace, StoreStatus};
 use weir_store::protocol::{
     ClassStatus, Donation, MovementInfo, NamespaceInfo, NamespaceState, ServiceInfo, ServiceRole, StatusInfo,
 };
 use weir_store::{ClassId, ClassName, Location, NamespaceId, SetAttributes};
-use weir_store_node::client::{Client, ClientError};
+use weir_store_node::client::{Client, ClientError, Operator, OperatorConnection};
 
 /// Runs a command at a metadata service.
 ///
 /// # Errors
 /// What the service refuses.
-pub fn run(command: &StoreCommand, client: &Client, json: bool) -> Result<(), CommandFailure> {
+pub fn run(command: &StoreCommand, operator: &OperatorConnection, json: bool) -> Result<(), CommandFailure> {
     match command {
-        StoreCommand::Status => status(client, json),
-        StoreCommand::Node(node) => of_node(&node.command, client, json),
+        StoreCommand::Status => status(operator, json),
+        StoreCommand::Node(node) => of_node(&node.command, operator, json),
         StoreCommand::Client(clients) => match clients.command {
-            StoreClientCommand::Ls => clients_table(client, json),
+            StoreClientCommand::Ls => clients_table(operator, json),
         },
         // It asks no service.
         StoreCommand::Fsck { meta, repair } => super::fsck::run(meta, *repair, json),
     }
 }
 
-fn of_node(command: &NodeCommand, client: &Client, json: bool) -> Result<(), CommandFailure> {
+fn of_node(command: &NodeCommand, operator: &OperatorConnection, json: bool) -> Result<(), CommandFailure> {
     match command {
         NodeCommand::Ls => {
             let (classes, namespaces) =
-                (client.status().map_err(failed)?.classes, client.namespaces().map_err(failed)?);
-            let movement = client.movement().map_err(failed)?;
+                (operator.status().map_err(failed)?.classes, operator.namespaces().map_err(failed)?);
+            let movement = operator.movement().map_err(failed)?;
             if json {
-                let values = namespaces.iter().map(|n| namespace_value(n, &classes, &movement));
-                return output::json(&values.collect::<Vec<_>>());
+                return output::json(&StoreNamespace::all(namespaces, &classes, &movement));
             }
             output::text(&format!("{}{}", namespaces_table(&namespaces, &classes), movement_lines(&movement)))
         }
@@ -50,7 +50,7 @@ fn of_node(command: &NodeCommand, client: &Client, json: bool) -> Result<(), Com
             let location = Location::new(location)
                 .map_err(|e| CommandFailure::usage(format_args!("--location {location}: {e}")))?;
             let donation = Donation { target: target.clone(), class, location, overwrite: *overwrite };
-            let number = client.donate(donation).map_err(|e| at_target(target, &e))?;
+            let number = operator.donate(donation).map_err(|e| at_target(target, &e))?;
             if json {
                 output::json(&json!({ "namespace": number.0 }))
             } else {
@@ -58,11 +58,11 @@ fn of_node(command: &NodeCommand, client: &Client, json: bool) -> Result<(), Com
             }
         }
         NodeCommand::Drain { namespace, undo } => {
-            client.drain(NamespaceId(*namespace), !undo).map_err(|e| of_namespace(*namespace, &e))?;
+            operator.drain(NamespaceId(*namespace), !undo).map_err(|e| of_namespace(*namespace, &e))?;
             if json { output::json(&json!({ "namespace": namespace, "draining": !undo })) } else { Ok(()) }
         }
         NodeCommand::Rm { namespace } => {
-            client.remove_namespace(NamespaceId(*namespace)).map_err(|e| of_namespace(*namespace, &e))?;
+            operator.remove_namespace(NamespaceId(*namespace)).map_err(|e| of_namespace(*namespace, &e))?;
             if json { output::json(&json!({ "namespace": namespace })) } else { Ok(()) }
         }
     }
@@ -88,23 +88,14 @@ fn about(what: &str, e: &ClientError) -> CommandFailure {
     }
 }
 
-fn status(client: &Client, json: bool) -> Result<(), CommandFailure> {
-    let (status, namespaces) = (client.status().map_err(failed)?, client.namespaces().map_err(failed)?);
-    let (services, movement) = (client.services().map_err(failed)?, client.movement().map_err(failed)?);
+fn status(operator: &OperatorConnection, json: bool) -> Result<(), CommandFailure> {
+    let (status, namespaces) = (operator.status().map_err(failed)?, operator.namespaces().map_err(failed)?);
+    let (services, movement) = (operator.services().map_err(failed)?, operator.movement().map_err(failed)?);
     if json {
-        let StatusInfo { service, store, created, running, durability, metadata, .. } = &status;
-        let StatusInfo { sessions, connections, handles, requests, classes, trouble, .. } = &status;
-        return output::json(&json!({
-            "service": service.0, "store": format!("{store:016x}"), "created_ns": created.0, "running_ns": running.get(),
-            "durability": durability, "metadata": metadata, "sessions": sessions, "connections": connections,
-            "handles": handles, "requests": requests, "trouble": trouble,
-            "services": services.iter().map(service_value).collect::<Vec<_>>(),
-            "classes": classes.iter().map(class_value).collect::<Vec<_>>(),
-            "namespaces": namespaces.iter().map(|n| namespace_value(n, classes, &movement)).collect::<Vec<_>>(),
-        }));
+        return output::json(&StoreStatus::new(status, services, namespaces, &movement));
     }
     let (services, movement) = (services_table(&services), movement_lines(&movement));
-    output::text(&format!("{}{movement}{services}", describe(client.address(), &status, &namespaces)))
+    output::text(&format!("{}{movement}{services}", describe(&operator.address(), &status, &namespaces)))
 }
 
 fn describe(address: &str, status: &StatusInfo, namespaces: &[NamespaceInfo]) -> String {
@@ -153,12 +144,6 @@ const fn role(role: ServiceRole) -> &'static str {
     }
 }
 
-fn service_value(service: &ServiceInfo) -> Value {
-    json!({
-        "addresses": service.addresses, "state": role(service.role), "since_ns": service.since.0, "term": service.term,
-    })
-}
-
 fn classes_table(classes: &[ClassStatus], for_people: bool) -> String {
     let mut table = Table::new(&["CLASS", ">SIZE", ">USED", ">FREE", ">USE"]);
     for class in classes {
@@ -169,10 +154,6 @@ fn classes_table(classes: &[ClassStatus], for_people: bool) -> String {
         table.row([vec![class.name.to_string()], sizes.to_vec(), vec![format!("{share}%")]].concat());
     }
     table.render()
-}
-
-fn class_value(class: &ClassStatus) -> Value {
-    json!({ "class": class.name.as_str(), "bytes": class.bytes, "free_bytes": class.free })
 }
 
 fn class_name(classes: &[ClassStatus], id: ClassId) -> String {
@@ -231,35 +212,10 @@ fn reasons(m: &MovementInfo) -> [(&'static str, u64, String); 6] {
     ]
 }
 
-fn movement_value(m: &MovementInfo) -> Value {
-    let mut value = json!({
-        "repair": m.is_repair, "blocks_left": m.blocks, "bytes_left": m.bytes, "moved_blocks": m.moved_blocks,
-        "moved_bytes": m.moved_bytes, "why_failed": if m.why.is_empty() { Value::Null } else { m.why.clone().into() },
-    });
-    for (word, count, _) in reasons(m) {
-        value[word] = count.into();
-    }
-    value
-}
-
-fn namespace_value(n: &NamespaceInfo, classes: &[ClassStatus], movement: &[MovementInfo]) -> Value {
-    let movement = movement.iter().find(|m| m.namespace == n.namespace).map(movement_value);
-    json!({
-        "movement": movement,
-        "namespace": n.namespace.0, "node": n.node.0, "target": n.target, "class": class_name(classes, n.class),
-        "location": n.location.as_str(), "state": state(n.state), "sector_bytes": n.sector, "bytes": n.bytes,
-        "free_bytes": n.free, "granted_bytes": n.granted, "file_bytes": n.mapped, "quarantined_bytes": n.quarantined,
-    })
-}
-
-fn clients_table(client: &Client, json: bool) -> Result<(), CommandFailure> {
-    let sessions = client.sessions().map_err(failed)?;
+fn clients_table(operator: &OperatorConnection, json: bool) -> Result<(), CommandFailure> {
+    let sessions = operator.sessions().map_err(failed)?;
     if json {
-        let value = |s: &weir_store::protocol::SessionInfo| {
-            json!({ "session": s.session.0, "client": s.client, "connected": s.is_connected, "handles": s.handles,
-                    "granted_bytes": s.granted })
-        };
-        return output::json(&sessions.iter().map(value).collect::<Vec<_>>());
+        return output::json(&sessions.into_iter().map(StoreClient::from).collect::<Vec<_>>());
     }
     let mut table = Table::new(&["SESSION", "CLIENT", "CONNECTED", ">OPEN", ">GRANTED"]);
     for s in sessions {
@@ -273,7 +229,7 @@ fn clients_table(client: &Client, json: bool) -> Result<(), CommandFailure> {
 pub fn df(client: &Client, args: &DfArgs, json: bool) -> Result<(), CommandFailure> {
     let classes = client.status().map_err(failed)?.classes;
     if json {
-        return output::json(&classes.iter().map(class_value).collect::<Vec<_>>());
+        return output::json(&classes.iter().map(StoreClass::from).collect::<Vec<_>>());
     }
     output::text(&classes_table(&classes, args.human_readable))
 }

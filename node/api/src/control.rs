@@ -6,6 +6,7 @@ use super::pooled::{
     PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeClone, VolumeExport, VolumePatch,
     VolumeSnapshotAdd, VolumeStatus,
 };
+use super::store::StoreControl;
 use super::timing::DeviceStats;
 use super::types::{
     DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, Status, TenantAdd, TenantPatch, TenantStatus,
@@ -96,7 +97,9 @@ pub trait Control: Send + Sync + 'static {
         let (status, pools, volumes) = (self.status()?, self.pools()?, self.volumes()?);
         let (upgrade, generation) = (self.upgrade_status(), self.generation());
         let events = self.events(self.last_event().saturating_sub(MOST_EVENTS));
-        Ok(Sample { status, pools, volumes, upgrade, generation, unix_ms: unix_ms(), events })
+        // A store that does not answer is a part of the picture.
+        let store = self.store().map(|store| store.status().map_err(|refusal| refusal.text().to_string()));
+        Ok(Sample { status, pools, volumes, store, upgrade, generation, unix_ms: unix_ms(), events })
     }
     /// How many workers have served before this one.
     fn generation(&self) -> u64;
@@ -106,6 +109,10 @@ pub trait Control: Send + Sync + 'static {
     fn device_board(&self, name: &str) -> Result<DriveBoardStatus, Refusal>;
     /// What tenants are to expect of a drive with another arbitration; the numbers are in range (see [`PlanAsked::check`]).
     fn plan_device(&self, name: &str, asked: &PlanAsked) -> Result<PlanStatus, Refusal>;
+    /// The store that the node serves or stands by for; none without `[store]`.
+    fn store(&self) -> Option<&StoreControl> {
+        None
+    }
     /// How far the last upgrade is.
     fn upgrade_status(&self) -> UpgradeStatus;
     /// Begins to replace the program that serves; returns at once.

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! CLI, curl, Prometheus ─▶ Bound/Running (sockets, one thread) ─▶ routes (HTTP to calls) ─▶ Control ─▶ node ─▶ weir_node::NodeControl
-//!                                                                                                     └ snapshots become JSON
+//!                                                                                         │           └ snapshots become JSON
+//!                                                                                         └─▶ store ─▶ its metadata service, as an operator
 //! ```
 //!
 //! The only crate with the types of the API: what the node knows of itself and what it can be told are `weir_node`'s
@@ -29,6 +30,8 @@ mod pooled;
 mod promise;
 mod routes;
 mod server;
+mod store;
+mod store_metrics;
 mod timing;
 mod tls;
 mod types;
@@ -38,14 +41,15 @@ mod tests;
 
 pub use access::{AccessStatus, Tokens};
 pub use board::{
-    Board, BoardChange, BoardDevice, BoardExport, BoardFlash, BoardLatency, BoardPool, BoardTenant, BoardVolume,
-    DieStatus, DoneRates, DriveBoardStatus, HistoryOverview, HistorySeries, HistoryStatus, HistoryValues, PlanAsked,
-    PlanStatus, PlannedTenant, PredictedShare, QueueStatus, ShareStatus, TenantSharesPatch,
+    Board, BoardChange, BoardDevice, BoardExport, BoardFlash, BoardLatency, BoardPool, BoardStore, BoardTenant,
+    BoardVolume, DieStatus, DoneRates, DriveBoardStatus, HistoryOverview, HistorySeries, HistoryStatus, HistoryValues,
+    PlanAsked, PlanStatus, PlannedTenant, PredictedShare, QueueStatus, ShareStatus, TenantSharesPatch,
 };
 pub use control::Control;
 pub use fault::{FaultAdd, FaultStatus};
 pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStatus};
 pub use health::{BlockRange, DriveHealth, DriveReport, DriveReportStep, DriveSpeed, SlowDie, VerdictTotal};
+pub use node::ServedNode;
 pub use pooled::{
     ImageAccess, LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, ScrubStatus,
     VolumeAdd, VolumeClone, VolumeExport, VolumePatch, VolumeSnapshotAdd, VolumeStatus,
@@ -54,6 +58,10 @@ pub use promise::{
     AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, PeriodStatus, SlaPatch, SlaState, SlaStatus,
 };
 pub use server::{Bound, Running};
+pub use store::{
+    StoreClass, StoreClient, StoreControl, StoreMovement, StoreNamespace, StoreNamespaceAdd, StoreNamespacePatch,
+    StoreService, StoreStatus,
+};
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
 pub use tls::Tls;
 pub use types::{

@@ -1,25 +1,26 @@
 //! `/metrics`: the Prometheus text format, version 0.0.4.
 
 use super::promise::SlaState;
+use super::store::StoreStatus;
 use super::timing::TimingState;
 use super::types::{Counters, State, Status};
 use std::fmt::Write;
 use weir_controller::{LATENCY_BOUNDS, Latencies, LatencyCounts};
-use weir_node::NodeLatencies;
+use weir_node::{NodeLatencies, Refusal};
 
 /// A family of the text format: name, help, kind, and samples as (labels, value).
-struct Family<'a> {
+pub(super) struct Family<'a> {
     out: &'a mut String,
     name: &'static str,
 }
 
 impl<'a> Family<'a> {
-    fn new(out: &'a mut String, name: &'static str, kind: &str, help: &str) -> Self {
+    pub(super) fn new(out: &'a mut String, name: &'static str, kind: &str, help: &str) -> Self {
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
         Family { out, name }
     }
 
-    fn sample(&mut self, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+    pub(super) fn sample(&mut self, labels: &[(&str, &str)], value: impl std::fmt::Display) {
         self.part("", labels, value);
     }
 
@@ -54,7 +55,7 @@ fn escaped(value: &str) -> String {
 }
 
 /// The whole page.
-pub(super) fn text(status: &Status, latencies: &NodeLatencies) -> String {
+pub(super) fn text(status: &Status, latencies: &NodeLatencies, store: Option<&Result<StoreStatus, Refusal>>) -> String {
     let mut out = String::new();
     let serving = u8::from(status.state == State::Serving);
     Family::new(&mut out, "weir_up", "gauge", "1 while the node serves.")
@@ -82,6 +83,9 @@ pub(super) fn text(status: &Status, latencies: &NodeLatencies) -> String {
     let names = ["weir_tenant_commands_total", "weir_tenant_bytes_total", "weir_tenant_errors_total"];
     io(&mut out, names, "tenant", &tenants);
     histograms(&mut out, latencies);
+    if let Some(found) = store {
+        super::store_metrics::text(&mut out, found.as_ref().ok());
+    }
     out
 }
 

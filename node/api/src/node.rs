@@ -9,11 +9,13 @@ use crate::pooled::{
     VolumeAdd, VolumeClone, VolumeExport, VolumePatch, VolumeSnapshotAdd, VolumeStatus,
 };
 use crate::promise::{AttainmentStatus, CeilingStatus, Changes, FloorStatus, SlaStatus};
+use crate::store::StoreControl;
 use crate::timing::{CompletionError, DeviceStats};
 use crate::types::{
     ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ExportAdd, ExportStatus, LinkStatus, PowerCutStatus,
     ShardStatus, StartStep, State, Status, TenantAdd, TenantPatch, TenantStatus,
 };
+use std::sync::Arc;
 use weir_config::{Address, ClassFrom};
 use weir_controller::{ControllerInfo, Work};
 use weir_node::events::{Listener, NodeEvent};
@@ -25,33 +27,46 @@ use weir_node::{
 };
 use weir_units::{Bytes, Class, Nanos};
 
-impl Control for NodeControl {
+/// A node, with the store that it serves if it has one.
+pub struct ServedNode {
+    node: Arc<NodeControl>,
+    store: Option<StoreControl>,
+}
+
+impl ServedNode {
+    /// As it serves.
+    pub fn new(node: Arc<NodeControl>, store: Option<StoreControl>) -> Self {
+        Self { node, store }
+    }
+}
+
+impl Control for ServedNode {
     fn status(&self) -> Result<Status, Refusal> {
-        NodeControl::status(self).map(Into::into)
+        self.node.status().map(Into::into)
     }
 
     fn latencies(&self) -> Result<NodeLatencies, Refusal> {
-        NodeControl::latencies(self)
+        self.node.latencies()
     }
 
     fn config(&self) -> Result<String, Refusal> {
-        Ok(self.config_text())
+        Ok(self.node.config_text())
     }
 
     fn devices(&self) -> Result<Vec<DeviceStatus>, Refusal> {
-        NodeControl::devices(self).map(all)
+        self.node.devices().map(all)
     }
 
     fn tenants(&self) -> Result<Vec<TenantStatus>, Refusal> {
-        NodeControl::tenants(self).map(all)
+        self.node.tenants().map(all)
     }
 
     fn exports(&self) -> Result<Vec<ExportStatus>, Refusal> {
-        NodeControl::exports(self).map(all)
+        self.node.exports().map(all)
     }
 
     fn device_stats(&self, name: &str, reset: bool) -> Result<DeviceStats, Refusal> {
-        let found = self.device_timing(name, reset)?;
+        let found = self.node.device_timing(name, reset)?;
         Ok(DeviceStats {
             device: name.into(),
             core: found.core,
@@ -73,11 +88,11 @@ impl Control for NodeControl {
             spare_percent: patch.spare_percent,
             force: patch.force,
         };
-        NodeControl::set_device(self, name, change).map(Into::into)
+        self.node.set_device(name, change).map(Into::into)
     }
 
     fn power_cut(&self, name: &str) -> Result<PowerCutStatus, Refusal> {
-        let cut = NodeControl::power_cut(self, name)?;
+        let cut = self.node.power_cut(name)?;
         Ok(PowerCutStatus {
             name: name.into(),
             lost_units: cut.lost_units,
@@ -90,17 +105,17 @@ impl Control for NodeControl {
     }
 
     fn faults(&self, device: &str) -> Result<Vec<FaultStatus>, Refusal> {
-        let found = NodeControl::faults(self, device)?;
+        let found = self.node.faults(device)?;
         Ok(found.iter().map(|fault| FaultStatus::new(device, fault)).collect())
     }
 
     fn add_fault(&self, device: &str, fault: &FaultAdd) -> Result<FaultStatus, Refusal> {
-        let made = NodeControl::add_fault(self, device, fault.rule().map_err(Refusal::Invalid)?)?;
+        let made = self.node.add_fault(device, fault.rule().map_err(Refusal::Invalid)?)?;
         Ok(FaultStatus::new(device, &made))
     }
 
     fn remove_fault(&self, device: &str, id: u32) -> Result<FaultStatus, Refusal> {
-        Ok(FaultStatus::new(device, &NodeControl::remove_fault(self, device, id)?))
+        Ok(FaultStatus::new(device, &self.node.remove_fault(device, id)?))
     }
 
     fn set_tenant(&self, name: &str, patch: &TenantPatch) -> Result<TenantStatus, Refusal> {
@@ -113,7 +128,7 @@ impl Control for NodeControl {
             promises: if changes.is_none() { None } else { Some(&promises) },
             force: *force,
         };
-        NodeControl::set_tenant(self, name, &change).map(Into::into)
+        self.node.set_tenant(name, &change).map(Into::into)
     }
 
     fn add_tenant(&self, tenant: &TenantAdd) -> Result<TenantStatus, Refusal> {
@@ -124,89 +139,89 @@ impl Control for NodeControl {
         let promises = |before: Promises| changes.apply(before);
         let weight = weight.unwrap_or(1);
         let new = NewTenant { name, hosts, class, weight, promises: &promises, force: *force };
-        NodeControl::add_tenant(self, &new).map(Into::into)
+        self.node.add_tenant(&new).map(Into::into)
     }
 
     fn remove_tenant(&self, name: &str) -> Result<TenantStatus, Refusal> {
-        NodeControl::remove_tenant(self, name).map(Into::into)
+        self.node.remove_tenant(name).map(Into::into)
     }
 
     fn add_export(&self, export: &ExportAdd) -> Result<ExportStatus, Refusal> {
         let ExportAdd { device, socket, tenant, class_from, doorbells, force } = export.clone();
         let class_from = class_from.unwrap_or(ClassFrom::Tenant);
         let new = NewExport { device, socket, tenant, class_from, doorbells: doorbells.unwrap_or_default(), force };
-        NodeControl::add_export(self, &new).map(Into::into)
+        self.node.add_export(&new).map(Into::into)
     }
 
     fn remove_export(&self, socket: &str) -> Result<ExportStatus, Refusal> {
-        NodeControl::remove_export(self, socket).map(Into::into)
+        self.node.remove_export(socket).map(Into::into)
     }
 
     fn pools(&self) -> Result<Vec<PoolStatus>, Refusal> {
-        NodeControl::pools(self).map(all)
+        self.node.pools().map(all)
     }
 
     fn add_pool_drive(&self, pool: &str, drive: &PoolDriveAdd) -> Result<PoolStatus, Refusal> {
-        self.join_pool(pool, &drive.device).map(Into::into)
+        self.node.join_pool(pool, &drive.device).map(Into::into)
     }
 
     fn remove_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
-        self.leave_pool(pool, device).map(Into::into)
+        self.node.leave_pool(pool, device).map(Into::into)
     }
 
     fn take_out_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
-        self.take_out_of_pool(pool, device).map(Into::into)
+        self.node.take_out_of_pool(pool, device).map(Into::into)
     }
 
     fn replace_pool_drive(&self, pool: &str, replace: &PoolDriveReplace) -> Result<PoolStatus, Refusal> {
-        self.replace_in_pool(pool, &replace.lost, &replace.device).map(Into::into)
+        self.node.replace_in_pool(pool, &replace.lost, &replace.device).map(Into::into)
     }
 
     fn scrub_pool(&self, pool: &str, scrub: &PoolScrub) -> Result<PoolStatus, Refusal> {
-        NodeControl::scrub_pool(self, pool, scrub.repair).map(Into::into)
+        self.node.scrub_pool(pool, scrub.repair).map(Into::into)
     }
 
     fn stop_scrub(&self, pool: &str) -> Result<PoolStatus, Refusal> {
-        NodeControl::stop_scrub(self, pool).map(Into::into)
+        self.node.stop_scrub(pool).map(Into::into)
     }
 
     fn empty_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
-        NodeControl::empty_volume(self, name).map(Into::into)
+        self.node.empty_volume(name).map(Into::into)
     }
 
     fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal> {
-        NodeControl::volumes(self).map(all)
+        self.node.volumes().map(all)
     }
 
     fn volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
-        NodeControl::volume(self, name).map(Into::into)
+        self.node.volume(name).map(Into::into)
     }
 
     fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal> {
         let VolumeAdd { name, tenant, size_bytes, pool, copies } = volume.clone();
-        self.create_volume(&NewVolume { name, tenant, size: Bytes(size_bytes), pool, copies }).map(Into::into)
+        self.node.create_volume(&NewVolume { name, tenant, size: Bytes(size_bytes), pool, copies }).map(Into::into)
     }
 
     fn set_volume(&self, name: &str, patch: &VolumePatch) -> Result<VolumeStatus, Refusal> {
         let VolumePatch { size_bytes, shrink, name: to } = patch.clone();
         let change = VolumeChange { size: size_bytes.map(Bytes), shrink, name: to };
-        self.change_volume(name, &change).map(Into::into)
+        self.node.change_volume(name, &change).map(Into::into)
     }
 
     fn remove_volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
-        self.delete_volume(name).map(Into::into)
+        self.node.delete_volume(name).map(Into::into)
     }
 
     fn add_snapshot(&self, volume: &str, snapshot: &VolumeSnapshotAdd) -> Result<VolumeStatus, Refusal> {
-        self.snapshot_volume(volume, &snapshot.name).map(Into::into)
+        self.node.snapshot_volume(volume, &snapshot.name).map(Into::into)
     }
 
     fn add_clone(&self, snapshot: &str, clone: &VolumeClone) -> Result<VolumeStatus, Refusal> {
-        self.clone_snapshot(snapshot, &clone.name, clone.tenant.as_deref()).map(Into::into)
+        self.node.clone_snapshot(snapshot, &clone.name, clone.tenant.as_deref()).map(Into::into)
     }
 
     fn roll_back(&self, snapshot: &str) -> Result<VolumeStatus, Refusal> {
-        NodeControl::roll_back(self, snapshot).map(Into::into)
+        self.node.roll_back(snapshot).map(Into::into)
     }
 
     fn add_volume_export(&self, name: &str, export: &VolumeExport) -> Result<VolumeStatus, Refusal> {
@@ -214,48 +229,52 @@ impl Control for NodeControl {
             ImageAccess::Read => ImageUse::Read,
             ImageAccess::Write => ImageUse::Write,
         });
-        self.export_volume(name, &export.door, (export.max_controllers, image)).map(Into::into)
+        self.node.export_volume(name, &export.door, (export.max_controllers, image)).map(Into::into)
     }
 
     fn events(&self, after: u64) -> Vec<NodeEvent> {
-        self.event_log().after(after)
+        self.node.event_log().after(after)
     }
 
     fn last_event(&self) -> u64 {
-        self.event_log().last()
+        self.node.event_log().last()
     }
 
     fn on_event(&self, listener: Listener) {
-        self.event_log().listen(listener);
+        self.node.event_log().listen(listener);
     }
 
     fn generation(&self) -> u64 {
-        NodeControl::generation(self)
+        self.node.generation()
     }
 
     fn may_inject(&self) -> bool {
-        self.has_faults()
+        self.node.has_faults()
     }
 
     fn device_board(&self, name: &str) -> Result<DriveBoardStatus, Refusal> {
         let faults = Control::faults(self, name)?;
-        Ok(DriveBoardStatus::new(name, &self.drive_board(name)?, faults))
+        Ok(DriveBoardStatus::new(name, &self.node.drive_board(name)?, faults))
     }
 
     fn plan_device(&self, name: &str, asked: &PlanAsked) -> Result<PlanStatus, Refusal> {
-        asked.ask(name, |change| self.expected(name, change))
+        asked.ask(name, |change| self.node.expected(name, change))
+    }
+
+    fn store(&self) -> Option<&StoreControl> {
+        self.store.as_ref()
     }
 
     fn upgrade_status(&self) -> UpgradeStatus {
-        NodeControl::upgrade_status(self)
+        self.node.upgrade_status()
     }
 
     fn upgrade(&self, start: &UpgradeStart) -> Result<UpgradeStatus, Refusal> {
-        NodeControl::upgrade(self, start)
+        self.node.upgrade(start)
     }
 
     fn shutdown(&self) {
-        NodeControl::shutdown(self);
+        self.node.shutdown();
     }
 }
 

@@ -12,6 +12,7 @@ use super::pooled::{
     PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeClone, VolumeExport, VolumePatch,
     VolumeSnapshotAdd, VolumeStatus,
 };
+use super::store::{StoreClient, StoreControl, StoreNamespace, StoreNamespaceAdd, StoreNamespacePatch, StoreStatus};
 use super::timing::DeviceStats;
 use super::types::{
     DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, State as NodeState, Status, TenantAdd,
@@ -29,6 +30,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use weir_config::ApiRole;
+use weir_node::Refusal;
 use weir_node::events::NodeEvent;
 use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
 
@@ -92,6 +94,9 @@ const NO_NODE: &str = "The node is not answering.";
 const NO_CHANGE: &str = "The node is not answering, or the pool takes no changes.";
 const NO_NAME: &str = "There is nothing of that name.";
 const TOO_MANY: &str = "The node is not answering, or as many pages are open as may be.";
+const NO_STORE: &str = "The node has no store.";
+const NO_STORE_NAMESPACE: &str = "The node has no store, or the store no such namespace.";
+const NO_SERVICE: &str = "The store's metadata service is not answering.";
 const WRONG_VALUE: &str = "A value is out of range or unknown.";
 
 impl Operation {
@@ -392,6 +397,56 @@ pub(super) fn operations() -> Vec<Operation> {
         .or(400, "The door is none.")
         .or(409, "It is exported there already, or the socket is not to be had.")
         .or(503, NO_CHANGE),
+        Op::new::<StoreStatus>("/v1/store", "store", "How the store of the node is.", ("get", 200, get(store)))
+            .or(404, NO_STORE)
+            .or(503, NO_SERVICE),
+        Op::new::<Vec<StoreClient>>(
+            "/v1/store/clients",
+            "store_clients",
+            "The sessions of the store's clients.",
+            ("get", 200, get(store_clients)),
+        )
+        .or(404, NO_STORE)
+        .or(503, NO_SERVICE),
+        Op::new::<Vec<StoreNamespace>>(
+            "/v1/store/namespaces",
+            "store_namespaces",
+            "The namespaces that the store fills.",
+            ("get", 200, get(store_namespaces)),
+        )
+        .or(404, NO_STORE)
+        .or(503, NO_SERVICE),
+        Op::new::<StoreNamespace>(
+            "/v1/store/namespaces",
+            "add_store_namespace",
+            "Give a namespace to the store, which takes the whole of it.",
+            ("post", 201, post(add_store_namespace)),
+        )
+        .needs(ApiRole::Admin)
+        .takes::<StoreNamespaceAdd>()
+        .or(404, NO_STORE)
+        .or(409, "It holds something else, is too small, or is in a store.")
+        .or(503, NO_SERVICE),
+        Op::new::<StoreNamespace>(
+            "/v1/store/namespaces/{number}",
+            "set_store_namespace",
+            "A namespace drains: it takes nothing new, and what it has goes elsewhere; or it does not any more.",
+            ("patch", 200, patch(set_store_namespace)),
+        )
+        .needs(ApiRole::Admin)
+        .takes::<StoreNamespacePatch>()
+        .or(404, NO_STORE_NAMESPACE)
+        .or(503, NO_SERVICE),
+        Op::new::<StoreNamespace>(
+            "/v1/store/namespaces/{number}",
+            "remove_store_namespace",
+            "A namespace that no block is on leaves the store; the answer is what it was.",
+            ("delete", 200, delete(remove_store_namespace)),
+        )
+        .needs(ApiRole::Admin)
+        .or(404, NO_STORE_NAMESPACE)
+        .or(409, "Blocks are on it: let it drain first.")
+        .or(503, NO_SERVICE),
         Op::new::<Vec<NodeEvent>>(
             "/v1/events",
             "events",
@@ -477,14 +532,14 @@ pub(super) fn operations() -> Vec<Operation> {
         Op::new::<HistoryOverview>(
             "/v1/history",
             "history",
-            "The last hour of all drives and tenants, minute by minute.",
+            "The last hour of all drives, tenants, exports and the store, minute by minute.",
             ("get", 200, get(board::overview)),
         )
         .always(),
         Op::new::<HistoryStatus>(
             "/v1/history/{kind}/{name}",
             "history_of",
-            "The last hour of one of the devices, tenants or exports (NAME@nvme-tcp, NAME@SOCKET), a point each 10 s.",
+            "The last hour of one of the devices, tenants, exports (NAME@nvme-tcp, NAME@SOCKET), stores (store) or store-namespaces (by number), a point each 10 s.",
             ("get", 200, get(board::history)),
         )
         .or(404, "There is nothing of that kind and name, or it has done nothing yet."),
@@ -698,6 +753,53 @@ async fn remove_tenant(State(node): State<Node>, Path(name): Path<String>) -> An
     ask(node, move |c| c.remove_tenant(&name)).await.map(Json)
 }
 
+/// What is asked of the store of a node.
+async fn ask_store<T: Send + 'static>(
+    node: Node,
+    call: impl FnOnce(&StoreControl) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Failure> {
+    let none = || Refusal::NotFound("this node has no store: its configuration has no [store]".into());
+    ask(node, move |c| call(c.store().ok_or_else(none)?)).await
+}
+
+async fn store(State(node): State<Node>) -> Answer<impl Serialize> {
+    ask_store(node, StoreControl::status).await.map(Json)
+}
+
+async fn store_clients(State(node): State<Node>) -> Answer<impl Serialize> {
+    ask_store(node, StoreControl::clients).await.map(Json)
+}
+
+async fn store_namespaces(State(node): State<Node>) -> Answer<impl Serialize> {
+    ask_store(node, |store| Ok(store.status()?.namespaces)).await.map(Json)
+}
+
+async fn add_store_namespace(
+    State(node): State<Node>,
+    Body(namespace): Body<StoreNamespaceAdd>,
+) -> Result<impl IntoResponse, Failure> {
+    let added = ask_store(node, move |store| store.donate(&namespace)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+async fn set_store_namespace(
+    State(node): State<Node>,
+    Path(number): Path<String>,
+    Body(patch): Body<StoreNamespacePatch>,
+) -> Answer<impl Serialize> {
+    let number = namespace_number(&number)?;
+    ask_store(node, move |store| store.drain(number, patch)).await.map(Json)
+}
+
+async fn remove_store_namespace(State(node): State<Node>, Path(number): Path<String>) -> Answer<impl Serialize> {
+    let number = namespace_number(&number)?;
+    ask_store(node, move |store| store.remove(number)).await.map(Json)
+}
+
+fn namespace_number(text: &str) -> Result<u64, Failure> {
+    text.parse().map_err(|_| Failure(StatusCode::NOT_FOUND, format!("\"{text}\" is no namespace's number")))
+}
+
 async fn upgrade_status(State(node): State<Node>) -> impl IntoResponse {
     Json(node.upgrade_status())
 }
@@ -736,7 +838,11 @@ async fn config(State(node): State<Node>) -> Result<impl IntoResponse, Failure> 
 }
 
 async fn prometheus(State(node): State<Node>) -> Result<impl IntoResponse, Failure> {
-    let text = ask(node, |c| Ok(metrics::text(&c.status()?, &c.latencies()?))).await?;
+    let text = ask(node, |c| {
+        let store = c.store().map(StoreControl::status);
+        Ok(metrics::text(&c.status()?, &c.latencies()?, store.as_ref()))
+    });
+    let text = text.await?;
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))
 }
 

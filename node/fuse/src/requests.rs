@@ -12,7 +12,7 @@ use fuser::{Errno, FileAttr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 use weir_store::{EntryName, EntryPath, Inode, InodeId, InodeKind, InodePath, SetAttributes, StoreError};
-use weir_store_node::client::{CreateOptions, Stat};
+use weir_store_node::client::{CreateOptions, Operator as _, Stat};
 
 /// Who makes something, and with which permissions.
 #[derive(Clone, Copy, Debug)]

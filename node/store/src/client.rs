@@ -34,6 +34,7 @@ mod inodes;
 mod link;
 mod memory;
 mod names;
+mod operator_connection;
 mod operators;
 mod options;
 mod path;
@@ -47,6 +48,8 @@ pub use error::{ClientError, ClientErrorKind};
 pub use file::{Completed, File, Pending};
 pub use inodes::{ListPage, OpenedInode};
 pub use names::{Listing, Stat};
+pub use operator_connection::OperatorConnection;
+pub use operators::Operator;
 pub use options::{ClientOptions, CreateOptions, OpenOptions};
 pub use placement::{FilePart, host_of};
 pub use stream::{FileReader, FileWriter};
@@ -116,6 +119,16 @@ impl Client {
             (Outcome::Opened(opened), _) => Ok(opened?),
             _ => Err(unexpected()),
         }
+    }
+}
+
+impl Operator for Client {
+    fn ask_service(&self, request: Request) -> Result<Answer, ClientError> {
+        self.ask(request)
+    }
+
+    fn version(&self) -> Result<u16, ClientError> {
+        Ok(self.shared.lock().machine().welcome().version)
     }
 }
 

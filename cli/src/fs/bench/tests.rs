@@ -12,7 +12,7 @@ use std::time::Duration;
 use weir_config::{StoreAddress, StoreDurability, StoreMeta};
 use weir_store::protocol::Donation;
 use weir_store::{ClassName, InodeKind, Location};
-use weir_store_node::client::{ClientOptions, OpenOptions};
+use weir_store_node::client::{ClientOptions, OpenOptions, Operator as _};
 use weir_store_node::service::{ServiceHandle, ServiceOptions, start};
 
 /// A store of its own.

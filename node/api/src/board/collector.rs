@@ -3,15 +3,19 @@
 use super::changes::Changes;
 use super::history::{History, Kind};
 use super::{
-    Board, BoardDevice, BoardExport, BoardFlash, BoardLatency, BoardPool, BoardTenant, BoardVolume, DoneRates,
-    MOST_ROWS,
+    Board, BoardDevice, BoardExport, BoardFlash, BoardLatency, BoardPool, BoardStore, BoardTenant, BoardVolume,
+    DoneRates, MOST_ROWS,
 };
 use crate::pooled::{PoolStatus, VolumeStatus};
 use crate::promise::{AttainmentStatus, SlaState};
+use crate::store::StoreStatus;
 use crate::types::{Counters, DeviceStatus, Status, TenantStatus};
 use std::collections::HashMap;
 use weir_node::events::NodeEvent;
 use weir_node::upgrade::UpgradeStatus;
+
+/// By what the history of a node's store is found: it has one.
+const STORE: &str = "store";
 
 /// Bytes of a unit of flash.
 const UNIT: f64 = 4096.0;
@@ -25,6 +29,8 @@ pub struct Sample {
     pub pools: Vec<PoolStatus>,
     /// Volumes.
     pub volumes: Vec<VolumeStatus>,
+    /// The store, or why it does not answer; none without one.
+    pub store: Option<Result<StoreStatus, String>>,
     /// The last upgrade.
     pub upgrade: UpgradeStatus,
     /// How many workers have served before this one.
@@ -41,6 +47,8 @@ struct Before {
     at_s: f64,
     io: HashMap<(Kind, String), Counters>,
     flash: HashMap<String, FlashCounts>,
+    /// Requests that the store's service had answered.
+    requests: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +83,11 @@ impl Collector {
         let devices: Vec<BoardDevice> = status.devices.iter().take(MOST_ROWS).map(|d| looks.device(d)).collect();
         let tenants = looks.tenants(&status.tenants);
         let exports: Vec<BoardExport> = status.exports.iter().take(MOST_ROWS).map(export).collect();
+        let store = found.store.as_ref().map(|store| looks.store(store));
+        let in_store = found.store.as_ref().and_then(|s| s.as_ref().ok()).map_or(0, |s| s.namespaces.len());
         if span > 0.0 {
             self.record(span, &devices, &tenants, &exports);
+            self.record_store(span, store.as_ref());
         }
         self.before = Some(remember(found));
         self.number += 1;
@@ -96,7 +107,8 @@ impl Collector {
             volumes: found.volumes.iter().take(MOST_ROWS).map(volume).collect(),
             pools: found.pools.iter().take(MOST_ROWS).map(pool).collect(),
             exports,
-            left_out: lists.into_iter().chain([found.pools.len()]).map(shown).sum(),
+            store,
+            left_out: lists.into_iter().chain([found.pools.len(), in_store]).map(shown).sum(),
             unix_ms: found.unix_ms,
             events: found.events.clone(),
             changes: self.changes.list(),
@@ -130,6 +142,18 @@ impl Collector {
             self.history.record(Kind::Export, &export.key(), span, &[f64::from(export.clients)]);
         }
     }
+
+    /// What does not answer has no point.
+    fn record_store(&mut self, span: f64, store: Option<&BoardStore>) {
+        let Some(store) = store.filter(|store| !store.classes.is_empty()) else { return };
+        let values = [store.requests_per_s, store.sessions as f64, store.handles as f64];
+        self.history.record(Kind::Store, STORE, span, &values);
+        for n in &store.namespaces {
+            let left = n.movement.as_ref().map_or(0, |m| m.bytes_left);
+            let values = [n.file_bytes, n.free_bytes, n.quarantined_bytes, left].map(|bytes| bytes as f64);
+            self.history.record(Kind::StoreNamespace, &n.namespace.to_string(), span, &values);
+        }
+    }
 }
 
 impl BoardExport {
@@ -153,6 +177,7 @@ fn remember(found: &Sample) -> Before {
         at_s: status.uptime_s,
         io: io.chain(status.tenants.iter().map(|t| ((Kind::Tenant, t.name.clone()), t.io))).collect(),
         flash: status.devices.iter().filter_map(flash).collect(),
+        requests: found.store.as_ref().and_then(|store| Some(store.as_ref().ok()?.requests)),
     }
 }
 
@@ -217,6 +242,25 @@ impl Looks<'_> {
             health: d.health.clone(),
             timing: d.timing.as_ref().map(|t| t.state),
             flash,
+        }
+    }
+
+    fn store(&self, found: &Result<StoreStatus, String>) -> BoardStore {
+        let status = match found {
+            Ok(status) => status,
+            Err(why) => return BoardStore { fault: Some(why.clone()), ..BoardStore::default() },
+        };
+        // Another process that serves counts from nothing.
+        let before = self.before.and_then(|b| b.requests).unwrap_or(status.requests);
+        let before = if before > status.requests { 0 } else { before };
+        BoardStore {
+            fault: status.trouble.clone(),
+            requests_per_s: self.per_second(status.requests, before),
+            sessions: status.sessions,
+            handles: status.handles,
+            services: status.services.clone(),
+            classes: status.classes.clone(),
+            namespaces: status.namespaces.iter().take(MOST_ROWS).cloned().collect(),
         }
     }
 

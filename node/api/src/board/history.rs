@@ -1,4 +1,4 @@
-//! The last hour of every drive and tenant, and of the clients of every export: a point each 10 s, in bounded memory.
+//! The last hour of every drive, tenant and store, and of the clients of every export: a point each 10 s, in bounded memory.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Device,
     Tenant,
     Export,
+    Store,
+    StoreNamespace,
 }
 
 impl Kind {
@@ -30,6 +32,8 @@ impl Kind {
             "devices" => Some(Kind::Device),
             "tenants" => Some(Kind::Tenant),
             "exports" => Some(Kind::Export),
+            "stores" => Some(Kind::Store),
+            "store-namespaces" => Some(Kind::StoreNamespace),
             _ => None,
         }
     }
@@ -51,18 +55,23 @@ impl Kind {
         const TENANT: [Field; 8] =
             [IOPS, READ, WRITTEN, ERRORS, largest("p50_ns"), largest("p99_ns"), largest("p999_ns"), largest("max_ns")];
         const EXPORT: [Field; 1] = [mean("clients")];
+        const STORE: [Field; 3] = [mean("requests_per_s"), mean("sessions"), mean("handles")];
+        const NAMESPACE: [Field; 4] =
+            [mean("file_bytes"), mean("free_bytes"), mean("quarantined_bytes"), mean("bytes_left")];
         match self {
             Kind::Device => &DEVICE,
             Kind::Tenant => &TENANT,
             Kind::Export => &EXPORT,
+            Kind::Store => &STORE,
+            Kind::StoreNamespace => &NAMESPACE,
         }
     }
 
-    /// Where the values are whose sum an overview shows: bytes read and written, or clients.
+    /// Where the values are whose sum an overview shows: bytes read and written, clients, requests, or bytes of files.
     const fn shown(self) -> &'static [usize] {
         match self {
             Kind::Device | Kind::Tenant => &[1, 2],
-            Kind::Export => &[0],
+            Kind::Export | Kind::Store | Kind::StoreNamespace => &[0],
         }
     }
 }
@@ -116,9 +125,15 @@ pub struct HistoryOverview {
     pub tenants: Vec<HistorySeries>,
     /// Clients of exports, which are named `OF@nvme-tcp` or `OF@SOCKET`.
     pub exports: Vec<HistorySeries>,
+    /// Requests a second that the metadata service of the store answers.
+    #[serde(default)]
+    pub stores: Vec<HistorySeries>,
+    /// Bytes of files on the store's namespaces, which are named by their numbers.
+    #[serde(default)]
+    pub store_namespaces: Vec<HistorySeries>,
 }
 
-/// Of one drive, tenant or export.
+/// Of one drive, tenant, export, store or namespace of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HistorySeries {
     /// Its name.
@@ -188,7 +203,7 @@ impl History {
         true
     }
 
-    /// All drives, tenants and exports.
+    /// All of them.
     pub(crate) fn overview(&self) -> HistoryOverview {
         let all = |wanted: Kind| {
             let of = self.series.iter().filter(|((kind, _), _)| *kind == wanted);
@@ -196,7 +211,8 @@ impl History {
                 .collect()
         };
         let (devices, tenants, exports) = (all(Kind::Device), all(Kind::Tenant), all(Kind::Export));
-        HistoryOverview { step_s: STEP_S * MINUTE as u64, devices, tenants, exports }
+        let (stores, store_namespaces) = (all(Kind::Store), all(Kind::StoreNamespace));
+        HistoryOverview { step_s: STEP_S * MINUTE as u64, devices, tenants, exports, stores, store_namespaces }
     }
 
     /// One series in full; `None` where there is none.

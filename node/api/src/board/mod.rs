@@ -31,6 +31,7 @@ pub(crate) use live::{Live, Stream, unix_ms};
 
 use crate::health::DriveHealth;
 use crate::promise::{CeilingStatus, FloorStatus, SlaState, SlaStatus};
+use crate::store::{StoreClass, StoreNamespace, StoreService};
 use crate::timing::TimingState;
 use crate::types::State;
 use schemars::JsonSchema;
@@ -72,6 +73,9 @@ pub struct Board {
     pub pools: Vec<BoardPool>,
     /// Exports.
     pub exports: Vec<BoardExport>,
+    /// The store that it serves or stands by for; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<BoardStore>,
     /// Rows that these lists do not show.
     pub left_out: usize,
     /// When it was made, in milliseconds since 1970-01-01 00:00 UTC, by the machine's clock.
@@ -239,6 +243,26 @@ pub struct BoardPool {
     /// Why nothing is changed any more, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+}
+
+/// The store of a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BoardStore {
+    /// Why its service does not answer, or what is wrong with its metadata.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// Requests a second that the service answers.
+    pub requests_per_s: f64,
+    /// Clients' sessions.
+    pub sessions: u64,
+    /// Files that are open.
+    pub handles: u64,
+    /// The processes that serve or stand by.
+    pub services: Vec<StoreService>,
+    /// Classes, best first.
+    pub classes: Vec<StoreClass>,
+    /// Namespaces.
+    pub namespaces: Vec<StoreNamespace>,
 }
 
 /// An export.

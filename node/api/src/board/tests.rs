@@ -27,6 +27,7 @@ fn sample(uptime_s: f64, reads: u64) -> Sample {
         status,
         pools: Vec::new(),
         volumes: Vec::new(),
+        store: None,
         upgrade: Default::default(),
         generation: 0,
         unix_ms: 0,

@@ -24,6 +24,22 @@ function keptOf(tenant) {
   return [tenant.kept === "unjudged" ? "asked for nothing yet" : "no promise", null];
 }
 
+// How a namespace of the store is, and what leaves it.
+function namespaceOf(n) {
+  const left = n.movement;
+  if (n.state === "lost") return [left ? `LOST: ${size(left.bytes_left)} without a second copy yet` : "LOST", "bad"];
+  if (n.state === "unreachable") return ["not reached", "bad"];
+  if (n.state === "draining") return [left ? `drains: ${size(left.bytes_left)} left` : "drains", "warn"];
+  return ["up", "good"];
+}
+
+function usedShare(c) {
+  return c.bytes ? (100 * (c.bytes - c.free_bytes)) / c.bytes : 0;
+}
+
+// How a process that serves the store, or stands by, is.
+const services = { serving: "good", standby: null, silent: "warn" };
+
 // As the node names an export's history.
 function exportKey(e) {
   return `${e.of}@${e.door === "nvme-tcp" || !e.addresses.length ? e.door : e.addresses[0]}`;
@@ -114,12 +130,52 @@ export class Overview {
       ],
       exportKey,
     );
+    this.classes = new Table(
+      "Store: classes",
+      [
+        { title: "Class", value: (c) => c.class, text: (c) => c.class },
+        { title: "Used", number: true, value: (c) => c.bytes - c.free_bytes, text: (c) => size(c.bytes - c.free_bytes) },
+        { title: "Free", number: true, value: (c) => c.free_bytes, text: (c) => size(c.free_bytes) },
+        { title: "Size", number: true, value: (c) => c.bytes, text: (c) => size(c.bytes) },
+        { title: "Use", number: true, value: usedShare, text: (c) => percent(usedShare(c)) },
+      ],
+      (c) => c.class,
+    );
+    this.namespaces = new Table(
+      "Store: namespaces",
+      [
+        { title: "Namespace", number: true, value: (n) => n.namespace, text: (n) => n.namespace },
+        { title: "State", wrap: true, value: (n) => namespaceOf(n)[0], draw: (n, cell) => word(cell, ...namespaceOf(n)) },
+        { title: "Class", value: (n) => n.class, text: (n) => n.class },
+        { title: "Files", number: true, value: (n) => n.file_bytes, text: (n) => size(n.file_bytes) },
+        { title: "Free", number: true, value: (n) => n.free_bytes, text: (n) => size(n.free_bytes) },
+        { title: "Granted", number: true, value: (n) => n.granted_bytes, text: (n) => size(n.granted_bytes) },
+        { title: "Given up", number: true, value: (n) => n.quarantined_bytes, text: (n) => size(n.quarantined_bytes) },
+        { title: "Size", number: true, value: (n) => n.bytes, text: (n) => size(n.bytes) },
+        hour("store_namespace", (n) => n.namespace, size),
+        { title: "Location", value: (n) => n.location, text: (n) => n.location },
+        { title: "Target", text: (n) => n.target },
+      ],
+      (n) => n.namespace,
+    );
+    this.storeServices = new Table(
+      "Store: services",
+      [
+        { title: "Addresses", value: (s) => s.addresses.join(", "), text: (s) => s.addresses.join(", ") },
+        { title: "State", value: (s) => s.state, draw: (s, cell) => word(cell, s.state, services[s.state]) },
+        { title: "Term", number: true, value: (s) => s.term, text: (s) => (s.term ? s.term : "") },
+      ],
+      (s) => s.addresses.join(","),
+    );
     this.left = el("p", { class: "warn" });
     this.facts = el("dl", { class: "facts" });
     this.cores = el("dd");
     this.upgrade = el("dd");
     this.serves = el("dd");
     this.facts.append(el("dt", {}, "Cores busy"), this.cores, el("dt", {}, "Last upgrade"), this.upgrade, el("dt", {}, "Serving"), this.serves);
+    this.storeName = el("dt", { hidden: true }, "Store");
+    this.store = el("dd", { hidden: true });
+    this.facts.append(this.storeName, this.store);
     this.wrong = el("ul");
     this.wrongPanel = el("section", { class: "panel", hidden: true }, el("h2", {}, "What is wrong"), this.wrong);
     this.node = el(
@@ -132,6 +188,9 @@ export class Overview {
       this.volumes.node,
       this.pools.node,
       this.exports.node,
+      this.classes.node,
+      this.namespaces.node,
+      this.storeServices.node,
     );
     this.wrongPanel.classList.add("wide");
   }
@@ -139,8 +198,8 @@ export class Overview {
   async open() {
     this.minute = 0;
     const found = await ask("/v1/history");
-    for (const kind of ["device", "tenant", "export"]) {
-      for (const series of found[`${kind}s`]) this.history.set(`${kind}/${series.name}`, series.values.slice(-MINUTES));
+    for (const kind of ["device", "tenant", "export", "store_namespace"]) {
+      for (const series of found[`${kind}s`] ?? []) this.history.set(`${kind}/${series.name}`, series.values.slice(-MINUTES));
     }
   }
 
@@ -156,6 +215,7 @@ export class Overview {
       ["device", board.devices, byName, (row) => bytesOf(row.rates)],
       ["tenant", board.tenants, byName, (row) => bytesOf(row.rates)],
       ["export", board.exports, exportKey, (row) => row.clients],
+      ["store_namespace", board.store?.namespaces ?? [], (row) => row.namespace, (row) => row.file_bytes],
     ]) {
       for (const row of rows) {
         const key = `${kind}/${name(row)}`;
@@ -177,16 +237,33 @@ export class Overview {
       table.node.hidden = rows.length === 0;
       table.set(rows);
     }
+    this.updateStore(board.store);
     const wrong = board.devices.filter((d) => wrongOf(d)[1] !== "good").map((d) => `${d.name}: ${wrongOf(d)[0]}`);
     const missed = board.tenants.filter((t) => t.kept === "missed");
     if (missed.length) wrong.push(`${missed.length} of ${board.tenants.length} tenants miss their promise: ${missed.slice(0, 8).map((t) => t.name).join(", ")}`);
     wrong.push(...board.tenants.flatMap((t) => t.admission ?? []).slice(0, 8));
+    if (board.store?.fault) wrong.push(`store: ${board.store.fault}`);
+    const away = (board.store?.namespaces ?? []).filter((n) => namespaceOf(n)[1] === "bad");
+    wrong.push(...away.slice(0, 8).map((n) => `namespace ${n.namespace} of the store: ${namespaceOf(n)[0]}`));
     const text = wrong.join("\n");
     if (this.wrongText !== text) {
       this.wrongText = text;
       this.wrong.replaceChildren(...wrong.map((line) => el("li", {}, line)));
       this.wrongPanel.hidden = wrong.length === 0;
     }
+  }
+
+  updateStore(store) {
+    for (const part of [this.storeName, this.store]) part.hidden = !store;
+    for (const [table, rows] of [[this.classes, store?.classes ?? []], [this.namespaces, store?.namespaces ?? []]]) {
+      table.node.hidden = rows.length === 0;
+      table.set(rows);
+    }
+    // One service alone is no news.
+    const several = (store?.services ?? []).length > 1 ? store.services : [];
+    this.storeServices.node.hidden = several.length === 0;
+    this.storeServices.set(several);
+    if (store) setText(this.store, store.classes.length ? `${count(store.requests_per_s)} requests/s, ${store.sessions} clients, ${store.handles} open files` : "does not answer");
   }
 
   close() {}

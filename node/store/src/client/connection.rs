@@ -227,7 +227,7 @@ impl Caller {
     }
 }
 
-fn unreachable(address: &str, why: &str) -> ClientError {
+pub(super) fn unreachable(address: &str, why: &str) -> ClientError {
     let text = format!("the metadata service at {address} cannot be reached: {why}");
     ClientError::new(ClientErrorKind::Unreachable(text))
 }

@@ -1,19 +1,32 @@
 //! What operators ask.
 
 use super::error::ClientError;
-use super::{Client, unexpected};
+use super::unexpected;
 use weir_store::NamespaceId;
 use weir_store::protocol::{
     Answer, Donation, MovementInfo, NamespaceInfo, Request, ServiceInfo, SessionInfo, StatusInfo,
 };
 
-impl Client {
+/// What operators ask: by a [`Client`](super::Client), beside its files, or by an [`OperatorConnection`](super::OperatorConnection).
+pub trait Operator {
+    /// Asks the service, and waits.
+    ///
+    /// # Errors
+    /// What the service refuses, or that it does not answer.
+    fn ask_service(&self, request: Request) -> Result<Answer, ClientError>;
+
+    /// The version of the protocol that the service speaks.
+    ///
+    /// # Errors
+    /// The service is not reached.
+    fn version(&self) -> Result<u16, ClientError>;
+
     /// All donated namespaces.
     ///
     /// # Errors
     /// The metadata service does not answer.
-    pub fn namespaces(&self) -> Result<Vec<NamespaceInfo>, ClientError> {
-        match self.ask(Request::Namespaces {})? {
+    fn namespaces(&self) -> Result<Vec<NamespaceInfo>, ClientError> {
+        match self.ask_service(Request::Namespaces {})? {
             Answer::Namespaces { namespaces } => Ok(namespaces),
             _ => Err(unexpected()),
         }
@@ -23,8 +36,8 @@ impl Client {
     ///
     /// # Errors
     /// As [`namespaces`](Self::namespaces).
-    pub fn status(&self) -> Result<StatusInfo, ClientError> {
-        match self.ask(Request::Status {})? {
+    fn status(&self) -> Result<StatusInfo, ClientError> {
+        match self.ask_service(Request::Status {})? {
             Answer::Status { status } => Ok(*status),
             _ => Err(unexpected()),
         }
@@ -34,11 +47,11 @@ impl Client {
     ///
     /// # Errors
     /// As [`namespaces`](Self::namespaces).
-    pub fn services(&self) -> Result<Vec<ServiceInfo>, ClientError> {
-        if self.shared.lock().machine().welcome().version < 2 {
+    fn services(&self) -> Result<Vec<ServiceInfo>, ClientError> {
+        if self.version()? < 2 {
             return Ok(Vec::new());
         }
-        match self.ask(Request::Services {})? {
+        match self.ask_service(Request::Services {})? {
             Answer::Services { services } => Ok(services),
             _ => Err(unexpected()),
         }
@@ -48,11 +61,11 @@ impl Client {
     ///
     /// # Errors
     /// As [`namespaces`](Self::namespaces).
-    pub fn movement(&self) -> Result<Vec<MovementInfo>, ClientError> {
-        if self.shared.lock().machine().welcome().version < 3 {
+    fn movement(&self) -> Result<Vec<MovementInfo>, ClientError> {
+        if self.version()? < 3 {
             return Ok(Vec::new());
         }
-        match self.ask(Request::Movement {})? {
+        match self.ask_service(Request::Movement {})? {
             Answer::Movement { namespaces } => Ok(namespaces),
             _ => Err(unexpected()),
         }
@@ -62,8 +75,8 @@ impl Client {
     ///
     /// # Errors
     /// As [`namespaces`](Self::namespaces).
-    pub fn sessions(&self) -> Result<Vec<SessionInfo>, ClientError> {
-        match self.ask(Request::Sessions {})? {
+    fn sessions(&self) -> Result<Vec<SessionInfo>, ClientError> {
+        match self.ask_service(Request::Sessions {})? {
             Answer::Sessions { sessions } => Ok(sessions),
             _ => Err(unexpected()),
         }
@@ -73,8 +86,8 @@ impl Client {
     ///
     /// # Errors
     /// It cannot be reached, holds something else, or is in the store.
-    pub fn donate(&self, donation: Donation) -> Result<NamespaceId, ClientError> {
-        match self.ask(Request::Donate { donation })? {
+    fn donate(&self, donation: Donation) -> Result<NamespaceId, ClientError> {
+        match self.ask_service(Request::Donate { donation })? {
             Answer::Donated { namespace } => Ok(namespace),
             _ => Err(unexpected()),
         }
@@ -84,15 +97,15 @@ impl Client {
     ///
     /// # Errors
     /// There is no such namespace.
-    pub fn drain(&self, namespace: NamespaceId, drains: bool) -> Result<(), ClientError> {
-        self.ask(Request::Drain { namespace, drains }).map(drop)
+    fn drain(&self, namespace: NamespaceId, drains: bool) -> Result<(), ClientError> {
+        self.ask_service(Request::Drain { namespace, drains }).map(drop)
     }
 
     /// A namespace that no block is on leaves the store.
     ///
     /// # Errors
     /// There is no such namespace, or blocks are on it.
-    pub fn remove_namespace(&self, namespace: NamespaceId) -> Result<(), ClientError> {
-        self.ask(Request::Remove { namespace }).map(drop)
+    fn remove_namespace(&self, namespace: NamespaceId) -> Result<(), ClientError> {
+        self.ask_service(Request::Remove { namespace }).map(drop)
     }
 }

@@ -1,6 +1,7 @@
 //! Where the bytes of a file lie.
 
 use super::error::ClientError;
+use super::operators::Operator;
 use super::{Client, unexpected};
 use weir_store::protocol::{Answer, NamespaceInfo, Request};
 use weir_store::records::{BlockRecord, blocks_per_chunk};

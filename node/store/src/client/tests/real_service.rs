@@ -1,7 +1,7 @@
 //! The metadata service itself, in this process, on an embedded key-value store and drives in files.
 
 use super::TestService;
-use crate::client::{Client, ClientOptions};
+use crate::client::{Client, ClientOptions, Operator as _};
 use crate::service::{ServiceHandle, ServiceOptions, start};
 use std::path::PathBuf;
 use std::sync::Mutex;
