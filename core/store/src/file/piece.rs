@@ -4,7 +4,7 @@ use super::blocks::MapLookup;
 use super::event::{FileBuffer, FileEffect, FileError, FileMemory, FileOpId};
 use super::io::{DriveTarget, FileIo, caller};
 use super::local::length;
-use super::split::{BlockPiece, PartAction, SectorPart, read_parts, write_parts};
+use super::split::{BlockPiece, PartAction, SectorPart, read_parts_until, write_parts};
 use crate::mutant::Mutant;
 use crate::records::{BlockRecord, CHECKSUM_BYTES};
 use crate::space::Epoch;
@@ -109,6 +109,46 @@ impl Piece {
     }
 }
 
+/// The end of the unit of checksums that a piece covers from its beginning on and not up to its end, in a block of `limit` bytes; else the piece's own. So
+/// the end of a file is compared with its checksum as well, which is of whole 4 KiB.
+const fn last_unit_end(cut: &BlockPiece, limit: u32) -> u32 {
+    let end = cut.end();
+    let first = (end - 1) / CHECKSUM_BYTES * CHECKSUM_BYTES;
+    let behind = if limit - first < CHECKSUM_BYTES { limit } else { first + CHECKSUM_BYTES };
+    if cut.start <= first && behind > end { behind } else { end }
+}
+
+/// Bytes of a block that are compared with its checksums: from `start` of the block on and before `end`.
+struct Compared {
+    start: u32,
+    end: u32,
+    at: FileBuffer,
+    /// Bytes from the first of these places on and before the second one lie elsewhere.
+    tail: Option<(u32, u32, FileBuffer)>,
+}
+
+impl Compared {
+    /// A checksum that goes on with the bytes from `first` on and before `behind`.
+    fn sum(&self, begin: u32, (first, behind): (u32, u32), memory: &mut impl FileMemory) -> u32 {
+        let buffer = match self.at {
+            FileBuffer::Caller(op, at) => FileBuffer::Caller(op, at + u64::from(first - self.start)),
+            FileBuffer::Own(own, at) => FileBuffer::Own(own, at + (first - self.start)),
+        };
+        match self.tail.filter(|_| behind > self.end) {
+            None => memory.checksum(begin, buffer, behind - first),
+            Some((place, _, tail)) => {
+                let sum = if place > first { memory.checksum(begin, buffer, place - first) } else { begin };
+                memory.checksum(sum, tail, behind - place)
+            }
+        }
+    }
+
+    /// Whether the bytes before that place are there.
+    fn reaches(&self, behind: u32) -> bool {
+        behind <= self.tail.map_or(self.end, |(_, end, _)| end)
+    }
+}
+
 /// Bytes of a block at one of its copies.
 fn at(copy: &Extent, first: u32, len: u32) -> Extent {
     let offset = copy.offset.get() + u64::from(first);
@@ -145,7 +185,7 @@ impl FileIo {
             return self.read_hole(number, memory, effects);
         }
         let cut = BlockPiece { len: end - piece.piece.start, ..piece.piece };
-        piece.parts = read_parts(&cut, sector);
+        piece.parts = read_parts_until(&cut, sector, last_unit_end(&cut, limit), PART_BYTES);
         piece.copies = copies;
         piece.stage = PieceStage::Read;
         if piece.is_indirect() {
@@ -289,7 +329,8 @@ impl FileIo {
         let Some(piece) = self.pieces.get(&number) else { return };
         let (Some(own), block) = (piece.own, piece.piece.block) else { return };
         let Some(source) = self.local.get(&block).and_then(|local| local.source.clone()) else { return };
-        if !self.has_right_sums(block, &source, FileBuffer::Own(own, 0), (0, length(&source)), memory) {
+        let bytes = Compared { start: 0, end: length(&source), at: FileBuffer::Own(own, 0), tail: None };
+        if !self.has_right_sums(block, &source, &bytes, memory) {
             if let Some(piece) = self.pieces.get_mut(&number) {
                 piece.is_corrupt = true;
                 piece.failed |= 1 << piece.copy;
@@ -302,32 +343,20 @@ impl FileIo {
         self.send_writes(number, &[(0, length(&source), FileBuffer::Own(own, 0))], effects);
     }
 
-    /// Whether bytes of a published block, from `start` of the block on and before `end`, have the checksums of every unit that they cover.
-    fn has_right_sums(
-        &self,
-        block: u64,
-        record: &BlockRecord,
-        from: FileBuffer,
-        (start, end): (u32, u32),
-        memory: &mut impl FileMemory,
-    ) -> bool {
+    /// Whether bytes of a published block have the checksums of every unit that they cover.
+    fn has_right_sums(&self, block: u64, record: &BlockRecord, bytes: &Compared, memory: &mut impl FileMemory) -> bool {
         let (limit, seed) = (length(record), self.seed(block, record));
         if record.is_unsettled {
             return true;
         }
         let local = self.local.get(&block).filter(|local| local.source.is_none());
         let (dirty, sums) = (local.map(|local| &local.dirty), local.map(|local| &local.sums));
-        (start.div_ceil(CHECKSUM_BYTES)..end.div_ceil(CHECKSUM_BYTES)).all(|unit| {
+        (bytes.start.div_ceil(CHECKSUM_BYTES)..bytes.end.div_ceil(CHECKSUM_BYTES)).all(|unit| {
             let (first, behind) = (unit * CHECKSUM_BYTES, ((unit + 1) * CHECKSUM_BYTES).min(limit));
             let known = sums.and_then(|sums| sums.get(&unit)).or_else(|| record.checksums.get(unit as usize));
-            let Some(sum) = known.filter(|_| behind <= end && !dirty.is_some_and(|dirty| dirty.contains(&unit))) else {
-                return true;
-            };
-            let buffer = match from {
-                FileBuffer::Caller(op, at) => FileBuffer::Caller(op, at + u64::from(first - start)),
-                FileBuffer::Own(own, at) => FileBuffer::Own(own, at + (first - start)),
-            };
-            memory.checksum(seed.start(unit, self.setup.crc), buffer, behind - first) == *sum
+            let is_dirty = dirty.is_some_and(|dirty| dirty.contains(&unit));
+            let Some(sum) = known.filter(|_| bytes.reaches(behind) && !is_dirty) else { return true };
+            bytes.sum(seed.start(unit, self.setup.crc), (first, behind), memory) == *sum
         })
     }
 
@@ -350,7 +379,13 @@ impl FileIo {
             (None, None, _) => return self.read_again(number, memory),
         };
         let end = cut.end().min(length(&record));
-        if !self.has_right_sums(block, &record, caller(op, cut.at), (cut.start, end), memory) {
+        let tail = piece
+            .parts
+            .last()
+            .zip(piece.parts.len().checked_sub(1))
+            .map(|(part, index)| (part.first, part.first + part.len, piece.buffer(index)));
+        let bytes = Compared { start: cut.start, end, at: caller(op, cut.at), tail };
+        if !self.has_right_sums(block, &record, &bytes, memory) {
             if let Some(piece) = self.pieces.get_mut(&number) {
                 piece.is_corrupt = true;
                 piece.failed |= 1 << piece.copy;

@@ -110,6 +110,27 @@ pub fn read_parts(piece: &BlockPiece, sector: SectorSize) -> Vec<SectorPart> {
     parts(piece, sector, |_, _| PartAction::ReadThrough)
 }
 
+/// The same with the sectors behind the piece up to `end`, whose bytes nobody wants: `most` bytes at the most are read into memory of their own then, with
+/// the last sector of the piece if that is a partial one.
+pub fn read_parts_until(piece: &BlockPiece, sector: SectorSize, end: u32, most: u32) -> Vec<SectorPart> {
+    let mut parts = read_parts(piece, sector);
+    let behind = piece.end();
+    let first = sector.down(behind);
+    if piece.len == 0 || end <= behind || sector.up(end) - first > most {
+        return parts;
+    }
+    let len = sector.up(end) - first;
+    match parts.last_mut().filter(|last| last.action == PartAction::ReadThrough && last.first == first) {
+        Some(last) => last.len = len,
+        // The piece ends with a whole sector.
+        None => {
+            let at = piece.at + u64::from(piece.len);
+            parts.push(SectorPart { first, len, start: first, wanted: 0, at, action: PartAction::ReadThrough });
+        }
+    }
+    parts
+}
+
 /// The sectors of a write of a piece, in order. `written` is what the block has that counts; a sector without any of that is not read first.
 pub fn write_parts(piece: &BlockPiece, sector: SectorSize, written: &WrittenRanges) -> Vec<SectorPart> {
     parts(piece, sector, |first, end| match written.has_any(first, end) {
@@ -181,6 +202,23 @@ mod tests {
             ]
         );
         assert_eq!(read(5, 0), []);
+    }
+
+    #[test]
+    fn what_is_behind_a_piece_is_read_with_its_last_sector() {
+        let read = |start, len, end| {
+            let piece = BlockPiece { block: 0, start, len, at: 100 };
+            let parts = read_parts_until(&piece, SectorSize::S512, end, 4096);
+            parts.iter().map(|p| (p.first, p.len, p.start, p.wanted, p.at, p.action)).collect::<Vec<_>>()
+        };
+        use PartAction::{Direct, ReadThrough};
+        assert_eq!(read(0, 600, 4096), [(0, 512, 0, 512, 100, Direct), (512, 3584, 512, 88, 612, ReadThrough)]);
+        assert_eq!(read(0, 100, 4096), [(0, 4096, 0, 100, 100, ReadThrough)]);
+        assert_eq!(read(0, 1024, 4096), [(0, 1024, 0, 1024, 100, Direct), (1024, 3072, 1024, 0, 1124, ReadThrough)]);
+        // Too much, nothing, and not before its end.
+        let usual = [(0, 512, 0, 512, 100, Direct), (512, 512, 512, 88, 612, ReadThrough)];
+        assert_eq!([read(0, 600, 8192), read(0, 600, 600), read(0, 600, 0)], [usual, usual, usual]);
+        assert_eq!(read(5, 0, 4096), []);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::{
     FileSetup, NewBlock, SectorSize, pieces,
 };
 use crate::mutant::Mutant;
+use crate::records::CHECKSUM_BYTES;
 use crate::records::{BlockRecord, MapChunk, blocks_per_chunk};
 use crate::space::Epoch;
 use crate::{Extent, Generation, InodeId, NamespaceId};
@@ -737,6 +738,23 @@ fn a_copy_with_other_bytes_is_not_believed() {
     spoil(&mut world, &copies[1]);
     let why = world.read_as_another().unwrap_err();
     assert!(why.contains("Corrupt(1)"), "{why}");
+}
+
+/// The last unit of checksums ends behind the file's last byte, at whole 4 KiB.
+#[test]
+fn the_end_of_a_file_is_compared_with_its_checksum() {
+    let world = with_two_copies();
+    let copies = world.map[&1].copies.clone();
+    let last = 200_000 - u64::from(BLOCK);
+    for at in [last / u64::from(CHECKSUM_BYTES) * u64::from(CHECKSUM_BYTES), last - 1, copies[0].length.get() - 1] {
+        let mut world = with_two_copies();
+        for (copy, wanted) in copies.iter().zip([Ok(()), Err("Corrupt(1)")]) {
+            world.drives[copy.namespace.0 as usize].now[range(copy).start + at as usize] ^= 1;
+            let read = world.read_as_another();
+            assert_eq!(read.as_ref().is_err_and(|why| why.contains("Corrupt(1)")), wanted.is_err(), "{at}: {read:?}");
+            assert!(read.is_ok() || wanted.is_err(), "{at}: {read:?}");
+        }
+    }
 }
 
 /// A map that is out of date leads to another block's bytes: they are an error, also where they are the same bytes.
