@@ -131,6 +131,16 @@ Examples:
         /// Its classes from now on, best first
         classes: Vec<String>,
     },
+    /// Read all copies of files, and compare them with their checksums
+    #[command(after_help = "\
+Examples:
+  weir fs scrub                  the whole store
+  weir fs scrub /runs --repair   bad copies are written anew where another one is good
+  weir fs scrub /runs --json
+
+Files may be read and written meanwhile. A repair opens its file to be written, so it waits for no one: a file that another client writes stays as
+it is. Exit status: 0; 1 where a copy is bad, was repaired, or cannot be read.")]
+    Scrub(ScrubArgs),
     /// Measure how fast the store is, in the modes of Crail's iobench
     Bench(super::bench::args::FsBenchArgs),
     /// Mount the store on a directory of this machine, until it is unmounted
@@ -229,6 +239,15 @@ pub struct DuArgs {
     /// Print help
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
+}
+
+#[derive(Debug, Args)]
+pub struct ScrubArgs {
+    /// Write bad copies anew, from a good one
+    #[arg(long)]
+    pub repair: bool,
+    /// Files and folders [default: /]
+    pub paths: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

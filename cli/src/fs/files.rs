@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use weir_store::{Inode, InodeKind, SetAttributes};
-use weir_store_node::client::{Client, ClientError, CreateOptions, FileWriter};
+use weir_store_node::client::{Client, ClientError, CreateOptions, FileScrub, FileWriter, ScrubDrives};
 
 /// A name of a folder.
 #[derive(Clone, Debug)]
@@ -48,6 +48,14 @@ pub trait Files {
     fn writer(&self, path: &[u8], options: &CreateOptions) -> Result<Box<dyn Sink>, ClientError>;
     /// A small file as a whole.
     fn put_small(&self, path: &[u8], bytes: &[u8], options: &CreateOptions) -> Result<(), ClientError>;
+    /// What is wrong with the copies of a file: [`Client::scrub`].
+    fn scrub(
+        &self,
+        path: &[u8],
+        repairs: bool,
+        drives: &mut ScrubDrives,
+        watch: &mut dyn FnMut(u64),
+    ) -> Result<FileScrub, ClientError>;
 }
 
 impl Sink for FileWriter {
@@ -107,5 +115,15 @@ impl Files for Client {
 
     fn put_small(&self, path: &[u8], bytes: &[u8], options: &CreateOptions) -> Result<(), ClientError> {
         Client::put_small(self, path, bytes, options)
+    }
+
+    fn scrub(
+        &self,
+        path: &[u8],
+        repairs: bool,
+        drives: &mut ScrubDrives,
+        watch: &mut dyn FnMut(u64),
+    ) -> Result<FileScrub, ClientError> {
+        Client::scrub(self, path, repairs, drives, watch)
     }
 }

@@ -18,6 +18,7 @@ mod names;
 mod operands;
 mod path;
 pub mod progress;
+mod scrub;
 mod store;
 mod store_args;
 #[cfg(test)]
@@ -157,6 +158,7 @@ fn command(command: &FsCommand, json: bool, open: operands::OpenStore<'_>) -> Re
         FsCommand::Ls(args) => listing::ls(all, args, json)?,
         FsCommand::Stat { dereference, .. } => listing::stat(all, *dereference, json)?,
         FsCommand::Du(args) => listing::du(all, args, json)?,
+        FsCommand::Scrub(args) => scrub::scrub(all, args, json)?,
         FsCommand::Cat { .. } => transfer::cat(all)?,
         FsCommand::Put(args) => copied(transfer::put(all, args)?, json)?,
         FsCommand::Get(args) => {

@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use weir_store::{Content, Inode, InodeKind, SetAttributes, StoreError};
-use weir_store_node::client::{ClientError, CreateOptions};
+use weir_store_node::client::{ClientError, CreateOptions, FileScrub, ScrubDrives};
 
 type Nodes = Rc<RefCell<BTreeMap<Vec<u8>, (Inode, Vec<u8>)>>>;
 
@@ -197,6 +197,10 @@ impl Files for Model {
 
     fn put_small(&self, path: &[u8], bytes: &[u8], options: &CreateOptions) -> Result<(), ClientError> {
         self.file(path, bytes, options)
+    }
+
+    fn scrub(&self, _: &[u8], _: bool, _: &mut ScrubDrives, _: &mut dyn FnMut(u64)) -> Result<FileScrub, ClientError> {
+        Ok(FileScrub::default())
     }
 }
 

@@ -39,6 +39,7 @@ mod operators;
 mod options;
 mod path;
 mod placement;
+mod scrub;
 mod stream;
 
 #[cfg(test)]
@@ -52,6 +53,7 @@ pub use operator_connection::OperatorConnection;
 pub use operators::Operator;
 pub use options::{ClientOptions, CreateOptions, OpenOptions};
 pub use placement::{FilePart, host_of};
+pub use scrub::{CopyFault, CopyFinding, FileScrub, ScrubDrives};
 pub use stream::{FileReader, FileWriter};
 
 use connection::{Caller, in_time};

@@ -1,5 +1,6 @@
 //! Files of a store on one machine: put, got, moved and removed by `weir fs`, while the worker and the node are killed and upgraded.
 
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use super::test;
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{Node, Setup, with_node};
 use crate::process::{Finished, until};
+use serde_json::Value;
 use weir_store::keys::name_key;
 use weir_store::kv::{Commit, CommitOutcome, Kv as _, KvKey, KvWrite};
 use weir_store::records::{NameRecord, to_value};
@@ -23,6 +25,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "small_files_fill_a_store_and_its_room_comes_back", full),
         test(S, "a_start_that_cannot_be_says_why", refused),
         test(S, "damaged_metadata_are_found_and_put_right", damaged),
+        test(S, "other_bytes_on_a_drive_are_found_by_a_scrub", scrubbed),
     ]
 }
 
@@ -293,4 +296,53 @@ fn refused(env: &Env) -> Outcome {
     fails(&whole.replace("redb:store.redb", "redb:no/such/folder/store.redb"), "no/such/folder")?;
     std::fs::write(dir.join("other.redb"), b"something else entirely").context(|| "other.redb".into())?;
     fails(&whole.replace("redb:store.redb", "redb:other.redb"), "other.redb")
+}
+
+/// One bit of the drive's file is another one, in the last, partial unit of checksums.
+fn scrubbed(env: &Env) -> Outcome {
+    with_node(env, &setup(), |node| {
+        let (from, name) = (node.socket("put"), "/d/a");
+        let expected = write(&from, 200_000)?;
+        fs(node, &["mkdir", "/d"])?;
+        fs(node, &["put", "--class", "flash", &from.display().to_string(), name])?;
+        let small = node.socket("small");
+        write(&small, 1000)?;
+        fs(node, &["put", &small.display().to_string(), "/d/small"])?;
+        let scrub = |args: &[&str], status: i32| {
+            let done = try_fs(node, &[&["scrub"], args].concat())?;
+            let shown = || format!("weir fs scrub {args:?}: {:?}: {}{}", done.status, done.stdout, done.stderr);
+            ensure(done.status.code() == Some(status), shown).map(|()| done)
+        };
+        let told = |args: &[&str], status: i32| -> Result<Value, String> {
+            let done = scrub(&[args, &["--json"]].concat(), status)?;
+            serde_json::from_str(&done.stdout).context(|| done.stdout.clone())
+        };
+        let clean = |value: &Value| {
+            let counts = ["files", "blocks", "short_blocks", "unsettled_blocks"].map(|key| value[key].as_u64());
+            ensure(
+                counts == [Some(2), Some(1), Some(0), Some(0)] && value["copies"] == Value::Array(Vec::new()),
+                || value.to_string(),
+            )
+        };
+        clean(&told(&[], 0)?)?;
+        let drive = node.socket("flash.img");
+        let bytes = std::fs::read(&drive).context(|| drive.display().to_string())?;
+        let last = &expected[199_000..];
+        let at = bytes.windows(last.len()).position(|found| found == last).ok_or("the drive has not the file")?;
+        let file = std::fs::File::options().write(true).open(&drive).context(|| drive.display().to_string())?;
+        file.write_all_at(&[last[7] ^ 4], at as u64 + 7).and_then(|()| file.sync_all()).context(|| "flip".into())?;
+        let found = told(&["/d"], 1)?;
+        let copy = &found["copies"][0];
+        let seen = (copy["path"].as_str(), copy["offset"].as_u64(), copy["fault"].as_str());
+        ensure(seen == (Some(name), Some(3 << 16), Some("bytes")), || found.to_string())?;
+        let read = try_fs(node, &["get", "-f", name, &node.socket("got").display().to_string()])?;
+        ensure(read.status.code() == Some(1) && read.stderr.contains(name), || read.stderr.clone())?;
+        let left = scrub(&["--repair", "/d"], 1)?;
+        ensure(left.stderr.contains("1 are left") && left.stdout.contains("bad  /d/a: "), || left.stdout.clone())?;
+        fs(node, &["put", "-f", "--class", "flash", &from.display().to_string(), name])?;
+        clean(&told(&["/d", "--repair"], 0)?)?;
+        let none = scrub(&["/none"], 1)?;
+        ensure(none.stderr.contains("/none"), || none.stderr.clone())?;
+        scrub(&["d"], 2).map(drop)
+    })
 }

@@ -2,6 +2,7 @@
 
 mod model_service;
 mod real_service;
+mod scrub;
 mod several;
 
 use super::{Client, ClientErrorKind, ClientOptions, CreateOptions, File, OpenOptions, Pending};

@@ -22,15 +22,19 @@ pub(super) struct OpenTier {
 }
 
 impl Engine {
-    pub(super) fn open_tier(&mut self, drive: DriveId, info: &NamespaceInfo) -> Result<(), String> {
-        let options = TierOptions {
+    /// How a namespace is opened.
+    pub fn tier_options(&self, info: &NamespaceInfo) -> TierOptions {
+        TierOptions {
             host_nqn: self.options.host_nqn.clone(),
             timeout: self.options.drive_timeout,
             allow_files: self.options.allow_files,
             label: Some(crate::label::check(self.machine.welcome().store, info.namespace, info.label)),
-            bell: Some(self.bell.clone()),
             ..TierOptions::default()
-        };
+        }
+    }
+
+    pub(super) fn open_tier(&mut self, drive: DriveId, info: &NamespaceInfo) -> Result<(), String> {
+        let options = TierOptions { bell: Some(self.bell.clone()), ..self.tier_options(info) };
         let tier = tier::open(&info.target, options).map_err(|e| e.to_string())?;
         self.tiers.insert(drive, OpenTier { tier, is_in_doubt: false, trouble: None, connection: 0 });
         Ok(())
