@@ -425,7 +425,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .needs(ApiRole::Admin)
         .takes::<StoreNamespaceAdd>()
         .or(404, NO_STORE)
-        .or(409, "It holds something else, is too small, or is in a store.")
+        .or(409, "It cannot be reached, holds something else, is too small, or is another store's.")
         .or(503, NO_SERVICE),
         Op::new::<StoreNamespace>(
             "/v1/store/namespaces/{number}",

@@ -74,7 +74,7 @@ listen = "127.0.0.1:PORT"
 }
 
 /// A browser at a view of a node, with a token.
-fn open(browser: &mut Browser, api: u16, token: &str, view: &str) -> Outcome {
+pub(super) fn open(browser: &mut Browser, api: u16, token: &str, view: &str) -> Outcome {
     browser.open(&format!("http://127.0.0.1:{api}/{view}"))?;
     // The page before may still be there for a moment.
     browser.await_true("the page is there", "location.port !== '' && document.readyState === 'complete'")?;
@@ -89,7 +89,7 @@ fn open(browser: &mut Browser, api: u16, token: &str, view: &str) -> Outcome {
 }
 
 /// The cells of a table by its name, row by row.
-fn table(browser: &mut Browser, name: &str) -> Result<Vec<Vec<String>>, String> {
+pub(super) fn table(browser: &mut Browser, name: &str) -> Result<Vec<Vec<String>>, String> {
     let cells = "[...row.cells].map((cell) => cell.textContent)";
     let rows = format!("[...document.querySelectorAll('table[aria-label=\"{name}\"] tbody tr')].map((row) => {cells})");
     serde_json::from_value(browser.eval(&rows)?).map_err(|e| format!("{name}: {e}"))

@@ -32,6 +32,13 @@ fn slow_drive() -> crate::node::Setup {
     )
 }
 
+/// The same with a store, which tells of itself as well.
+fn with_store() -> crate::node::Setup {
+    let mut setup = slow_drive();
+    setup.whole += "[store]\nmeta = \"memory:\"\nlisten = \"unix:meta.sock\"\n";
+    setup
+}
+
 fn load(env: &Env, node: &Node) -> Outcome {
     let target = format!("nvme-tcp://127.0.0.1:{}/{}?ns=1", node.port, nqn("v0"));
     let job = format!("name=j,rw=randrw,bs=4KiB,qd=8,host={}", host_nqn("gold"));
@@ -104,7 +111,7 @@ fn metric_names(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn names_are_there(env: &Env) -> Outcome {
-    with_node(env, &slow_drive(), |node| {
+    with_node(env, &with_store(), |node| {
         let page = scrape(node)?;
         let is_there = |name: &str| {
             let kind = |name: &str| page.lines().find_map(|l| l.strip_prefix(&format!("# TYPE {name} ")));
@@ -183,7 +190,7 @@ fn promtool(env: &Env) -> Outcome {
     ] {
         run(&dir, &promtool, args, Duration::from_secs(60))?.success(&format!("promtool {}", args.join(" ")))?;
     }
-    with_node(env, &slow_drive(), |node| {
+    with_node(env, &with_store(), |node| {
         load(env, node)?;
         let file = node.dir.join("page");
         std::fs::write(&file, scrape(node)?).map_err(|e| e.to_string())?;

@@ -70,6 +70,7 @@ mod snapshots;
 mod spark;
 mod spdk_preload;
 mod store;
+mod store_api;
 mod store_bench;
 mod store_drain;
 mod store_etcd;
@@ -101,6 +102,7 @@ pub fn all() -> Vec<Test> {
         spdk_preload::tests(),
         store::tests(),
         store_bench::tests(),
+        store_api::tests(),
         store_drain::tests(),
         store_etcd::tests(),
         store_services::tests(),
