@@ -17,6 +17,11 @@ impl MemoryKv {
         self.values.iter()
     }
 
+    /// That of the last commit.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
     fn holds(&self, key: &KvKey, expect: &Expect) -> bool {
         match (self.values.get(key), expect) {
             (None, Expect::Absent) | (Some(_), Expect::Present) => true,

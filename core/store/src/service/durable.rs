@@ -2,7 +2,8 @@
 //!
 //! With `durability = "process"` a power cut takes the commits that came last. A mark must not be among them once bytes of its block may have been written
 //! over: without it the block's checksums count, and they are of other bytes. So an `Unsettle` is answered when the medium has its commit; the
-//! commits of all that wait go to the medium together ([`ServiceEffect::Sync`]).
+//! commits of all that wait go to the medium together ([`ServiceEffect::Sync`]). Blocks that were given up are given out again no earlier either: where a
+//! client waits for them, the medium does not take its time.
 
 use super::event::ServiceEffect;
 use super::machine::Service;
@@ -48,6 +49,13 @@ impl Service {
         }
         self.durable.waiting.insert(id, self.durable.newest);
         effects.push(ServiceEffect::Sync);
+    }
+
+    /// Somebody waits for blocks that were given up: they are free when the medium has the commit that gave them up.
+    pub(super) fn sync_for_room(&self, effects: &mut Vec<ServiceEffect>) {
+        if self.durable.newest > self.durable.until {
+            effects.push(ServiceEffect::Sync);
+        }
     }
 
     /// The medium has all commits up to that one.

@@ -280,6 +280,9 @@ impl Service {
                     PlacementError::Freeing => granting.error.unwrap_or(freeing),
                     PlacementError::Retry => granting.error.unwrap_or(StoreError::Unavailable),
                 };
+                if matches!(error, StoreError::Freeing(_)) {
+                    self.sync_for_room(effects);
+                }
                 self.fail(id, error, alloc::format!("{why}"), effects);
             }
         }

@@ -70,6 +70,8 @@ struct World {
     wall: u64,
     /// The medium takes nothing for now.
     medium_stalls: bool,
+    /// How often it was to take everything.
+    syncs: u32,
     next: u64,
 }
 
@@ -94,6 +96,7 @@ impl World {
             tokens: BTreeMap::new(),
             wall: 1 << 60,
             medium_stalls: false,
+            syncs: 0,
             next: 0,
         };
         world.begin();
@@ -158,8 +161,12 @@ impl World {
                     let before = self.answers.insert((connection, number), answer);
                     assert_eq!(before, None, "a request gets one answer");
                 }
-                ServiceEffect::Sync if self.medium_stalls => {}
-                ServiceEffect::Sync => self.give(ServiceEvent::Durable(Revision(u64::MAX))),
+                ServiceEffect::Sync => {
+                    self.syncs += 1;
+                    if !self.medium_stalls {
+                        self.give(ServiceEvent::Durable(self.kv.store().revision()));
+                    }
+                }
                 ServiceEffect::Close(connection) => self.closed.push(connection),
                 ServiceEffect::Tier(token, request) => {
                     let is_move = matches!(request, TierRequest::Move(_));
@@ -210,7 +217,7 @@ impl World {
     fn pass(&mut self, time: Nanos) {
         self.now = self.now.saturating_add(time);
         if !self.medium_stalls {
-            self.give(ServiceEvent::Durable(Revision(u64::MAX)));
+            self.give(ServiceEvent::Durable(self.kv.store().revision()));
         }
         self.give(ServiceEvent::Tick);
         self.settle();

@@ -663,3 +663,35 @@ fn a_grant_that_is_sent_again_gets_the_same_blocks() {
         other => panic!("{other:?}"),
     }
 }
+
+/// What was given up is free when the medium knows of it: it is asked as soon as a client waits for that, and not before.
+#[test]
+fn the_medium_is_asked_where_a_client_waits_for_room() {
+    let mut world = World::new(1, KvFaults::default());
+    world.medium_stalls = true;
+    world.drive_bytes = 65 << 20;
+    let (operator, _) = world.connect(SessionWish::None);
+    world.donate(operator, TARGET, "dram", false);
+    let client = world.client();
+    let (handle, _) = world.file(client, "a", 1);
+    let grant = |handle, count| Request::Grant { handle, count };
+    let mut published = Vec::new();
+    let full = loop {
+        match world.ask_until(client, &grant(handle, 1)) {
+            Answer::Granted { blocks } => {
+                let at = published.len() as u64;
+                published.push((at, record(&blocks[0], BLOCK)));
+                let told = world.publish(client, handle, 2 + at, (at + 1) * BLOCK, &published[at as usize..]);
+                assert!(matches!(told, Answer::Changed { .. }), "{told:?}");
+            }
+            other => break other,
+        }
+    };
+    assert_eq!((failed(&full), world.syncs), (Some(StoreError::NoSpace), 0), "nothing is coming");
+    let cut = world.publish(client, handle, 5000, (published.len() as u64 - 10) * BLOCK, &[]);
+    assert!(matches!(cut, Answer::Changed { .. }), "{cut:?}");
+    assert_eq!(world.syncs, 0, "nobody waits");
+    let waits = world.ask(client, grant(handle, 1));
+    assert!(matches!(failed(&waits), Some(StoreError::Freeing(_))), "{waits:?}");
+    assert_eq!(world.syncs, 1);
+}
