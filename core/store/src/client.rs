@@ -34,6 +34,7 @@ mod event;
 mod lease;
 mod machine;
 mod open_file;
+mod reopen;
 mod requests;
 mod sequence;
 mod work;

@@ -5,7 +5,7 @@ use super::event::{
     ClientEffect, ClientFailure, ClientFault, ClientMemory, MemoryId, OpenFileId, OpenedFile, Outcome, WorkId,
 };
 use super::machine::{ClientMachine, Doing, Out};
-use super::open_file::{Handle, OpenFile, Sequence, Step};
+use super::open_file::Handle;
 use super::requests::{Purpose, Unanswered, is_passing};
 use crate::error::StoreError;
 use crate::file::{FileEffect, FileError, FileEvent, NewBlock};
@@ -17,9 +17,6 @@ use crate::tree::InodePath;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-
-/// How often a file is opened again without anything coming of it.
-const REOPENS_MAX: u32 = 100;
 
 /// The service knows no such handle.
 pub(super) fn is_not_open(result: &Result<Answer, ClientFailure>) -> bool {
@@ -74,7 +71,7 @@ impl ClientMachine {
     }
 
     /// A request came to nothing, for the file cannot be opened again, or the session is over.
-    fn lost<M: ClientMemory>(&mut self, sent: Unanswered, why: ClientFailure, out: &mut Out<'_, M>) {
+    pub(super) fn lost<M: ClientMemory>(&mut self, sent: Unanswered, why: ClientFailure, out: &mut Out<'_, M>) {
         self.requests.end_slot(&sent, out.effects);
         self.over_with(sent, Err(why), out);
     }
@@ -452,12 +449,12 @@ impl ClientMachine {
         };
         let result = match result {
             Ok(Answer::Opened { handle, at, inode }) if writes && !self.planted.is(Mutant::TwoWriters) => {
-                match self.files.values().find(|file| file.writes && file.at.inode == at.inode).map(OpenFile::is_ending)
-                {
+                let open = self.files.iter().find(|(_, file)| file.writes && file.at.inode == at.inode);
+                match open.map(|(id, file)| (*id, file.is_ending())) {
                     None => Ok(Answer::Opened { handle, at, inode }),
                     // One file has one writer: each has a map of its own, and knows nothing of what the other writes.
-                    Some(is_ending) => {
-                        self.requests.send(close(handle, at), out.effects);
+                    Some((id, is_ending)) => {
+                        self.one_too_many(id, Answer::Opened { handle, at, inode }, out);
                         if is_ending && self.works.contains_key(&work) {
                             let again = Unanswered::new(request.clone(), Purpose::Open(work), None);
                             return self.requests.retry(out.now, again);
@@ -502,69 +499,6 @@ impl ClientMachine {
             (Err(failure), Some(_)) => Err(failure),
         };
         self.finish(work, Outcome::Opened(result), out);
-    }
-
-    /// The service has forgotten the handle: it was started again.
-    fn reopen<M: ClientMemory>(&mut self, mut sent: Unanswered, out: &mut Out<'_, M>) {
-        let Some((id, file)) = sent.file.and_then(|id| Some((id, self.files.get_mut(&id)?))) else {
-            return self.requests.end_slot(&sent, out.effects);
-        };
-        let named = sent.handle().map(|handle| *handle);
-        if matches!(file.sequence, Some(Sequence { step: Step::Close, .. })) {
-            // It is being closed: whoever asks something of it still has no use for the answer.
-            let failure = ClientFault::Store(StoreError::NotOpen, String::new()).into();
-            return self.lost(sent, failure, out);
-        }
-        match &file.handle {
-            Handle::Open(known) if Some(*known) == named => {
-                file.handle = Handle::Reopening;
-                file.reopens += 1;
-                let (at, write) = (file.at, file.writes);
-                file.waiting.push(sent);
-                if file.reopens > REOPENS_MAX {
-                    let what = format!("inode {} is opened, and never open, {REOPENS_MAX} times", at.inode);
-                    return self.reopened(id, Err(ClientFault::Protocol(what).into()), out);
-                }
-                let reopen = Unanswered::new(Request::Open { at, write }, Purpose::Reopen, Some(id));
-                self.requests.retry(out.now, reopen);
-            }
-            _ => self.send(sent, out),
-        }
-    }
-
-    fn reopened<M: ClientMemory>(
-        &mut self,
-        id: OpenFileId,
-        result: Result<Answer, ClientFailure>,
-        out: &mut Out<'_, M>,
-    ) {
-        let Some(file) = self.files.get_mut(&id) else {
-            // It was closed meanwhile: this opening is one too many.
-            if let Ok(Answer::Opened { handle, at, .. }) = result {
-                let close = Unanswered::new(Request::Close { handle }, Purpose::Close(at), None);
-                self.requests.send(close, out.effects);
-            }
-            return;
-        };
-        let handle = match result {
-            Ok(Answer::Opened { handle, at, inode }) if at.inode == file.at.inode && inode.block == file.block => {
-                Handle::Open(handle)
-            }
-            Ok(Answer::Opened { at, .. }) => Handle::Lost(
-                ClientFault::Protocol(format!("inode {} is another file than it was, or another is opened", at.inode))
-                    .into(),
-            ),
-            Ok(other) => Handle::Lost(ClientFault::Protocol(other_answer(&other)).into()),
-            Err(failure) => Handle::Lost(failure),
-        };
-        file.handle = handle;
-        let waiting = core::mem::take(&mut file.waiting);
-        self.touched.insert(id);
-        waiting.into_iter().for_each(|sent| self.send(sent, out));
-        if let Some(OpenFile { handle: Handle::Lost(why), .. }) = self.files.get(&id) {
-            let why = why.clone();
-            self.fail_queue(id, &why, out);
-        }
     }
 }
 

@@ -209,6 +209,30 @@ fn a_client_writes_a_file_by_one_opening() {
     }
 }
 
+/// A service that was started again knows neither handle of a file that its writer opens once more: the file stays that client's to write, and
+/// nothing that it wrote is taken for that of a lost writer.
+#[test]
+fn a_second_opening_after_a_restart_takes_no_file_from_the_first() {
+    let mut world = World::new(12);
+    let (who, other) = (world.client(None), world.client(None));
+    let first = world.create(who, "f", 1);
+    world.write(who, first, 0, &vec![1; 100_000]).expect("a write");
+    world.run(who, first, FileWork::Flush, b"").expect("a flush");
+    world.write(who, first, 0, &[2; 4096]).expect("a write over published bytes");
+    world.restart();
+    world.reconnect(who);
+    world.reconnect(other);
+    let second = world.start_open(who, open_new("f", 1), FAR);
+    let Outcome::Opened(Err(failure)) = world.finish(who, second) else { panic!("it is opened twice") };
+    assert!(matches!(failure.fault, ClientFault::Store(StoreError::Busy, _)), "{failure:?}");
+    world.run_for(Nanos::from_millis(500));
+    let until = world.now.saturating_add(Nanos::from_millis(300));
+    let open = world.start_open(other, open_new("f", 1), until);
+    assert!(matches!(world.finish(other, open), Outcome::Opened(Err(_))), "it is the first one's to write");
+    assert_eq!(world.run(who, first, FileWork::Close, b""), Ok(0));
+    assert_eq!(world.published("f")[..4096], [2; 4096]);
+}
+
 /// Blocks that the service does not give, to writes that are late: the client has room for nothing more, and does not turn in a circle for it.
 #[test]
 fn room_that_cannot_be_made_is_not_asked_for_without_end() {
