@@ -28,11 +28,14 @@ impl Location {
         &self.0
     }
 
+    /// Its parts, the widest first; none of an empty one.
+    pub fn parts(&self) -> impl Iterator<Item = &str> {
+        self.0.split('/').filter(|part| !part.is_empty())
+    }
+
     /// How many parts, from the widest on, both have in common.
     pub fn shared_parts(&self, other: &Location) -> usize {
-        let parts = |of: &'_ Location| -> usize { if of.0.is_empty() { 0 } else { of.0.split('/').count() } };
-        let most = parts(self).min(parts(other));
-        self.0.split('/').zip(other.0.split('/')).take(most).take_while(|(a, b)| a == b).count()
+        self.parts().zip(other.parts()).take_while(|(a, b)| a == b).count()
     }
 }
 

@@ -10,7 +10,13 @@
 //! regions are looked at last. A service that does not answer before the deadline is left out: its regions cannot be had.
 //! Location only breaks ties inside a class.
 //!
-//! **Copies** are placed one after the other, each by the same rule, on nodes that have none of the copies before it. A request is
+//! **Balance.** Of several nodes that are equally good, the one with most free bytes in the class gives the blocks, and of its regions the
+//! one with most.
+//!
+//! **Copies** are placed one after the other, each by the same rule, on nodes that have none of the copies before it. The first is as near
+//! as possible to where the file should be; the others share as few parts of their location as possible with the copies before them
+//! (another hall, else another rack), so that what fails together does not have all of them. Like nearness that breaks ties inside a class: a
+//! better class in the same rack goes before a worse one in another. A request is
 //! answered with as many blocks of each copy as the poorest of them has, and at least one; what is too much is given back.
 //!
 //! A request that was forwarded is answered from the service's own regions and free ones alone, so that it never goes in a circle.
@@ -18,6 +24,7 @@
 
 mod ask;
 mod directory;
+mod rooms;
 
 #[cfg(test)]
 mod tests;

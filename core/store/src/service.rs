@@ -58,4 +58,4 @@ pub use event::{
 };
 pub use machine::Service;
 pub use regions::NAMESPACE_MIN;
-pub(crate) use regions::regions;
+pub(crate) use regions::{regions, regions_of};

@@ -32,12 +32,15 @@
 //! What is not here: where a block should come from (placement), when a service's lease is over (members), what a map looks like (tree).
 //! A file's owner that is not the owner of its blocks' region commits into the index itself, with the lease of that region and the records as
 //! preconditions; the region's owner is then told to read it again ([`SpaceEvent::Refresh`]).
+//! **A region is taken** with a read, a commit and a read of its index; 256 regions are taken at a time.
+//!
 //! Limits: a commit has 100 keys (so a release or a fence takes [`BATCH`] extents at a time), a session 16 MiB of grants
 //! ([`GRANT_AHEAD`]), a term 2^32 grants.
 
 mod edit;
 mod event;
 mod free;
+mod index;
 mod machine;
 mod quarantine;
 mod record;

@@ -6,6 +6,7 @@ use crate::inode::Content;
 use crate::keys::{map_chunk_key, unsettled_key};
 use crate::kv::KvWrite;
 use crate::records::{BlockRecord, CHECKSUM_BYTES, COPIES_MAX, MapChunk, WriterRecord, blocks_per_chunk, to_value};
+use crate::service::regions_of;
 use crate::space::{ExtentRecord, ExtentUse, GRAIN, extent_key, lease_key};
 use crate::{Extent, InodeId, RegionId};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -312,5 +313,5 @@ fn region_of(places: &RegionPlaces, copy: &Extent) -> Option<RegionId> {
     let has = |place: &Extent| {
         place.namespace == copy.namespace && place.offset <= copy.offset && place.end().is_some_and(|last| end <= last)
     };
-    places.iter().find(|(_, place)| has(place)).map(|(region, _)| *region)
+    places.range(regions_of(copy.namespace)).find(|(_, place)| has(place)).map(|(region, _)| *region)
 }

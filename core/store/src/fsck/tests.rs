@@ -24,7 +24,7 @@ use weir_units::Bytes;
 use weir_units::rng::SplitMix64;
 
 const MIB: u64 = 1 << 20;
-const REGION: RegionId = RegionId(1);
+const REGION: RegionId = RegionId(1 << 16);
 
 fn places() -> RegionPlaces {
     let extent = Extent { namespace: NamespaceId(1), offset: Bytes(MIB), length: Bytes(64 * MIB) };

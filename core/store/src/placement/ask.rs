@@ -29,6 +29,8 @@ pub struct PlacementAsk {
     pub location: Option<Location>,
     /// Nodes that have a copy already, such as that of a block that is repaired.
     pub avoid: BTreeSet<NodeId>,
+    /// Where those copies are.
+    pub apart: Vec<Location>,
     /// Another service asks: nothing is forwarded.
     pub forwarded: bool,
 }
@@ -117,6 +119,8 @@ pub enum PlacementEvent {
     Forwarded(AskId, ForwardAnswer),
     /// All regions of the store, as they are in Kv: after a [`PlacementEffect::Look`] (with its request), or whenever they are read.
     Regions(Option<AskId>, BTreeMap<RegionId, RegionEntry>),
+    /// What regions are from now on, none of the store's without an entry: after a [`PlacementEffect::Look`] all that has changed, or at any time.
+    Changed(Option<AskId>, Vec<(RegionId, Option<RegionEntry>)>),
 }
 
 /// What the machine wants done. Of each request there is one effect at a time.
@@ -151,6 +155,8 @@ struct Search {
     /// A source of this class has room that cannot be had at the moment.
     refused: bool,
     placed: Vec<CopyGrant>,
+    /// Where those and the copies of before are.
+    apart: Vec<Location>,
 }
 
 /// See [the module](super).
@@ -166,7 +172,7 @@ pub struct Placement {
 impl Placement {
     /// The machine of a service that has heard of no region.
     pub fn new(me: ServiceId) -> Self {
-        let (directory, hints, searches) = (Directory::default(), BTreeMap::new(), BTreeMap::new());
+        let (directory, hints, searches) = (Directory::new(me), BTreeMap::new(), BTreeMap::new());
         Self { me, directory, hints, searches, planted: Planted::default() }
     }
 
@@ -182,7 +188,10 @@ impl Placement {
     }
 
     /// One event; adds what it wants done. An event of a request that is over does nothing.
-    pub fn apply(&mut self, event: PlacementEvent, own: &impl OwnRoom, effects: &mut Vec<PlacementEffect>) {
+    pub fn apply(&mut self, event: PlacementEvent, own: &mut impl OwnRoom, effects: &mut Vec<PlacementEffect>) {
+        for region in own.take_changed() {
+            self.directory.set_free(region, own.free(region));
+        }
         let id = match event {
             PlacementEvent::Ask(id, ask) => match self.begin(id, ask) {
                 Ok(()) => id,
@@ -202,14 +211,24 @@ impl Placement {
             }
             PlacementEvent::Regions(id, regions) => {
                 self.directory.replace(regions);
-                let Some(id) = id else { return };
-                if let Some(search) = self.searches.get_mut(&id) {
-                    search.looked = true;
-                }
+                let Some(id) = self.looked(id) else { return };
+                id
+            }
+            PlacementEvent::Changed(id, regions) => {
+                regions.into_iter().for_each(|(region, entry)| self.directory.set(region, entry));
+                let Some(id) = self.looked(id) else { return };
                 id
             }
         };
         self.go_on(id, own, effects);
+    }
+
+    /// The directory is what it is in Kv: the request that has asked for that.
+    fn looked(&mut self, id: Option<AskId>) -> Option<AskId> {
+        if let Some(search) = id.and_then(|id| self.searches.get_mut(&id)) {
+            search.looked = true;
+        }
+        id
     }
 
     fn begin(&mut self, id: AskId, ask: PlacementAsk) -> Result<(), PlacementError> {
@@ -220,8 +239,8 @@ impl Placement {
         if !sane || self.searches.contains_key(&id) {
             return Err(PlacementError::Malformed);
         }
-        let (tried, placed) = (Tried::new(), Vec::new());
-        let search = Search { ask, class: 0, tried, trying: None, looked: false, refused: false, placed };
+        let (tried, placed, apart) = (Tried::new(), Vec::new(), ask.apart.clone());
+        let search = Search { ask, class: 0, tried, trying: None, looked: false, refused: false, placed, apart };
         self.searches.insert(id, search);
         Ok(())
     }
@@ -233,7 +252,7 @@ impl Placement {
         match answer {
             GrantAnswer::Extents(extents) => {
                 let (class, node, service) = (entry.class, entry.node, self.me);
-                search.place(CopyGrant { class, node, service, extents });
+                search.place(CopyGrant { class, node, service, extents }, Some(entry.location.clone()));
             }
             GrantAnswer::Full => search.give_up(tried, false),
             GrantAnswer::Refused => search.give_up(tried, true),
@@ -255,7 +274,8 @@ impl Placement {
             ForwardAnswer::Granted(grant, left) => {
                 let avoid = search.wish(self.planted).avoid;
                 if grant.class == class && !avoid.contains(&grant.node) && !grant.extents.is_empty() {
-                    search.place(CopyGrant { service, ..grant });
+                    let location = self.directory.location_of(grant.node).cloned();
+                    search.place(CopyGrant { service, ..grant }, location);
                 } else {
                     // Not what was asked for.
                     effects.push(PlacementEffect::Return(search.ask.session, service, grant.extents));
@@ -284,7 +304,7 @@ impl Placement {
             }
             let wish = search.wish(self.planted);
             let may_try = |source| search.may_try(source, self.planted);
-            let source = self.directory.best(self.me, &wish, own, &self.hints, &search.tried, may_try);
+            let source = self.directory.best(&wish, own, &self.hints, &search.tried, may_try);
             if let Some(source) = source {
                 let tried = match source {
                     Source::Own(region) => Tried::from([(region, Some(self.me))]),
@@ -299,7 +319,8 @@ impl Placement {
                     Source::Other(service) => PlacementEffect::Forward(id, service, session, wish),
                 });
             }
-            if search.refused {
+            // What is being taken may have room of this class.
+            if search.refused || own.is_taking() {
                 return self.finish(id, Err(PlacementError::Retry), effects);
             }
             if !search.looked && !self.planted.is(Mutant::ClassWithoutLastLook) {
@@ -308,7 +329,7 @@ impl Placement {
             if search.class + 1 == search.ask.classes.len() {
                 let placed = search.placed.len() as u8;
                 let mut wishes = search.ask.classes.iter().map(|class| BlockWish { class: *class, ..wish.clone() });
-                let why = match wishes.any(|wish| self.directory.is_freeing(self.me, &wish, own)) {
+                let why = match wishes.any(|wish| self.directory.is_freeing(&wish, own)) {
                     true => PlacementError::Freeing,
                     false => PlacementError::Full(placed),
                 };
@@ -363,7 +384,8 @@ impl Search {
     fn wish(&self, planted: Planted) -> BlockWish {
         let PlacementAsk { block, count, location, .. } = &self.ask;
         let avoid = if planted.is(Mutant::CopiesTogether) { self.ask.avoid.clone() } else { self.nodes() };
-        BlockWish { class: self.class(), block: *block, count: *count, location: location.clone(), avoid }
+        let (location, apart) = (location.clone(), self.apart.clone());
+        BlockWish { class: self.class(), block: *block, count: *count, location, avoid, apart }
     }
 
     fn may_try(&self, source: Source, planted: Planted) -> bool {
@@ -380,7 +402,8 @@ impl Search {
     }
 
     /// The next copy begins with the first class again.
-    fn place(&mut self, copy: CopyGrant) {
+    fn place(&mut self, copy: CopyGrant, location: Option<Location>) {
+        self.apart.extend(location);
         self.placed.push(copy);
         self.class = 0;
         self.tried.clear();

@@ -44,6 +44,22 @@ impl OwnRoom for OwnRegions<'_> {
             .get(&region)
             .is_some_and(|found| region.0 % 2 == 0 && found.used > 0 && found.entry.owner == Some(self.1))
     }
+
+    fn free(&self, region: RegionId) -> u64 {
+        self.blocks(region, BLOCK) * BLOCK
+    }
+
+    fn take_changed(&mut self) -> BTreeSet<RegionId> {
+        self.0.keys().copied().collect()
+    }
+
+    fn freeing(&self) -> BTreeSet<RegionId> {
+        self.0.keys().copied().collect()
+    }
+
+    fn is_taking(&self) -> bool {
+        false
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -126,7 +142,7 @@ impl World {
     fn apply(&mut self, service: ServiceId, event: PlacementEvent) {
         let mut effects = Vec::new();
         let machine = self.services.get_mut(&service).unwrap();
-        machine.apply(event, &OwnRegions(&self.regions, service), &mut effects);
+        machine.apply(event, &mut OwnRegions(&self.regions, service), &mut effects);
         machine.check();
         self.effects.extend(effects.into_iter().map(|effect| (service, effect)));
     }
@@ -171,8 +187,9 @@ impl World {
                 let location = Some(Location::new(&format!("rack{}", self.below(2))).unwrap());
                 let (classes, count) = (alloc::vec![DRAM, FLASH], 1 + u64::from(self.below(3)));
                 let session = SessionId(1);
-                let (avoid, forwarded) = (BTreeSet::new(), false);
-                let ask = PlacementAsk { session, classes, block: BLOCK, count, copies, location, avoid, forwarded };
+                let (avoid, apart, forwarded) = (BTreeSet::new(), Vec::new(), false);
+                let block = BLOCK;
+                let ask = PlacementAsk { session, classes, block, count, copies, location, avoid, apart, forwarded };
                 let service = ServiceId(1 + u64::from(self.below(SERVICES as u32)));
                 self.ask(service, ask, None);
             }
@@ -277,9 +294,10 @@ impl World {
         if self.silent.contains(&to) {
             return self.apply(from, PlacementEvent::Forwarded(id, ForwardAnswer::Silent));
         }
-        let BlockWish { class, block, count, location, avoid } = wish;
+        let BlockWish { class, block, count, location, avoid, apart } = wish;
         let classes = alloc::vec![class];
-        let ask = PlacementAsk { session, classes, block, count, copies: 1, location, avoid, forwarded: true };
+        let (copies, forwarded) = (1, true);
+        let ask = PlacementAsk { session, classes, block, count, copies, location, avoid, apart, forwarded };
         self.ask(to, ask, Some((from, id)));
     }
 
@@ -394,9 +412,11 @@ fn what_cannot_be_asked_for_is_refused() {
         copies: 1,
         location: None,
         avoid: BTreeSet::new(),
+        apart: Vec::new(),
         forwarded: false,
     };
-    let none = OwnRegions(&BTreeMap::new(), ServiceId(1));
+    let regions = BTreeMap::new();
+    let mut none = OwnRegions(&regions, ServiceId(1));
     for bad in [
         PlacementAsk { classes: Vec::new(), ..ask.clone() },
         PlacementAsk { block: 0, ..ask.clone() },
@@ -405,15 +425,60 @@ fn what_cannot_be_asked_for_is_refused() {
         PlacementAsk { copies: 5, ..ask.clone() },
     ] {
         let (mut placement, mut effects) = (Placement::new(ServiceId(1)), Vec::new());
-        placement.apply(PlacementEvent::Ask(AskId(1), bad), &none, &mut effects);
+        placement.apply(PlacementEvent::Ask(AskId(1), bad), &mut none, &mut effects);
         assert_eq!(effects, [PlacementEffect::Answer(AskId(1), Err(PlacementError::Malformed))]);
     }
     let (mut placement, mut effects) = (Placement::new(ServiceId(1)), Vec::new());
-    placement.apply(PlacementEvent::Ask(AskId(1), ask), &none, &mut effects);
-    placement.apply(PlacementEvent::Regions(Some(AskId(1)), BTreeMap::new()), &none, &mut effects);
-    placement.apply(PlacementEvent::Granted(AskId(1), GrantAnswer::Full), &none, &mut effects);
+    placement.apply(PlacementEvent::Ask(AskId(1), ask), &mut none, &mut effects);
+    placement.apply(PlacementEvent::Regions(Some(AskId(1)), BTreeMap::new()), &mut none, &mut effects);
+    placement.apply(PlacementEvent::Granted(AskId(1), GrantAnswer::Full), &mut none, &mut effects);
     assert_eq!(
         effects,
         [PlacementEffect::Look(AskId(1)), PlacementEffect::Answer(AskId(1), Err(PlacementError::Full(0)))]
     );
+}
+
+/// While regions are being taken nobody is told that there is no room, and no worse class is taken.
+#[test]
+fn what_is_being_taken_is_waited_for() {
+    struct Taking;
+    impl OwnRoom for Taking {
+        fn blocks(&self, _: RegionId, _: u64) -> u64 {
+            1
+        }
+        fn is_freeing(&self, _: RegionId, _: u64) -> bool {
+            false
+        }
+        fn free(&self, _: RegionId) -> u64 {
+            BLOCK
+        }
+        fn take_changed(&mut self) -> BTreeSet<RegionId> {
+            BTreeSet::from([RegionId(1)])
+        }
+        fn freeing(&self) -> BTreeSet<RegionId> {
+            BTreeSet::new()
+        }
+        fn is_taking(&self) -> bool {
+            true
+        }
+    }
+    let (mut placement, mut effects) = (Placement::new(ServiceId(1)), Vec::new());
+    let (node, location, owner) = (NodeId(1), Location::default(), Some(ServiceId(1)));
+    let flash = RegionEntry { node, class: FLASH, location, owner, open: true };
+    placement.apply(PlacementEvent::Changed(None, alloc::vec![(RegionId(1), Some(flash))]), &mut Taking, &mut effects);
+    let ask = |classes: &[ClassId]| PlacementAsk {
+        session: SessionId(1),
+        classes: classes.to_vec(),
+        block: BLOCK,
+        count: 1,
+        copies: 1,
+        location: None,
+        avoid: BTreeSet::new(),
+        apart: Vec::new(),
+        forwarded: false,
+    };
+    placement.apply(PlacementEvent::Ask(AskId(1), ask(&[DRAM, FLASH])), &mut Taking, &mut effects);
+    assert_eq!(effects, [PlacementEffect::Answer(AskId(1), Err(PlacementError::Retry))]);
+    placement.apply(PlacementEvent::Ask(AskId(2), ask(&[FLASH])), &mut Taking, &mut effects);
+    assert!(matches!(effects[1..], [PlacementEffect::Grant(AskId(2), _, RegionId(1), _)]), "{effects:?}");
 }

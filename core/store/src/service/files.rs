@@ -215,6 +215,7 @@ impl Service {
             copies: handle.copies,
             location,
             avoid: BTreeSet::new(),
+            apart: Vec::new(),
             forwarded: false,
         };
         if let Some(pending) = self.pending.get_mut(&id) {

@@ -221,7 +221,7 @@ impl Service {
             }
             Work::Placement(event) => {
                 let mut out = Vec::new();
-                self.placement.apply(event, &self.space, &mut out);
+                self.placement.apply(event, &mut self.space, &mut out);
                 out.into_iter().for_each(|effect| self.placement_wants(effect, effects));
             }
             Work::Sessions(event) => {
@@ -334,8 +334,8 @@ impl Service {
                 self.push(Work::Placement(PlacementEvent::Forwarded(ask, silent)));
             }
             PlacementEffect::Look(ask) => {
-                let regions = self.region_entries();
-                self.push(Work::Placement(PlacementEvent::Regions(Some(ask), regions)));
+                // Every change of a region is told at once.
+                self.push(Work::Placement(PlacementEvent::Changed(Some(ask), Vec::new())));
             }
             PlacementEffect::Return(session, _, extents) => {
                 self.ask_space(SpaceOwner::Nobody, SpaceRequest::Return { session, extents });

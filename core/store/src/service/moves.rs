@@ -245,6 +245,7 @@ impl Service {
             copies: 1,
             location: Some(task.location.clone()).filter(|location| !location.as_str().is_empty()),
             avoid: self.avoided(&task, true),
+            apart: self.stays(&task).map(|found| found.record.location.clone()).collect(),
             classes: task.classes,
             forwarded: false,
         };
@@ -275,11 +276,16 @@ impl Service {
         }
     }
 
+    /// Namespaces of the copies that stay.
+    fn stays<'a>(&'a self, task: &'a MoveTask) -> impl Iterator<Item = &'a Namespace> {
+        let stays = task.old.copies.iter().filter(|copy| **copy != task.copy.extent);
+        stays.filter_map(|copy| self.namespaces.get(&copy.namespace))
+    }
+
     /// Nodes that the new copy may not be on: those of the copies that stay, and, if they count, those that did not answer a moment ago.
     fn avoided(&self, task: &MoveTask, counts_silent: bool) -> BTreeSet<NodeId> {
         let node = |namespace: &NamespaceId| self.namespaces.get(namespace).map(|found| found.record.node);
-        let stays = task.old.copies.iter().filter(|copy| **copy != task.copy.extent);
-        let stays = stays.filter_map(|copy| node(&copy.namespace));
+        let stays = self.stays(task).map(|found| found.record.node);
         let is_silent = |number: &&NamespaceId| counts_silent && self.recovery.is_silent(**number);
         let silent = self.namespaces.keys().filter(is_silent).filter_map(node);
         stays.chain(silent).collect()
@@ -321,11 +327,9 @@ impl Service {
     }
 
     fn no_place(&self, task: &MoveTask) -> MoveEnd {
-        let regions = self.region_entries();
         let is_there = |avoid: BTreeSet<NodeId>| {
-            regions
-                .values()
-                .any(|entry| entry.open && task.classes.contains(&entry.class) && !avoid.contains(&entry.node))
+            let mut open = self.namespaces.values().filter(|found| found.is_open() && !found.taken.is_empty());
+            open.any(|found| task.classes.contains(&found.record.class) && !avoid.contains(&found.record.node))
         };
         match (is_there(self.avoided(task, true)), is_there(self.avoided(task, false))) {
             (true, _) => MoveEnd::NoRoom,

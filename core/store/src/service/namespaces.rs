@@ -15,13 +15,17 @@ use crate::placement::{PlacementEvent, RegionEntry};
 use crate::protocol::{Answer, Donation, NamespaceInfo, NamespaceState};
 use crate::records::{CounterRecord, NamespaceRecord, RemovedRecord, from_value, to_value};
 use crate::space::{REGION_MIN, RegionUse, SpaceEvent, SpaceRequest};
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 use weir_units::Nanos;
 
-/// Regions of a namespace at the most, about.
-const REGIONS: u64 = 64;
+/// Regions of a namespace, about: at the most, and at the least. The more namespaces there are, the fewer regions a new one has: each takes a read and a
+/// commit whenever another process takes over.
+const REGIONS: (u64, u64) = (64, 4);
+
+/// Regions of a store's first namespaces, about; from then on the fewer a namespace.
+const REGIONS_OF_FIRST: u64 = 16_384;
 
 /// Labels of attempts to donate that are remembered at the most.
 const LABELS_TRIED: usize = 1024;
@@ -97,7 +101,7 @@ impl Service {
         }
         if found.state != before {
             found.since = now;
-            self.tell_regions();
+            self.tell_regions(number);
         }
     }
 
@@ -134,7 +138,7 @@ impl Service {
         for session in sessions.into_iter().filter(|session| !self.is_own_session(*session)).collect::<Vec<_>>() {
             self.look_for_session(session, effects);
         }
-        self.tell_regions();
+        self.tell_region(region);
     }
 
     /// A session has blocks: they are nobody's if it is over.
@@ -155,28 +159,35 @@ impl Service {
         if let Some(found) = self.namespaces.get_mut(&namespace_of(region)) {
             found.taken.remove(&region);
         }
-        self.tell_regions();
+        self.tell_region(region);
     }
 
-    fn tell_regions(&mut self) {
+    /// What placement is to know of a namespace's regions.
+    fn tell_regions(&mut self, number: NamespaceId) {
+        let taken = self.namespaces.get(&number).map(|found| found.taken.iter().copied().collect::<Vec<_>>());
+        self.tell_placement(taken.unwrap_or_default());
+    }
+
+    fn tell_region(&mut self, region: RegionId) {
+        self.tell_placement(alloc::vec![region]);
+    }
+
+    fn tell_placement(&mut self, regions: Vec<RegionId>) {
         self.moves.look_again();
-        let regions = self.region_entries();
-        self.push(Work::Placement(PlacementEvent::Regions(None, regions)));
+        let changed = regions.into_iter().map(|region| (region, self.region_entry(region))).collect();
+        self.push(Work::Placement(PlacementEvent::Changed(None, changed)));
     }
 
-    /// The regions that blocks may come from.
-    pub(super) fn region_entries(&self) -> BTreeMap<RegionId, RegionEntry> {
-        let entries = |(_, found): (&NamespaceId, &Namespace)| {
-            let entry = RegionEntry {
-                node: found.record.node,
-                class: found.record.class,
-                location: found.record.location.clone(),
-                owner: Some(self.settings.service),
-                open: found.state == NamespaceState::Up && !found.record.is_draining && !found.is_removed,
-            };
-            found.taken.iter().map(move |region| (*region, entry.clone())).collect::<Vec<_>>()
-        };
-        self.namespaces.iter().flat_map(entries).collect()
+    /// A region that blocks may come from; none where it is not this service's.
+    fn region_entry(&self, region: RegionId) -> Option<RegionEntry> {
+        let found = self.namespaces.get(&namespace_of(region)).filter(|found| found.taken.contains(&region))?;
+        Some(RegionEntry {
+            node: found.record.node,
+            class: found.record.class,
+            location: found.record.location.clone(),
+            owner: Some(self.settings.service),
+            open: found.is_open(),
+        })
     }
 
     fn uses(&self, found: &Namespace) -> RegionUse {
@@ -277,7 +288,7 @@ impl Service {
                     if let Some(found) = self.namespaces.get_mut(&number) {
                         (found.state, found.since, found.due) = (NamespaceState::Up, since, due);
                     }
-                    self.tell_regions();
+                    self.tell_regions(number);
                     self.answer(id, Answer::Donated { namespace: number }, effects);
                 }
                 Ok(None) if bytes < NAMESPACE_MIN => self.fail(id, StoreError::TooSmall, "", effects),
@@ -341,9 +352,9 @@ impl Service {
         let Donating { donation, size, label, was, .. } = donating.clone();
         let (bytes, sector) = size.unwrap_or_default();
         let class = self.classes.names.iter().position(|name| *name == donation.class).unwrap_or(0);
-        let region = (bytes / REGIONS).next_power_of_two().max(REGION_MIN);
+        let region = (bytes / self.regions_wanted()).next_power_of_two().max(REGION_MIN);
         let record = NamespaceRecord {
-            node: self.node_of(&donation.target),
+            node: self.node_of(&donation.target, number),
             target: donation.target.clone(),
             class: ClassId(class as u16),
             location: donation.location,
@@ -416,21 +427,38 @@ impl Service {
         record: NamespaceRecord,
         effects: &mut Vec<ServiceEffect>,
     ) {
-        let same_target = |found: &&mut Namespace| found.record.target == record.target && !found.is_removed;
-        for found in self.namespaces.values_mut().filter(same_target) {
+        let is_replaced = |found: &Namespace| found.record.target == record.target && !found.is_removed;
+        let mut replaced = Vec::new();
+        for (number, found) in self.namespaces.iter_mut().filter(|(_, found)| is_replaced(found)) {
             (found.record.is_lost, found.state, found.since) = (true, NamespaceState::Lost, self.clock.now);
+            replaced.push(*number);
         }
+        replaced.into_iter().for_each(|number| self.tell_regions(number));
         self.labels_tried.remove(&record.label.0);
         donating.was.map(|was| self.removed.remove(&was));
         self.add_namespace(number, record, true);
         self.answer(donating.id, Answer::Donated { namespace: number }, effects);
     }
 
-    /// The machine that a target is on: that of another one at the same host.
-    fn node_of(&self, target: &str) -> NodeId {
-        let same = self.namespaces.values().find(|found| host(&found.record.target) == host(target));
-        let last = self.namespaces.values().map(|found| found.record.node.get()).max().unwrap_or(0);
-        same.map_or(NodeId(last + 1), |found| found.record.node)
+    /// How many regions a namespace that joins has, about.
+    fn regions_wanted(&self) -> u64 {
+        let count = self.namespaces.len() as u64 + 1;
+        (REGIONS_OF_FIRST / count).clamp(REGIONS.1, REGIONS.0)
+    }
+
+    /// The machine that a target is on: that of another one at the same host, also of one whose record is being written; else it has the number of
+    /// this namespace, which no machine has.
+    fn node_of(&self, target: &str, number: NamespaceId) -> NodeId {
+        let written = self.kv.values().filter_map(|owner| match owner {
+            KvOwner::Own(read) => match &**read {
+                OwnRead::Donated(_, _, record) | OwnRead::DonatedLook(_, _, record) => Some(record),
+                _ => None,
+            },
+            _ => None,
+        });
+        let mut all = self.namespaces.values().map(|found| &found.record).chain(written);
+        let same = all.find(|record| host(&record.target) == host(target));
+        same.map_or(NodeId(number.get()), |record| record.node)
     }
 
     pub(super) fn drain(
@@ -517,7 +545,7 @@ impl Service {
         let record = found.ok().flatten().and_then(|value| from_value(&value).ok());
         if let (Some(record), Some(found)) = (record, self.namespaces.get_mut(&number)) {
             found.record = record;
-            self.tell_regions();
+            self.tell_regions(number);
         }
         self.fail(id, StoreError::Unavailable, "", effects);
     }
@@ -540,7 +568,7 @@ impl Service {
                 }
             }
         }
-        self.tell_regions();
+        self.tell_regions(number);
         self.answer(id, Answer::Done {}, effects);
     }
 }

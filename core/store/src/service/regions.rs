@@ -29,6 +29,12 @@ pub(crate) fn regions(number: NamespaceId, record: &NamespaceRecord) -> Vec<Regi
     (0..count).map(info).collect()
 }
 
+/// The numbers that regions of a namespace have.
+pub(crate) fn regions_of(namespace: NamespaceId) -> core::ops::RangeInclusive<RegionId> {
+    let first = namespace.get() << REGION_BITS;
+    RegionId(first)..=RegionId(first | ((1 << REGION_BITS) - 1))
+}
+
 pub(super) fn namespace_of(region: RegionId) -> NamespaceId {
     NamespaceId(region.get() >> REGION_BITS)
 }

@@ -154,6 +154,13 @@ pub(super) struct Namespace {
     pub is_removed: bool,
 }
 
+impl Namespace {
+    /// Whether blocks may be given out on it.
+    pub fn is_open(&self) -> bool {
+        self.state == NamespaceState::Up && !self.record.is_draining && !self.is_removed
+    }
+}
+
 /// A donation on its way: whose request it is.
 #[derive(Clone, Debug)]
 pub(super) struct Donating {

@@ -2,13 +2,14 @@
 
 use super::edit::{RecordEdit, record_of};
 use super::event::{MappedExtent, SpaceAnswer, SpaceEffect, SpaceError, SpaceEvent, SpaceRequestId};
+use super::index::RegionIndex;
 use super::record::{Epoch, ExtentUse, lease_key};
 use super::region::{EpochMark, RegionPhase, RegionSpace, RegionUse};
 use crate::kv::{Commit, CommitOutcome, KvAnswer, KvKey, KvRequest, KvToken, Revision};
 use crate::mutant::{Mutant, Planted};
 use crate::placement::OwnRoom;
 use crate::{Extent, Generation, RegionId, ServiceId, SessionId, Term};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// What a commit does to a region.
@@ -60,6 +61,7 @@ pub(super) enum Awaited {
 pub struct Space {
     pub(super) me: ServiceId,
     pub(super) regions: BTreeMap<RegionId, RegionSpace>,
+    pub(super) index: RegionIndex,
     pub(super) changes: BTreeMap<KvToken, SpaceChange>,
     /// Changes of unknown outcome that wait for a term.
     pub(super) unknown: Vec<KvToken>,
@@ -81,6 +83,7 @@ impl Space {
         Self {
             me,
             regions: BTreeMap::new(),
+            index: RegionIndex::default(),
             changes: BTreeMap::new(),
             unknown: Vec::new(),
             awaited: BTreeMap::new(),
@@ -108,11 +111,6 @@ impl Space {
     /// The epoch that is to be acknowledged for what is in quarantine, as far as it was raised.
     pub fn epoch(&self) -> Epoch {
         self.epoch.unwrap_or_default()
-    }
-
-    /// Bytes that a session was granted and has not published, in all regions of this service.
-    pub fn granted_to(&self, session: SessionId) -> u64 {
-        self.regions.values().map(|region| region.granted_to(session)).sum()
     }
 
     /// Whether all bytes of an extent are granted to a session, and not published.
@@ -254,14 +252,10 @@ impl Space {
                 region.begin(edit);
             }
         }
+        change.edits.iter().for_each(|edit| self.note(edit.region));
         self.changes.insert(id, change);
         let sent = self.ask(Awaited::Change(id), KvRequest::Commit(commit), effects);
         debug_assert_eq!(sent, id, "a change has the number of its commit");
-    }
-
-    /// The region of this service that has the extent.
-    pub(super) fn region_of(&self, extent: &Extent) -> Option<RegionId> {
-        self.regions.iter().find(|(_, region)| region.has(extent)).map(|(id, _)| *id)
     }
 
     fn committed(&mut self, id: KvToken, outcome: CommitOutcome, effects: &mut Vec<SpaceEffect>) {
@@ -288,6 +282,7 @@ impl Space {
             space.end(edit, result.ok(), change.mark);
         }
         for edit in &change.edits {
+            self.note(edit.region);
             self.refresh_if_idle(edit.region, effects);
         }
         let Some((request, answer)) = change.answer else { return };
@@ -301,6 +296,7 @@ impl Space {
 
     /// Panics unless every byte of every region that is up has exactly one use, and every lock belongs to a change under way.
     pub fn check(&self) {
+        self.check_index();
         for (id, region) in &self.regions {
             region.check();
             let edits = self.changes.values().flat_map(|change| &change.edits);
@@ -325,5 +321,22 @@ impl OwnRoom for Space {
         let edits = self.changes.values().flat_map(|change| &change.edits);
         let edits = edits.filter(|edit| edit.region == region && edit.life == space.life);
         space.is_freeing(block, edits.map(|edit| &edit.edit))
+    }
+
+    fn free(&self, region: RegionId) -> u64 {
+        self.regions.get(&region).filter(|region| region.was_up).map_or(0, |region| region.free.bytes())
+    }
+
+    fn take_changed(&mut self) -> BTreeSet<RegionId> {
+        core::mem::take(&mut self.index.changed)
+    }
+
+    fn freeing(&self) -> BTreeSet<RegionId> {
+        let edits = self.changes.values().flat_map(|change| &change.edits);
+        self.tended().iter().copied().chain(edits.map(|edit| edit.region)).collect()
+    }
+
+    fn is_taking(&self) -> bool {
+        self.takes_regions()
     }
 }

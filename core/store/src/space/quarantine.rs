@@ -14,33 +14,28 @@ use alloc::vec::Vec;
 impl Space {
     pub(super) fn upkeep(&mut self, effects: &mut Vec<SpaceEffect>) {
         self.raise_epoch(effects);
-        let regions: Vec<RegionId> = self.regions.keys().copied().collect();
+        let regions: Vec<RegionId> = self.tended().iter().copied().collect();
         for region in regions {
             self.refresh_if_idle(region, effects);
             self.release_some(region, effects);
         }
     }
 
-    fn entries(&mut self) -> impl Iterator<Item = &mut QuarantineEntry> {
-        self.regions.values_mut().flat_map(|region| region.quarantine.values_mut())
-    }
-
     /// Raises the epoch for everything that was freed by now, unless it is being raised.
     fn raise_epoch(&mut self, effects: &mut Vec<SpaceEffect>) {
         let Some(epoch) = self.epoch else {
-            if self.entries().next().is_some() && !self.is_awaited(Awaited::EpochRead) {
+            if self.any_entry(|_| true) && !self.is_awaited(Awaited::EpochRead) {
                 self.ask(Awaited::EpochRead, KvRequest::Get(Epoch::key()), effects);
             }
             return;
         };
-        let waits = self.entries().any(|entry| entry.epoch == EpochMark::None);
-        let raising = self.entries().any(|entry| matches!(entry.epoch, EpochMark::Raising(_)));
+        let waits = self.any_entry(|entry| entry.epoch == EpochMark::None);
+        let raising = self.any_entry(|entry| matches!(entry.epoch, EpochMark::Raising(_)));
         if !waits || raising {
             return;
         }
         if self.planted.is(Mutant::EpochNotAdvanced) {
-            let old = self.entries().filter(|entry| entry.epoch == EpochMark::None);
-            return old.for_each(|entry| entry.epoch = EpochMark::Wants(epoch));
+            return self.mark_entries(|entry| entry.epoch == EpochMark::None, EpochMark::Wants(epoch));
         }
         // Behind the last epoch nothing is freed any more: 2^64 of them are not used up.
         let Some(next) = epoch.0.checked_add(1).map(Epoch) else { return };
@@ -50,8 +45,15 @@ impl Space {
             writes: alloc::vec![KvWrite::Put(Epoch::key(), next.encode())],
         };
         let token = self.ask(Awaited::EpochRaise(next), KvRequest::Commit(commit), effects);
-        let waiting = self.entries().filter(|entry| entry.epoch == EpochMark::None);
-        waiting.for_each(|entry| entry.epoch = EpochMark::Raising(token));
+        self.mark_entries(|entry| entry.epoch == EpochMark::None, EpochMark::Raising(token));
+    }
+
+    fn mark_entries(&mut self, is_meant: impl Fn(&QuarantineEntry) -> bool, mark: EpochMark) {
+        self.each_entry(|entry| {
+            if is_meant(entry) {
+                entry.epoch = mark;
+            }
+        });
     }
 
     /// What became of the commit with that token. It counts for what was freed before it was sent: that has its token. What was freed later
@@ -61,11 +63,11 @@ impl Space {
         // Raised by another service it may have been raised too early for what waits here.
         let mark = if done { EpochMark::Wants(epoch) } else { EpochMark::None };
         let any = self.planted.is(Mutant::AnyRaiseCounts);
-        let is_meant = |entry: &&mut QuarantineEntry| match entry.epoch {
+        let is_meant = |entry: &QuarantineEntry| match entry.epoch {
             EpochMark::Raising(by) => by == token || any,
             EpochMark::None | EpochMark::Wants(_) | EpochMark::Skips => false,
         };
-        self.entries().filter(is_meant).for_each(|entry| entry.epoch = mark);
+        self.mark_entries(is_meant, mark);
         self.epoch = done.then_some(epoch);
     }
 

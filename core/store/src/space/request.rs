@@ -79,6 +79,7 @@ impl Space {
             let (full, none) = (taken.is_empty(), RecordEdit { old: Vec::new(), new: as_new(&taken, session) });
             space.begin(&none);
             space.end(&none, None, EpochMark::None);
+            self.note(region);
             if !full {
                 self.raise_own_term(region, effects);
             }
@@ -184,6 +185,7 @@ impl Space {
                     space.begin(edit);
                     space.end(edit, None, mark);
                 }
+                self.note(*region);
             }
             return Err(SpaceError::TooLarge);
         }
@@ -201,7 +203,7 @@ impl Space {
                 effects.extend(ids.into_iter().map(|id| SpaceEffect::Answer(id, Ok(SpaceAnswer::Fenced))));
                 continue;
             }
-            let regions: Vec<RegionId> = self.regions.keys().copied().collect();
+            let regions: Vec<RegionId> = self.granted_in(session).collect();
             regions.into_iter().for_each(|region| self.fence_some(session, region, effects));
         }
     }

@@ -18,13 +18,28 @@ impl Space {
         }
         let (offset, length) = (info.extent.offset.get(), info.extent.length.get());
         let whole = offset % GRAIN == 0 && length % GRAIN == 0;
-        let overlaps = self.regions.values().any(|other| other.info.extent.overlaps(&info.extent));
+        let overlaps = self.is_overlapped(&info.extent);
         if length < REGION_MIN || !whole || info.extent.end().is_none() || overlaps {
             return effects.push(SpaceEffect::Damaged(info.id));
         }
         let life = self.new_life();
         self.regions.insert(info.id, RegionSpace::new(info, life));
-        self.ask(Awaited::Lease(info.id, life), KvRequest::Get(lease_key(info.id)), effects);
+        if self.begins_taking(info.id, &info.extent) {
+            self.read_lease(info.id, effects);
+        }
+    }
+
+    fn read_lease(&mut self, region: RegionId, effects: &mut Vec<SpaceEffect>) {
+        if let Some(life) = self.regions.get(&region).map(|space| space.life) {
+            self.ask(Awaited::Lease(region, life), KvRequest::Get(lease_key(region)), effects);
+        }
+    }
+
+    /// A region is up, or is not this service's: another one may be taken.
+    fn take_next(&mut self, region: RegionId, effects: &mut Vec<SpaceEffect>) {
+        if let Some(next) = self.ends_taking(region) {
+            self.read_lease(next, effects);
+        }
     }
 
     /// Sends the commit that raises the term of a region from what it was.
@@ -173,8 +188,10 @@ impl Space {
         space.phase = RegionPhase::Up;
         let first = !core::mem::replace(&mut space.was_up, true);
         let (term, sessions) = (space.lease.map_or(Term(0), |lease| lease.term), space.sessions());
+        self.note(region);
         if first {
             effects.push(SpaceEffect::Taken(region, term, sessions));
+            self.take_next(region, effects);
         }
     }
 
@@ -183,6 +200,7 @@ impl Space {
             // A takeover reads it anyway, but the pages that it has may be older.
             space.refresh = true;
         }
+        self.note(region);
         self.refresh_if_idle(region, effects);
     }
 
@@ -191,19 +209,22 @@ impl Space {
         let Some(space) = self.regions.get_mut(&region) else { return };
         if space.refresh && space.phase == RegionPhase::Up && space.commits == 0 {
             space.refresh = false;
+            self.note(region);
             self.list(region, effects);
         }
     }
 
     fn lose(&mut self, region: RegionId, effects: &mut Vec<SpaceEffect>) {
-        if self.regions.remove(&region).is_some() {
+        if self.forget(region) {
+            self.take_next(region, effects);
             effects.push(SpaceEffect::Lost(region));
             self.probe_unknown(effects);
         }
     }
 
     fn is_damaged(&mut self, region: RegionId, effects: &mut Vec<SpaceEffect>) {
-        if self.regions.remove(&region).is_some() {
+        if self.forget(region) {
+            self.take_next(region, effects);
             effects.push(SpaceEffect::Damaged(region));
             self.probe_unknown(effects);
         }

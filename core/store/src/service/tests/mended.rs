@@ -695,3 +695,50 @@ fn the_medium_is_asked_where_a_client_waits_for_room() {
     assert!(matches!(failed(&waits), Some(StoreError::Freeing(_))), "{waits:?}");
     assert_eq!(world.syncs, 1);
 }
+
+/// Drives that join at the same time are of different nodes, unless they have one host; copies lie as far apart as there is room.
+#[test]
+fn drives_that_join_at_once_are_of_different_nodes_and_copies_are_far_apart() {
+    let mut world = World::new(1, KvFaults::default());
+    let (operator, _) = world.connect(SessionWish::None);
+    let drives = [
+        ("a", 1, "hall1/rack1"),
+        ("b", 1, "hall1/rack1"),
+        ("b", 2, "hall1/rack1"),
+        ("c", 1, "hall1/rack2"),
+        ("d", 1, "hall2/rack3"),
+    ];
+    for (at, (host, number, location)) in drives.iter().enumerate() {
+        let target: String = alloc::format!("nvme-tcp://{host}:4420/nqn?ns={number}");
+        world.drives.insert(target.clone(), LabelFound::Blank);
+        let location = Location::new(location).expect("a location");
+        let donation = Donation { target, class: class("dram"), location, overwrite: false };
+        world.give(ServiceEvent::Message(operator, RequestNumber(1000 + at as u64), Request::Donate { donation }));
+    }
+    world.settle();
+    world.pass(Nanos::from_millis(10));
+    let infos = world.namespaces(operator);
+    let nodes: Vec<u64> = infos.iter().map(|info| info.node.get()).collect();
+    assert_eq!(nodes, [1, 2, 2, 4, 5]);
+    // One that joins later on the same host as one of them.
+    let later = "nvme-tcp://d:4420/nqn?ns=2";
+    world.drives.insert(later.into(), LabelFound::Blank);
+    assert!(matches!(world.donate(operator, later, "dram", false), Answer::Donated { .. }));
+    assert_eq!(world.namespaces(operator)[5].node.get(), 5);
+    let client = world.client();
+    let place =
+        |world: &World, copy: &Extent| world.service.namespaces[&copy.namespace].record.location.as_str().to_string();
+    for sequence in 1..20 {
+        let entry = EntryPath { container: InodeId::ROOT, name: name(&alloc::format!("f{sequence}")) };
+        let near = Location::new("hall1/rack1").expect("a location");
+        let new = NewInode { copies: 2, location: near, ..new_inode() };
+        let open = Request::OpenNew { slot: 0, sequence, entry, new, content: Vec::new(), exclusive: true };
+        let Answer::Opened { handle, .. } = world.ask_until(client, &open) else { panic!("it is not opened") };
+        let blocks = world.granted(client, handle, 1);
+        let places: Vec<String> = blocks[0].copies.iter().map(|copy| place(&world, copy)).collect();
+        assert_eq!(places[0], "hall1/rack1", "near");
+        assert!(places[1].is_empty() || places[1].starts_with("hall2"), "far: {places:?}");
+        let back = Request::Return { extents: blocks[0].copies.clone() };
+        assert_eq!(world.ask_until(client, &back), Answer::Done {});
+    }
+}

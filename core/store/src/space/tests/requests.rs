@@ -510,3 +510,34 @@ fn behind_the_last_term_and_epoch_nothing_goes_on() {
     alone.pass(u64::MAX);
     assert_eq!(alone.usage()[2], MIB, "it stays in quarantine");
 }
+
+/// Many regions are taken some at a time, and placement hears of room while others are still being taken.
+#[test]
+fn regions_are_taken_some_at_a_time() {
+    let (mut space, mut kv) = (Space::new(ServiceId(9)), MemoryKv::default());
+    let (mut effects, mut taken, mut most) = (Vec::new(), 0, 0);
+    for number in 0..1000 {
+        let offset = MIB + number * REGION_MIN;
+        let info = RegionInfo { id: RegionId(number), extent: extent(offset, REGION_MIN) };
+        space.apply(SpaceEvent::Take(info), &mut effects);
+    }
+    let beside = RegionInfo { id: RegionId(5000), extent: extent(MIB + 4096, REGION_MIN) };
+    space.apply(SpaceEvent::Take(beside), &mut effects);
+    assert_eq!(effects.pop(), Some(SpaceEffect::Damaged(RegionId(5000))), "it overlaps one that waits for its turn");
+    assert!(space.is_taking(), "none is up yet");
+    while !effects.is_empty() {
+        most = most.max(space.pending());
+        for effect in core::mem::take(&mut effects) {
+            match effect {
+                SpaceEffect::Kv(token, request) => {
+                    space.apply(SpaceEvent::Kv(token, request.perform(&mut kv)), &mut effects);
+                }
+                SpaceEffect::Taken(..) => taken += 1,
+                other => panic!("{other:?}"),
+            }
+            space.check();
+        }
+    }
+    assert_eq!((taken, most, space.is_taking()), (1000, 256, false));
+    assert_eq!(space.take_changed().len(), 1000, "the room of each is told");
+}
