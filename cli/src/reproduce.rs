@@ -51,7 +51,7 @@ pub struct ReproduceArgs {
     /// By the real clock on a drive in memory, instead of in virtual time; for those that run by either
     #[arg(long)]
     pub live: bool,
-    /// As long as it takes to be sure, some minutes, instead of a look; for the figures of spool and crail
+    /// As long as it takes to be sure, some minutes, instead of a look; for the figures of spool and crail, and store-scale
     #[arg(long)]
     pub full: bool,
     /// How many plans plan-campaign draws [default: 100]

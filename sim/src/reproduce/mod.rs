@@ -34,6 +34,7 @@ mod plan_campaign;
 mod qos;
 mod row;
 mod spool;
+mod store_scale;
 mod subject;
 #[cfg(test)]
 mod tests;
@@ -110,6 +111,7 @@ impl Subject {
             Subject::CrailThroughput => crail::throughput(live),
             Subject::CrailStreams => crail::streams(live),
             Subject::CrailTerasort => crail::terasort(live),
+            Subject::StoreScale => Ok(store_scale::figure(live)),
         }
     }
 }

@@ -76,6 +76,8 @@ pub enum Subject {
     CrailStreams,
     /// A sort while memory shrinks and flash takes its place.
     CrailTerasort,
+    /// A store of thousands of machines, some of which are lost.
+    StoreScale,
 }
 
 /// Which clock a reproduction runs by.
@@ -91,7 +93,7 @@ pub enum ClockKind {
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Subject; 35] = [
+    pub const ALL: [Subject; 36] = [
         Subject::FemuFig2a,
         Subject::FemuFig2b,
         Subject::FemuFig3,
@@ -127,6 +129,7 @@ impl Subject {
         Subject::CrailThroughput,
         Subject::CrailStreams,
         Subject::CrailTerasort,
+        Subject::StoreScale,
     ];
 
     /// As the command line writes it.
@@ -167,6 +170,7 @@ impl Subject {
             Subject::CrailThroughput => "crail-throughput",
             Subject::CrailStreams => "crail-streams",
             Subject::CrailTerasort => "crail-terasort",
+            Subject::StoreScale => "store-scale",
         }
     }
 
@@ -212,6 +216,9 @@ impl Subject {
             Subject::CrailThroughput => "64 KiB, 128 in flight: files against the drives alone",
             Subject::CrailStreams => "buffered and direct streams over the size of an operation, and copies",
             Subject::CrailTerasort => "a sort while memory shrinks to nothing and flash takes its place",
+            Subject::StoreScale => {
+                "a store of thousands of machines: load, balance, a dead service, lost machines and a lost rack"
+            }
         }
     }
 
@@ -236,7 +243,7 @@ impl Subject {
     pub const fn has_lengths(self) -> bool {
         use Subject::{
             CrailLatency, CrailStreams, CrailTerasort, CrailThroughput, SpoolFig5, SpoolFig12, SpoolFig13, SpoolFig14,
-            SpoolFig15, SpoolFig16, SpoolFig17, SpoolFig19, SpoolTable2,
+            SpoolFig15, SpoolFig16, SpoolFig17, SpoolFig19, SpoolTable2, StoreScale,
         };
         matches!(
             self,
@@ -255,6 +262,7 @@ impl Subject {
                 | CrailThroughput
                 | CrailStreams
                 | CrailTerasort
+                | StoreScale
         )
     }
 }

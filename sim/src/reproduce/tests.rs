@@ -628,7 +628,8 @@ fn spool_figures_hold_what_is_measured_to_what_is_printed() {
 fn the_same_every_time() {
     // These take longest, by the same code.
     let long = |s: &Subject| {
-        matches!(s, Subject::Datasheets | Subject::QosAccuracy | Subject::PlanCampaign | Subject::SpoolFig4)
+        use Subject::{Datasheets, PlanCampaign, QosAccuracy, SpoolFig4, StoreScale};
+        matches!(s, Datasheets | QosAccuracy | PlanCampaign | SpoolFig4 | StoreScale)
     };
     for subject in Subject::ALL.into_iter().filter(|s| s.clock() != ClockKind::Real && !long(s)) {
         assert_eq!(subject.figure(&mut Fake), subject.figure(&mut Broken), "{subject}");
@@ -796,6 +797,8 @@ fn charts_are_tables(figure: &Figure) {
             let given: Vec<f64> = figure.rows.iter().filter(given).map(|row| row.ours).collect();
             alike(name, &height(0, "DRAM, direct"), &given);
         }
+        // Its charts are over time, its table is not.
+        Subject::StoreScale => {}
         Subject::CrailTerasort => {
             alike(name, &height(0, "simulated"), &rows("simulated, ", "% in memory")[..6]);
             alike(name, &height(0, "simulated, requests alone"), &rows("simulated, requests alone", "% in memory"));
@@ -857,8 +860,9 @@ fn quantiles_are_on_the_curves(figure: &Figure) {
 
 #[test]
 fn every_chart_says_what_the_table_says_in_plain_texts() {
-    // The planner's model and its campaign take minutes, a small one of each stands for them; the data sheets' have a test.
-    let long = |s: &Subject| matches!(s, Subject::QosAccuracy | Subject::PlanCampaign | Subject::Datasheets);
+    // The planner's model and its campaign take minutes, a small one of each stands for them; the data sheets' and the store's have tests.
+    use Subject::{Datasheets, PlanCampaign, QosAccuracy, StoreScale};
+    let long = |s: &Subject| matches!(s, QosAccuracy | PlanCampaign | Datasheets | StoreScale);
     for subject in Subject::ALL.into_iter().filter(|s| !long(s)) {
         let figure = made(subject);
         charts_are_tables(&figure);
