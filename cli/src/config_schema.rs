@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 const PAGE: &str = include_str!("../../docs/reference/configuration.md");
 
 /// A section of the page, by the beginning of its heading, and where its keys are in a file: names of tables, `[]` behind lists.
-const SECTIONS: [(&str, &[&str]); 14] = [
+const SECTIONS: [(&str, &[&str]); 15] = [
     ("`[node]`", &["node"]),
     ("`[api]`", &["api"]),
     ("`[[device]]`", &["device[]"]),
@@ -22,6 +22,7 @@ const SECTIONS: [(&str, &[&str]); 14] = [
     ("`[door.nvme-tcp]`", &["door", "nvme-tcp"]),
     ("`[store]`", &["store"]),
     ("`[[store.donate]]`", &["store", "donate[]"]),
+    ("`[[store.policy]]`", &["store", "policy[]"]),
 ];
 
 /// The whole schema.

@@ -107,9 +107,9 @@ typedef struct weir_store_opts {
 /* What a new file is made with. Zero means the default; a file that is there keeps what it has. */
 typedef struct weir_file_opts {
     size_t size;
-    const char *classes;  /* names of the classes of its blocks, best first, as "dram,flash" [those of its directory, or the store's] */
+    const char *classes;  /* names of the classes of its blocks, best first, as "dram,flash" [those of the path's policy, or the store's] */
     const char *location; /* where its blocks should be [where the client is] */
-    uint32_t copies;      /* copies of each block, 1 to 4 [1] */
+    uint32_t copies;      /* copies of each block, 1 to 4 [the path's policy's, or 1] */
     uint32_t block;       /* bytes of a block: a power of two from 65536 to 4194304 [the store's] */
     uint32_t mode;        /* permissions, 12 bits [0644] */
     uint32_t uid;         /* its owner */

@@ -36,6 +36,7 @@ impl Service {
             block: 64 << 10,
             lease: Duration::from_secs(60),
             repair_after: None,
+            tiering: weir_store::Tiering::default(),
             allow_files: true,
         };
         let service = Self { handle: Some(start(options).unwrap()), folder };

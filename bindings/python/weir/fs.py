@@ -47,8 +47,8 @@ class WeirFileSystem(AsyncFileSystem):  # type: ignore[misc]
     """Files of a store.
 
     ``store`` is the address of its metadata service, ``HOST:PORT`` or ``unix:PATH``: that of the URL, else ``WEIR_STORE``. Every call
-    ends within ``deadline`` seconds. New files have blocks of ``classes`` (a name, or several, best first; none: those of the directory's
-    policy), ``copies`` of each, and ``block`` bytes in one (0: the store's); ``open``, ``pipe``, ``put`` and ``cp`` take these three as
+    ends within ``deadline`` seconds. New files have blocks of ``classes`` (a name, or several, best first; none: those of the path's
+    policy), ``copies`` of each (1 to 4; 0: the policy's, or 1), and ``block`` bytes in one (0: the store's); ``open``, ``pipe``, ``put`` and ``cp`` take these three as
     well. Directories on the way to a new file are made unless ``auto_mkdir`` is ``False``. ``location`` is where this client is.
     """
 
@@ -61,7 +61,7 @@ class WeirFileSystem(AsyncFileSystem):  # type: ignore[misc]
         *,
         deadline: float = 30.0,
         classes: str | Iterable[str] = (),
-        copies: int = 1,
+        copies: int = 0,
         block: int = 0,
         location: str = "",
         auto_mkdir: bool = True,

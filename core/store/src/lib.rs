@@ -36,6 +36,7 @@ pub mod members;
 mod mutant;
 mod name;
 pub mod placement;
+mod policy;
 pub mod protocol;
 pub mod records;
 pub mod service;
@@ -52,6 +53,7 @@ pub use inode::{Content, Inode, InodeKind, UnixNanos};
 pub use kv::{Commit, CommitOutcome, Expect, Kv, KvKey, KvWrite, Revision, Versioned};
 pub use location::{LOCATION_MAX, Location};
 pub use name::{EntryName, NAME_BYTES_MAX};
+pub use policy::{DEMOTE_AFTER, PATTERN_MAX, PathPattern, PathPolicy, PatternError, Tiering, Watermarks, policy_of};
 pub use records::Changed;
 pub use tree::{
     ATTRIBUTE_BYTES_MAX, CLASSES_MAX, ChangeKey, EntryPath, FileChange, InodePath, LIST_MAX, ListEntry, NameAnswer,

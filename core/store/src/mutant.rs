@@ -92,6 +92,12 @@ pub(crate) enum Mutant {
     /// Service: a block is moved although a session may write its file.
     #[cfg_attr(not(test), allow(dead_code))]
     MoveUnderWriter,
+    /// Service: blocks of files that are in use are demoted.
+    DemoteHot,
+    /// Service: blocks are demoted to any other class of their file.
+    DemoteBack,
+    /// Service: a class that is over its high watermark takes demoted blocks.
+    DemoteAboveMark,
     /// Service: commits do not expect the life of the service in which they are sent.
     CommitWithoutLife,
     /// Service: it goes on answering when its lease is over.

@@ -32,8 +32,8 @@ mod message;
 mod tests;
 
 pub use bodies::{
-    CLIENT_NAME_MAX, ClassStatus, Donation, MovementInfo, NamespaceInfo, NamespaceState, RESOLVE_NAMES_MAX,
-    ServiceInfo, ServiceRole, SessionInfo, SessionWish, StatusInfo, WelcomeInfo,
+    CLIENT_NAME_MAX, ClassStatus, DemotionInfo, Donation, MovementInfo, NamespaceInfo, NamespaceState, PolicyInfo,
+    RESOLVE_NAMES_MAX, ServiceInfo, ServiceRole, SessionInfo, SessionWish, StatusInfo, TieringInfo, WelcomeInfo,
 };
 pub use frame::{FRAME_MAX, FrameError, FrameReader, HEADER_BYTES, RequestNumber};
 pub use message::{Answer, PROTOCOL_MAGIC, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Request, VERSION_GRANT_SHORT};

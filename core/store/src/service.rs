@@ -27,11 +27,15 @@
 //!
 //! **Lost writers** may have written some copies of a block and not others: its blocks that are marked as unsettled are recovered (`recovery.rs`).
 //!
-//! **Blocks move** off namespaces that drain or are lost (`moves.rs`).
+//! **Blocks move** off namespaces that drain or are lost (`moves.rs`), and of files that are left alone to the next class when theirs is full (`demotion.rs`).
 //!
-//! What is not here: several that serve at once, each some directories (their redirects and peers), policies, demotion, reservations.
+//! **New files** get what the policy of their path says (`policies.rs`).
+//!
+//! What is not here: several that serve at once, each some directories (their redirects and peers), reservations.
 
 mod about;
+mod cold;
+mod demotion;
 mod durable;
 mod event;
 mod files;
@@ -41,6 +45,8 @@ mod machine;
 mod moves;
 mod namespaces;
 mod passes;
+mod paths;
+mod policies;
 mod recovery;
 mod regions;
 mod requests;

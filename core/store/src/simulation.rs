@@ -46,16 +46,21 @@ fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(otherwise)
 }
 
+/// Every third run demotes files.
+fn is_tiered(seed: u64) -> bool {
+    seed % 3 == 0
+}
+
 /// One run: what has happened, or what is wrong.
 fn run(seed: u64, mutant: Option<Mutant>) -> Result<Totals, String> {
     let is_traced = std::env::var_os("WEIR_STORE_TRACE").is_some();
-    World::new(Options { seed, mutant, faults: FAULTS, services: 1, is_traced }).run()
+    World::new(Options { seed, mutant, faults: FAULTS, services: 1, is_tiered: is_tiered(seed), is_traced }).run()
 }
 
 /// One run with two services.
 fn run_with_two(seed: u64, mutant: Option<Mutant>) -> Result<Totals, String> {
     let is_traced = std::env::var_os("WEIR_STORE_TRACE").is_some();
-    World::new(Options { seed, mutant, faults: FAULTS, services: 2, is_traced }).run()
+    World::new(Options { seed, mutant, faults: FAULTS, services: 2, is_tiered: is_tiered(seed), is_traced }).run()
 }
 
 /// A run by its seed.
@@ -98,6 +103,7 @@ fn nothing_is_lost_and_nothing_is_another_files() {
     println!("{}", totals.lines());
     assert!(totals.operations() > 200 * totals.runs, "a run has at least 200 operations");
     assert!(totals.moved > totals.runs, "blocks were moved");
+    assert!(totals.demoted > 10, "and demoted");
 }
 
 #[test]

@@ -90,6 +90,7 @@ fn settings(life: u32) -> ServiceSettings {
         timing: LeaseTiming::new(LEASE, 1000, Nanos::from_millis(100)).expect("a lease"),
         drift_ppm: 1000,
         repair_after: Nanos::from_secs(5),
+        tiering: weir_store::Tiering::default(),
         fence_wait: Nanos::from_millis(500),
         classes: vec![ClassName::new("dram").expect("a class")],
         block: BLOCK as u32,

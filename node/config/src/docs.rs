@@ -36,6 +36,7 @@ fn no_table_has_a_key_that_does_not_exist() {
         "[door.nvme-tcp]",
         "[store]",
         "[[store.donate]]",
+        "[[store.policy]]",
     ];
     for part in GUIDE.split("\n## ").filter(|p| p.starts_with('`')) {
         let heading = sections.iter().find(|h| part.starts_with(&format!("`{h}`"))).expect("a section");

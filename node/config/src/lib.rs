@@ -39,6 +39,7 @@ mod media;
 mod names;
 mod node;
 mod open_channel;
+mod policy;
 mod pool;
 pub mod prediction;
 mod print;

@@ -10,12 +10,14 @@ use super::fdp;
 use super::flash;
 use super::media::MediaConfig;
 use super::node::NodeConfig;
+use super::policy::percent;
 use super::pool::{PoolConfig, VolumeConfig};
 use super::promise::{self, Promises};
 use super::store::{Donated, DonatedDrive, StoreConfig};
 use super::tenant::TenantConfig;
 use super::toml_text::{string, strings};
 use std::fmt::Write;
+use weir_store::{PathPolicy, Watermarks};
 use weir_units::Bytes;
 
 impl Config {
@@ -120,7 +122,7 @@ impl Config {
     }
 
     fn write_store(&self, out: &mut String, store: &StoreConfig) -> std::fmt::Result {
-        let StoreConfig { meta, listen, durability, block, classes, repair_after, donate } = store;
+        let StoreConfig { meta, listen, durability, block, classes, repair_after, tiering, donate } = store;
         writeln!(out, "\n[store]\nmeta = {}\nlisten = {}", string(meta), strings(listen))?;
         writeln!(
             out,
@@ -130,6 +132,8 @@ impl Config {
             strings(classes),
             repair_after.map_or_else(|| string("none"), string)
         )?;
+        let Watermarks { high, low } = &tiering.watermarks;
+        writeln!(out, "high_watermark = {}\nlow_watermark = {}", string(percent(*high)), string(percent(*low)))?;
         for Donated { drive, class, location } in donate {
             out.write_str("\n[[store.donate]]\n")?;
             match drive {
@@ -138,7 +142,7 @@ impl Config {
             }
             writeln!(out, "class = {}\nlocation = {}", string(class), string(location))?;
         }
-        Ok(())
+        tiering.policies.iter().try_for_each(|policy| write_policy(out, policy))
     }
 
     fn write_export(&self, out: &mut String, export: &ExportConfig) -> std::fmt::Result {
@@ -153,6 +157,16 @@ impl Config {
         writeln!(out, "class_from = {}\nqueues = {}", string(export.class_from), export.queues)?;
         writeln!(out, "read_only = {}", export.read_only)
     }
+}
+
+fn write_policy(out: &mut String, policy: &PathPolicy) -> std::fmt::Result {
+    let PathPolicy { path, classes, copies, demote_after } = policy;
+    writeln!(out, "\n[[store.policy]]\npath = {}", string(path.as_str()))?;
+    if !classes.is_empty() {
+        writeln!(out, "classes = {}", strings(classes))?;
+    }
+    let after = demote_after.map_or_else(|| string("none"), string);
+    writeln!(out, "copies = {copies}\ndemote_after = {after}")
 }
 
 /// Programs that do not know the keys take over from this one where it says nothing.

@@ -1,5 +1,6 @@
-//! `[store]` and `[[store.donate]]`: a metadata service in this node, and the drives that its files lie on.
+//! `[store]` and `[[store.donate]]` (`[[store.policy]]` is in `policy.rs`): a metadata service in this node, and the drives that its files lie on.
 
+use super::policy::{self, PolicyRead};
 use super::read::{Placed, Read, Section, one_or_list, quoted, size, text, time, word};
 use super::runtime::socket_path;
 use super::target::Target;
@@ -10,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use weir_store::space::{BLOCK_MAX, BLOCK_MIN};
-use weir_store::{ClassName, Location};
+use weir_store::{ClassName, Location, Tiering};
 use weir_units::{Bytes, Nanos};
 
 /// A metadata service of the store.
@@ -28,6 +29,8 @@ pub struct StoreConfig {
     pub classes: Vec<String>,
     /// How long a drive may not be reached before blocks on it that have another copy get one elsewhere; none: they do not.
     pub repair_after: Option<Nanos>,
+    /// Policies by path, and when blocks go from class to class.
+    pub tiering: Tiering,
     /// The drives that it fills; further ones can be donated while it runs.
     pub donate: Vec<Donated>,
 }
@@ -163,6 +166,7 @@ pub(super) struct StoreRead {
     pub(super) listen: Placed<Vec<StoreAddress>>,
     pub(super) store: StoreConfig,
     pub(super) donate: Vec<DonateRead>,
+    pub(super) policies: Vec<PolicyRead>,
 }
 
 /// A `[[store.donate]]`.
@@ -192,6 +196,7 @@ pub(super) fn read(root: &Section<'_>, base: &Path) -> Option<StoreRead> {
         block: section.or("block", Bytes(Bytes::MIB), block),
         classes: section.or("classes", vec!["dram".into(), "flash".into()], classes),
         repair_after: section.or("repair_after", Some(REPAIR_AFTER), repair_after),
+        tiering: Tiering { policies: Vec::new(), watermarks: policy::watermarks(&section) },
         donate: Vec::new(),
     };
     if store.meta == StoreMeta::Memory && store.durability == StoreDurability::Power {
@@ -207,13 +212,9 @@ pub(super) fn read(root: &Section<'_>, base: &Path) -> Option<StoreRead> {
         );
     }
     let donate = section.tables("donate").into_iter().enumerate().map(|at| donate(&section, at)).collect();
-    // Its meaning is settled, what would carry it out is not there.
-    section.unoffer("policy");
-    if section.has("policy") {
-        section.fault("policy", "policies by path are not built yet; a new file has the store's classes: leave it out");
-    }
+    let policies = section.tables("policy").into_iter().enumerate().map(|at| policy::read(&section, at)).collect();
     section.finish();
-    Some(StoreRead { listen, store, donate })
+    Some(StoreRead { listen, store, donate, policies })
 }
 
 fn donate(store: &Section<'_>, (i, (line, entries)): (usize, (u32, &[Entry]))) -> DonateRead {
@@ -322,7 +323,7 @@ fn class(value: &Value) -> Read<String> {
     }
 }
 
-fn classes(value: &Value) -> Read<Vec<String>> {
+pub(super) fn classes(value: &Value) -> Read<Vec<String>> {
     let list = one_or_list(class)(value)?;
     if list.is_empty() {
         return Err("no class; leave the key out for the default".to_string().into());

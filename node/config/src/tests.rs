@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use weir_store::{ClassName, PathPattern, PathPolicy, Tiering, Watermarks};
 use weir_units::{Bytes, Ceiling, Class, Floor, Nanos, Rates, Sla};
 
 fn base() -> &'static Path {
@@ -297,6 +298,7 @@ fn a_store_and_its_drives() {
             block: Bytes(Bytes::MIB),
             classes: vec!["dram".into(), "flash".into()],
             repair_after: Some(Nanos::from_secs(600)),
+            tiering: Tiering::default(),
             donate: Vec::new(),
         })
     );
@@ -408,8 +410,73 @@ fn what_a_store_cannot_be() {
         ("[store]\nclasses = [\"a\", \"a\"]", "weir.toml:2: store.classes: \"a\" is listed twice; keep one"),
         ("[store]\nclasses = []", "weir.toml:2: store.classes: no class; leave the key out for the default"),
         (
-            "[store]\n[[store.policy]]\npath = \"/tmp/**\"",
-            "weir.toml:2: store.policy: policies by path are not built yet; a new file has the store's classes: leave it out",
+            "[store]\nhigh_watermark = \"70%\"",
+            "weir.toml:2: store.high_watermark: low_watermark is 80% and high_watermark 70%; the low one is less",
+        ),
+        (
+            "[store]\nhigh_watermark = \"50%\"\nlow_watermark = \"50%\"",
+            "weir.toml:3: store.low_watermark: low_watermark is 50% and high_watermark 50%; the low one is less",
+        ),
+        (
+            "[store]\nhigh_watermark = 0.9",
+            "weir.toml:2: store.high_watermark: a number with a fraction where a string is wanted; write a percentage like \"90%\"",
+        ),
+        (
+            "[store]\nlow_watermark = \"0%\"",
+            "weir.toml:2: store.low_watermark: \"0%\" is no percentage from \"1%\" to \"100%\"",
+        ),
+    ]);
+}
+
+#[test]
+fn policies_of_a_store() {
+    let text = "[store]\nhigh_watermark = \"70%\"\nlow_watermark = \"60%\"\n\
+                [[store.policy]]\npath = \"/tmp/**\"\nclasses = [\"dram\", \"flash\"]\ncopies = 2\ndemote_after = \"10min\"\n\
+                [[store.policy]]\npath = \"/*/?.log\"\nclasses = \"flash\"\ndemote_after = \"none\"\n";
+    let tiering = good(text).store.unwrap().tiering;
+    let policy = |path, classes: &[&str], copies, after: Option<u64>| PathPolicy {
+        path: PathPattern::new(path).unwrap(),
+        classes: classes.iter().map(|name| ClassName::new(name).unwrap()).collect(),
+        copies,
+        demote_after: after.map(Nanos::from_secs),
+    };
+    let policies = vec![policy("/tmp/**", &["dram", "flash"], 2, Some(600)), policy("/*/?.log", &["flash"], 1, None)];
+    assert_eq!(tiering, Tiering { policies, watermarks: Watermarks::of_percent(70, 60) });
+    let policy = |keys: &str| format!("[store]\n[[store.policy]]\n{keys}");
+    refused(&[
+        (&policy(""), "weir.toml:2: store.policy#1.path: missing; write which files are meant, like \"/tmp/**\""),
+        (
+            &policy("path = \"tmp/**\""),
+            "weir.toml:3: store.policy#1.path: \"tmp/**\": a pattern is over whole paths; write one like \"/tmp/**\"",
+        ),
+        (
+            &policy("path = \"/a**\""),
+            "weir.toml:3: store.policy#1.path: \"/a**\": ** stands between two / by itself; within a name write *",
+        ),
+        (
+            &policy("path = \"/[ab]\""),
+            "weir.toml:3: store.policy#1.path: \"/[ab]\": '[' has no meaning here; there is *, ? and **",
+        ),
+        (
+            &policy("path = \"/a\"\nclasses = [\"dram\", \"tape\"]"),
+            "weir.toml:4: store.policy#1.classes: there is no class \"tape\"; classes of [store] has dram, flash",
+        ),
+        (
+            &policy("path = \"/a\"\ncopies = 5"),
+            "weir.toml:4: store.policy#1.copies: 5 is out of range; 1 to 4 is allowed",
+        ),
+        (
+            &policy("path = \"/a\"\ndemote_after = \"10ms\""),
+            "weir.toml:4: store.policy#1.demote_after: 10ms is too short; at least 1s is needed, or \"none\"",
+        ),
+        (
+            &policy("path = \"/a\"\nclasses = [\"flash\"]\ndemote_after = \"1min\""),
+            "weir.toml:5: store.policy#1.demote_after: there is one class, and none that blocks could go to; name a second one in \
+             classes, or leave it out",
+        ),
+        (
+            &policy("path = \"/a\"\ndemote = \"1min\""),
+            "weir.toml:4: store.policy#1.demote: unknown key; there is classes, copies, demote_after, path",
         ),
     ]);
 }
@@ -1185,6 +1252,15 @@ prop_compose! {
             block: Bytes(1 << log2),
             classes: vec!["flash".into(), "a-1_b".into()],
             repair_after: (!power).then_some(Nanos::from_secs(u64::from(port) + 1)),
+            tiering: Tiering {
+                policies: targets.iter().map(|name| PathPolicy {
+                    path: PathPattern::new(&format!("/p{name}/**")).unwrap(),
+                    classes: (!memory).then(|| ClassName::new("flash").unwrap()).into_iter().collect(),
+                    copies: 1 + u8::from(power),
+                    demote_after: memory.then_some(Nanos::from_secs(u64::from(port) + 1)),
+                }).collect(),
+                watermarks: Watermarks::of_percent(2 + (port % 99) as u8, 1),
+            },
             donate: targets.iter().enumerate().map(donated).collect(),
         }
     }

@@ -124,7 +124,7 @@ pub(super) unsafe fn create_options(opts: *const FileOpts, flags: u32) -> Result
         uid: opts.uid,
         gid: opts.gid,
         classes: names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect(),
-        copies: copies.max(1),
+        copies,
         block: Some(opts.block).filter(|block| *block > 0),
         location,
         exclusive: flags & abi::EXCLUSIVE != 0,

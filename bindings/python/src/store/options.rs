@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use weir_store_node::client::CreateOptions;
 
-/// What new files are made with: names of classes, copies (1 to 4), bytes of a block (0: the store's), permissions, and whether directories on
+/// What new files are made with: names of classes, copies (1 to 4; 0: the policy's), bytes of a block (0: the store's), permissions, and whether directories on
 /// the way are made where they are missing.
 #[pyclass(frozen, module = "weir._native")]
 pub struct StoreOptions(CreateOptions);

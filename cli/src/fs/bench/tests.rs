@@ -36,6 +36,7 @@ impl Store {
             block: 64 << 10,
             lease: Duration::from_secs(20),
             repair_after: None,
+            tiering: weir_store::Tiering::default(),
             allow_files: true,
         };
         let service = start(options).unwrap();

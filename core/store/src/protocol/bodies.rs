@@ -135,6 +135,69 @@ pub struct MovementInfo {
     pub why: String,
 }
 
+/// What files of some paths get when they are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyInfo {
+    /// Which: a pattern over whole paths, as [`PathPattern`](crate::PathPattern) has it.
+    pub path: String,
+    /// The classes of their blocks, best first; empty: the store's.
+    pub classes: Vec<ClassName>,
+    /// Copies of each block.
+    pub copies: u8,
+    /// How long they have to be left alone before their blocks may go to the next class; none: they stay.
+    pub demote_after: Option<Nanos>,
+}
+
+/// What goes from a class to the next one, and what cannot: as the last whole pass over its blocks has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DemotionInfo {
+    /// The class.
+    pub class: ClassId,
+    /// Bytes of its drives, but for those that drain, are lost or not reached.
+    pub bytes: u64,
+    /// Bytes of those that files have, or that are granted.
+    pub used: u64,
+    /// It was over its high watermark, and is not at its low one yet.
+    pub is_over: bool,
+    /// Copies of blocks that the process has moved to another class so far.
+    pub moved_blocks: u64,
+    /// Their bytes.
+    pub moved_bytes: u64,
+    /// Left because their file was changed or open not long enough ago.
+    pub hot: u64,
+    /// Left because no policy says that their file may be demoted.
+    pub kept: u64,
+    /// Left because their file has no class behind this one.
+    pub no_next: u64,
+    /// Left because a client has their file open for writing.
+    pub has_writer: u64,
+    /// Left because they have to be recovered after a lost writer first.
+    pub unsettled: u64,
+    /// Left because no copy can be read.
+    pub no_copy: u64,
+    /// Left because the next classes have no room below their own high watermarks.
+    pub no_room: u64,
+    /// Left because there is no drive of the next classes, on a node without another copy of theirs.
+    pub no_node: u64,
+    /// Left because the move has failed.
+    pub failed: u64,
+    /// Why one of those has failed; may be empty.
+    pub why: String,
+}
+
+/// Policies by path, and demotion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TieringInfo {
+    /// Millionths of a class's room above which blocks go.
+    pub high: u32,
+    /// Millionths until which they do.
+    pub low: u32,
+    /// The policies of the process that serves, in the order in which they are tried.
+    pub policies: Vec<PolicyInfo>,
+    /// The classes, best first; none where no policy demotes.
+    pub classes: Vec<DemotionInfo>,
+}
+
 /// A class, and what there is of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassStatus {
@@ -239,6 +302,12 @@ coded! {
     MovementInfo {
         namespace, is_repair, blocks, bytes, moved_blocks, moved_bytes, has_writer, unsettled, no_copy, no_room, no_node, failed, why,
     }
+    PolicyInfo { path, classes, copies, demote_after }
+    DemotionInfo {
+        class, bytes, used, is_over, moved_blocks, moved_bytes, hot, kept, no_next, has_writer, unsettled, no_copy, no_room, no_node,
+        failed, why,
+    }
+    TieringInfo { high, low, policies, classes }
     ClassStatus { name, bytes, free }
     StatusInfo {
         service, store, created, running, durability, metadata, sessions, connections, handles, requests, classes, trouble,
@@ -276,7 +345,7 @@ macro_rules! boxed {
         }
     )* };
 }
-boxed!(Inode StatusInfo);
+boxed!(Inode StatusInfo TieringInfo);
 
 /// 0 for none, 1 for a new one, 2 with its number and token.
 impl Code for SessionWish {

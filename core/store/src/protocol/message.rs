@@ -1,7 +1,7 @@
 //! The messages, each kind with its number.
 
 use super::bodies::{
-    Donation, MovementInfo, NamespaceInfo, ServiceInfo, SessionInfo, SessionWish, StatusInfo, WelcomeInfo,
+    Donation, MovementInfo, NamespaceInfo, ServiceInfo, SessionInfo, SessionWish, StatusInfo, TieringInfo, WelcomeInfo,
 };
 use super::frame::{self, FrameError, RequestNumber};
 use crate::error::StoreError;
@@ -22,8 +22,8 @@ use weir_codec::{Damaged, Reader, Writer};
 /// What a [`Request::Hello`] begins with: "WEIRMETA".
 pub const PROTOCOL_MAGIC: u64 = u64::from_le_bytes(*b"WEIRMETA");
 
-/// The version of all this. Version 2 has `Standby` and `Services`, version 3 `GrantShort` and `Movement`; what was before is as it was.
-pub const PROTOCOL_VERSION: u16 = 3;
+/// The version of all this. Version 2 has `Standby` and `Services`, version 3 `GrantShort` and `Movement`, version 4 `Tiering`; what was before is as it was.
+pub const PROTOCOL_VERSION: u16 = 4;
 
 /// The oldest version that has [`Request::GrantShort`].
 pub const VERSION_GRANT_SHORT: u16 = 3;
@@ -256,6 +256,8 @@ messages! {
         46 Services {}
         /// What leaves namespaces that drain or are lost (from version 3 on). Answer: `Movement`.
         47 Movement {}
+        /// The policies by path, and what goes from class to class (from version 4 on). Answer: `Tiering`.
+        48 Tiering {}
     }
 
     /// What a service answers.
@@ -355,6 +357,11 @@ messages! {
         32815 Movement {
             /// Of each that blocks leave, in the order of their numbers.
             namespaces: Vec<MovementInfo>,
+        }
+        /// Policies and demotion (from version 4 on).
+        32816 Tiering {
+            /// Those.
+            tiering: Box<TieringInfo>,
         }
     }
 }

@@ -121,6 +121,7 @@ fn requests() -> Vec<Request> {
         Request::Remove { namespace: NamespaceId(7) },
         Request::Services {},
         Request::Movement {},
+        Request::Tiering {},
     ];
     all.extend(changes.into_iter().map(|change| Request::Change { slot: 1, sequence: 2, change }));
     all
@@ -164,6 +165,15 @@ fn answers() -> Vec<Answer> {
         why: "t: it is gone".into(),
         ..MovementInfo::default()
     };
+    let policy = PolicyInfo {
+        path: "/tmp/**".into(),
+        classes: vec![ClassName::new("dram").expect("a class")],
+        copies: 2,
+        demote_after: Some(Nanos(7)),
+    };
+    let demotion =
+        DemotionInfo { class: ClassId(1), is_over: true, hot: 3, why: "w".into(), ..DemotionInfo::default() };
+    let tiering = TieringInfo { high: 900_000, low: 800_000, policies: vec![policy], classes: vec![demotion] };
     let service = ServiceInfo {
         process: 7,
         addresses: vec!["a:1".into(), "unix:/b".into()],
@@ -209,6 +219,7 @@ fn answers() -> Vec<Answer> {
         Answer::Standby { addresses: vec!["a:1".into()] },
         Answer::Services { services: vec![service] },
         Answer::Movement { namespaces: vec![movement] },
+        Answer::Tiering { tiering: Box::new(tiering) },
     ]
 }
 
@@ -230,7 +241,7 @@ fn golden_frames() {
         location: location(),
         session: SessionWish::New,
     };
-    golden(hello.encode(number), "20000000 0201000000000000 0100 574549524d455441 0300 01000000 63 02000000 7231 01");
+    golden(hello.encode(number), "20000000 0201000000000000 0100 574549524d455441 0400 01000000 63 02000000 7231 01");
     let map = Request::Map { handle: 8, chunk: 1 };
     golden(map.encode(number), "16000000 0201000000000000 1e00 0800000000000000 01000000");
     let short = Request::GrantShort { handle: 8, bytes: 12_288 };

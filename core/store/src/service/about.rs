@@ -54,7 +54,8 @@ impl About {
             | Request::Status {}
             | Request::Sessions {}
             | Request::Services {}
-            | Request::Movement {} => About::Service,
+            | Request::Movement {}
+            | Request::Tiering {} => About::Service,
             Request::Donate { donation } => About::Target(donation.target.chars().take(200).collect()),
             Request::Drain { namespace, .. } | Request::Remove { namespace } => About::Namespace(*namespace),
         }
@@ -81,6 +82,14 @@ impl About {
             }
             About::Target(target) => target.clone(),
             About::Namespace(namespace) => format!("namespace {namespace}{}", at_target(*namespace)),
+        }
+    }
+
+    /// Where a rename leads to, if it is one.
+    pub fn renames(&self) -> Option<&EntryPath> {
+        match self {
+            About::Rename(_, to) => Some(to),
+            _ => None,
         }
     }
 

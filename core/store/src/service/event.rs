@@ -6,6 +6,7 @@ use crate::id::{NamespaceId, ServiceId};
 use crate::inode::UnixNanos;
 use crate::kv::{KvAnswer, KvRequest, KvToken, Revision};
 use crate::members::{ContentLabel, LeaseTiming};
+use crate::policy::Tiering;
 use crate::protocol::{Answer, Request, RequestNumber};
 use crate::records::SessionToken;
 use alloc::string::String;
@@ -45,6 +46,8 @@ pub struct ServiceSettings {
     pub fence_wait: Nanos,
     /// The store's classes, best first; a store that is there has those that it was made with, and these behind them.
     pub classes: Vec<ClassName>,
+    /// Policies by path, and when blocks go from class to class.
+    pub tiering: Tiering,
     /// Bytes of a block, where a client says nothing.
     pub block: u32,
     /// Bytes of a file that may lie in its inode.

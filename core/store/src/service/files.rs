@@ -8,10 +8,11 @@ use crate::class::ClassId;
 use crate::error::StoreError;
 use crate::file::NewBlock;
 use crate::id::{InodeId, RegionId, SessionId};
-use crate::inode::Inode;
+use crate::inode::{Content, Inode};
 use crate::keys::{map_chunk_key, session_key};
 use crate::kv::{Commit, Expect, KvRequest, KvUnavailable, Versioned};
 use crate::placement::{AskId, BlockWish, CopyGrant, GrantAnswer, PlacementAsk, PlacementError, PlacementEvent};
+use crate::policy::demote_after;
 use crate::protocol::Answer;
 use crate::records::{MapChunk, from_value};
 use crate::space::{Epoch, SpaceAnswer, SpaceError, SpaceRequest};
@@ -81,7 +82,11 @@ impl Service {
             copies: inode.copies,
             classes: inode.classes.clone(),
             location: inode.location.clone(),
+            is_demotable: self.demotes() && inode.content == Content::Mapped && demote_after(&inode).is_some(),
         };
+        if handle.is_demotable {
+            self.demotion.opened.note(at.inode, self.clock.now);
+        }
         let handle = match self.handles.of_request(&handle) {
             Some(number) => number,
             None => self.handles.add(self.settings.process, handle),
@@ -111,7 +116,11 @@ impl Service {
 
     /// A handle is no more.
     pub(super) fn close(&mut self, handle: u64) {
-        if let Some((closed, true)) = self.handles.remove(handle) {
+        let Some((closed, is_last)) = self.handles.remove(handle) else { return };
+        if closed.is_demotable {
+            self.demotion.opened.note(closed.at.inode, self.clock.now);
+        }
+        if is_last {
             self.not_open(closed.at.inode);
         }
     }

@@ -1,5 +1,6 @@
 //! The machine: events in, effects out, and how its parts talk to each other.
 
+use super::cold::Demotion;
 use super::durable::Durable;
 use super::event::{
     Clock, ConnectionId, ServiceEffect, ServiceEvent, ServiceSettings, TierAnswer, TierFailure, TierRequest, TierToken,
@@ -7,6 +8,7 @@ use super::event::{
 use super::grants::Grants;
 use super::handles::Handles;
 use super::passes::Moves;
+use super::paths::Paths;
 use super::recovery::Recovery;
 use super::state::{
     Connection, KvOwner, Namespace, Pending, SessionNumbers, SpaceOwner, Standby, Starting, TierOwner, What, Work,
@@ -76,6 +78,8 @@ pub struct Service {
     pub(super) fencing: BTreeMap<SessionId, Nanos>,
     pub(super) recovery: Recovery,
     pub(super) moves: Moves,
+    pub(super) demotion: Demotion,
+    pub(super) paths: Paths,
     pub(super) trouble: Option<String>,
     pub(super) durable: Durable,
     pub(super) standby: Standby,
@@ -129,6 +133,8 @@ impl Service {
             fencing: BTreeMap::new(),
             recovery: Recovery::default(),
             moves: Moves::default(),
+            demotion: Demotion::default(),
+            paths: Paths::default(),
             trouble: None,
             durable: Durable::default(),
             standby: Standby::default(),
@@ -388,6 +394,7 @@ impl Service {
         self.look_at_namespaces(effects);
         self.recover(effects);
         self.move_blocks(effects);
+        self.demote(effects);
     }
 
     /// Answers a request, which is over.

@@ -20,8 +20,9 @@
 //!
 //! **How fast**: [`MOVES`] at a time, each with the memory of a block, [`RATE`] bytes a second in all, [`LOOKS`] extents between two ticks.
 //!
-//! Demotion to another class is a move as well: it would begin with another choice of extents, and with other classes.
+//! Demotion is a move as well, with another choice of blocks and of classes ([`demotion`](super::demotion)).
 
+use super::cold::Warmth;
 use super::event::{BlockCopy, MoveBlock, ServiceEffect, TierAnswer, TierFailure, TierRequest};
 use super::machine::Service;
 use super::passes::{MoveEnd, MoveStep, MoveTask, Pass};
@@ -47,7 +48,7 @@ use alloc::vec::Vec;
 use weir_units::Nanos;
 
 /// Moves at a time.
-const MOVES: usize = 4;
+pub(super) const MOVES: usize = 4;
 
 /// Bytes that are moved in a second at the most.
 const RATE: u64 = 128 << 20;
@@ -74,7 +75,7 @@ impl Service {
     }
 
     /// The session that blocks are granted to for moves, in this life.
-    fn own_session(&self) -> SessionId {
+    pub(super) fn own_session(&self) -> SessionId {
         SessionId::of_service(self.standby.life.unwrap_or_default())
     }
 
@@ -110,30 +111,38 @@ impl Service {
     }
 
     fn begin_moves(&mut self, effects: &mut Vec<ServiceEffect>) {
-        let may_begin = self.gives_out() && !self.space.is_fencing(self.own_session());
-        while may_begin
-            && self.moves.tasks.len() < MOVES
-            && self.moves.looks > 0
-            && self.moves.begin_at <= self.clock.now
-        {
+        while self.may_begin_move() && self.moves.looks > 0 {
             let Some(copy) = self.next_copy() else { return };
             self.moves.looks -= 1;
-            let id = self.next();
-            let task = MoveTask {
-                copy,
-                step: MoveStep::Reads,
-                classes: Vec::new(),
-                location: Location::default(),
-                chunk: 0,
-                index: 0,
-                old: BlockRecord::default(),
-                granted: None,
-                refused: 0,
-                why: String::new(),
-            };
-            self.moves.tasks.insert(id, task);
-            self.move_asks(id, MoveRead::Writer, KvRequest::Get(writer_key(copy.inode)), effects);
+            if !self.moves.has_task_at(&copy.extent) {
+                self.begin_move(copy, None, effects);
+            }
         }
+    }
+
+    /// Begins to move a copy, to the next class if it is demoted from one.
+    pub(super) fn begin_move(
+        &mut self,
+        copy: MappedExtent,
+        demotes: Option<ClassId>,
+        effects: &mut Vec<ServiceEffect>,
+    ) {
+        let id = self.next();
+        let task = MoveTask {
+            copy,
+            demotes,
+            step: MoveStep::Reads,
+            classes: Vec::new(),
+            location: Location::default(),
+            chunk: 0,
+            index: 0,
+            old: BlockRecord::default(),
+            granted: None,
+            refused: 0,
+            why: String::new(),
+        };
+        self.moves.tasks.insert(id, task);
+        self.move_asks(id, MoveRead::Writer, KvRequest::Get(writer_key(copy.inode)), effects);
     }
 
     /// The next copy that leaves its namespace: of each in turn. Passes that have come to the end are over.
@@ -201,13 +210,14 @@ impl Service {
     ) -> Result<(), MoveEnd> {
         let inode = value.and_then(|value| from_value::<Inode>(&value.value).ok());
         let inode = inode.filter(|inode| inode.content == Content::Mapped).ok_or(MoveEnd::Gone)?;
+        let task = self.moves.tasks.get(&id).ok_or(MoveEnd::Gone)?;
+        let (copy, demotes) = (task.copy, task.demotes);
+        let classes = match demotes {
+            Some(class) => self.classes_of_demotion(copy, &inode, class)?,
+            None => self.classes_of_leaving(copy, &inode)?,
+        };
         let task = self.moves.tasks.get_mut(&id).ok_or(MoveEnd::Gone)?;
-        let copy = task.copy;
-        let class = self.namespaces.get(&copy.extent.namespace).ok_or(MoveEnd::Gone)?.record.class;
-        let all = || (0..self.classes.names.len()).filter_map(|class| u16::try_from(class).ok()).map(ClassId).collect();
-        let classes: Vec<ClassId> = if inode.classes.is_empty() { all() } else { inode.classes };
-        let others = classes.into_iter().filter(|other| *other != class);
-        task.classes = core::iter::once(class).chain(others).collect();
+        task.classes = classes;
         task.location = inode.location;
         let per_chunk = u64::from(blocks_per_chunk(inode.block)).max(1);
         task.chunk = u32::try_from(copy.block / per_chunk).map_err(|_| MoveEnd::Gone)?;
@@ -215,6 +225,26 @@ impl Service {
         let key = map_chunk_key(copy.inode, task.chunk);
         self.move_asks(id, MoveRead::Chunk, KvRequest::Get(key), effects);
         Ok(())
+    }
+
+    /// Where a copy goes that leaves its namespace: its own class first.
+    fn classes_of_leaving(&self, copy: MappedExtent, inode: &Inode) -> Result<Vec<ClassId>, MoveEnd> {
+        let class = self.namespaces.get(&copy.extent.namespace).ok_or(MoveEnd::Gone)?.record.class;
+        let all = || (0..self.classes.names.len()).filter_map(|class| u16::try_from(class).ok()).map(ClassId).collect();
+        let classes: Vec<ClassId> = if inode.classes.is_empty() { all() } else { inode.classes.clone() };
+        let others = classes.into_iter().filter(|other| *other != class);
+        Ok(core::iter::once(class).chain(others).collect())
+    }
+
+    /// Where a copy goes that is demoted, if it still is to be.
+    fn classes_of_demotion(&self, copy: MappedExtent, inode: &Inode, class: ClassId) -> Result<Vec<ClassId>, MoveEnd> {
+        match self.warmth(copy.inode, inode, class) {
+            Warmth::Cold(_) => self.classes_for(inode, class, copy.extent.length.get()),
+            Warmth::Hot(_) => Err(MoveEnd::Hot),
+            Warmth::Kept => Err(MoveEnd::Kept),
+            Warmth::NoNext => Err(MoveEnd::NoNext),
+            Warmth::Gone => Err(MoveEnd::Gone),
+        }
     }
 
     /// The block as its file's map has it: blocks for the new copy are asked for.
@@ -468,15 +498,21 @@ impl Service {
             }
             end => end,
         };
-        if let Some(pass) = self.moves.passes.get_mut(&extent.namespace) {
-            if is_moved {
-                pass.moved += 1;
-                pass.moved_bytes += extent.length.get();
+        let of_class = task.demotes.map(|class| self.demotion.classes.entry(class).or_default());
+        match (of_class, self.moves.passes.get_mut(&extent.namespace)) {
+            (Some(pass), _) => pass.ended(end, extent.length.get()),
+            (None, Some(pass)) => {
+                if is_moved {
+                    pass.moved += 1;
+                    pass.moved_bytes += extent.length.get();
+                }
+                pass.found.count(end);
             }
-            pass.found.count(end);
+            (None, None) => {}
         }
         self.moves.end_pass(extent.namespace, self.clock.now);
         self.begin_moves(effects);
+        self.begin_demotions(effects);
     }
 
     /// What leaves which namespace, for operators.

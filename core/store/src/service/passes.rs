@@ -1,5 +1,6 @@
 //! Moves under way, and passes over the blocks of a namespace that is left: what is looked at when, and what was found.
 
+use crate::Extent;
 use crate::class::ClassId;
 use crate::id::{NamespaceId, RegionId};
 use crate::location::Location;
@@ -30,6 +31,8 @@ pub(super) enum MoveStep {
 #[derive(Clone, Debug)]
 pub(super) struct MoveTask {
     pub copy: MappedExtent,
+    /// The class that it is demoted from, if it is.
+    pub demotes: Option<ClassId>,
     pub step: MoveStep,
     /// The classes that the new copy may be of, best first.
     pub classes: Vec<ClassId>,
@@ -71,6 +74,16 @@ impl Moves {
         self.tasks.values().any(|task| task.copy.extent.namespace == namespace)
     }
 
+    /// Whether what lies there is being moved.
+    pub fn has_task_at(&self, extent: &Extent) -> bool {
+        self.tasks.values().any(|task| task.copy.extent == *extent)
+    }
+
+    /// Whether there are blocks that leave their namespaces, as far as they were looked at.
+    pub fn is_leaving(&self) -> bool {
+        self.passes.values().any(|pass| pass.at.is_some())
+    }
+
     /// The pass over a namespace is over when its last move is.
     pub fn end_pass(&mut self, namespace: NamespaceId, now: Nanos) {
         let is_under_way = self.has_task_of(namespace);
@@ -91,20 +104,29 @@ pub(super) enum MoveEnd {
     NoCopy,
     NoRoom,
     NoNode,
+    /// It was to be demoted, and its file is in use.
+    Hot,
+    /// It was to be demoted, and its file stays where it is.
+    Kept,
+    /// It was to be demoted, and its file has no further class.
+    NoNext,
     Failed(String),
 }
 
 /// What a pass has found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PassCounts {
-    moved: u64,
-    has_writer: u64,
-    unsettled: u64,
-    no_copy: u64,
-    no_room: u64,
-    no_node: u64,
-    failed: u64,
-    why: Option<String>,
+    pub moved: u64,
+    pub has_writer: u64,
+    pub unsettled: u64,
+    pub no_copy: u64,
+    pub no_room: u64,
+    pub no_node: u64,
+    pub hot: u64,
+    pub kept: u64,
+    pub no_next: u64,
+    pub failed: u64,
+    pub why: Option<String>,
 }
 
 /// A namespace that is left.
@@ -131,12 +153,20 @@ impl PassCounts {
             MoveEnd::NoCopy => &mut self.no_copy,
             MoveEnd::NoRoom => &mut self.no_room,
             MoveEnd::NoNode => &mut self.no_node,
+            MoveEnd::Hot => &mut self.hot,
+            MoveEnd::Kept => &mut self.kept,
+            MoveEnd::NoNext => &mut self.no_next,
             MoveEnd::Failed(why) => {
                 self.why = Some(why);
                 &mut self.failed
             }
         };
         *counter += 1;
+    }
+
+    /// Whether something was moved, or may be soon.
+    pub fn is_moving(&self) -> bool {
+        self.moved + self.has_writer + self.unsettled + self.failed > 0
     }
 
     /// Whether what is left waits for a change of the drives: time alone changes nothing.

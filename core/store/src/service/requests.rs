@@ -93,7 +93,7 @@ impl Service {
         }
     }
 
-    fn wait_for(&mut self, id: u64, what: What) {
+    pub(super) fn wait_for(&mut self, id: u64, what: What) {
         if let Some(pending) = self.pending.get_mut(&id) {
             pending.what = what;
         }
@@ -132,9 +132,11 @@ impl Service {
             }
             Request::Change { slot, sequence, change } => {
                 let key = client_key(session, slot, sequence)?;
-                let change = self.of_open_file(self.checked(change)?);
-                self.wait_for(id, What::Change);
-                self.ask_tree(id, NameRequest::Change(key, change));
+                if matches!(change, NameChange::File(_)) {
+                    return Err(StoreError::Malformed);
+                }
+                let change = self.of_open_file(change);
+                self.make(id, key, change, What::Change, effects)?;
             }
             Request::Open { .. }
             | Request::OpenNew { .. }
@@ -152,7 +154,8 @@ impl Service {
             | Request::Status {}
             | Request::Sessions {}
             | Request::Services {}
-            | Request::Movement {} => self.tell(id, &request, effects),
+            | Request::Movement {}
+            | Request::Tiering {} => self.tell(id, &request, effects),
             Request::Donate { donation } => self.donate(id, donation, effects)?,
             Request::Drain { namespace, drains } => self.drain(id, namespace, drains, effects)?,
             Request::Remove { namespace } => self.remove(id, namespace, effects)?,
@@ -168,6 +171,7 @@ impl Service {
             Request::Sessions {} => Answer::Sessions { sessions: self.session_infos() },
             Request::Services {} => Answer::Services { services: self.service_infos() },
             Request::Movement {} => Answer::Movement { namespaces: self.movement_infos() },
+            Request::Tiering {} => Answer::Tiering { tiering: Box::new(self.tiering_info()) },
             _ => return,
         };
         self.answer(id, answer, effects);
@@ -212,11 +216,11 @@ impl Service {
                 self.own_change(id, session, What::OpenWriter(at), FileChange::OpenWriter(at))?;
             }
             Request::OpenNew { slot, sequence, entry, new, content, exclusive } => {
-                let (key, new) = (client_key(mine, slot, sequence)?, self.checked_new(new)?);
+                let key = client_key(mine, slot, sequence)?;
                 self.opening.insert((session, id), false);
-                self.wait_for(id, What::OpenNew(entry.container));
-                let change = FileChange::OpenNew { entry, new, bytes: content, exclusive };
-                self.ask_tree(id, NameRequest::Change(key, NameChange::File(change)));
+                let then = What::OpenNew(entry.container);
+                let change = NameChange::File(FileChange::OpenNew { entry, new, bytes: content, exclusive });
+                self.make(id, key, change, then, effects)?;
             }
             Request::Close { handle } => {
                 self.close_file(id, session, handle, effects)?;
@@ -254,7 +258,7 @@ impl Service {
         Ok(())
     }
 
-    fn query(&mut self, id: u64, what: What, query: NameQuery) {
+    pub(super) fn query(&mut self, id: u64, what: What, query: NameQuery) {
         self.wait_for(id, what);
         self.ask_tree(id, NameRequest::Query(query));
     }
@@ -288,14 +292,20 @@ impl Service {
     }
 
     /// A change as it can be made: sizes and numbers are within their limits.
-    fn checked(&self, change: NameChange) -> Result<NameChange, StoreError> {
+    pub(super) fn checked(&self, change: NameChange) -> Result<NameChange, StoreError> {
         Ok(match change {
             NameChange::Create(entry, new) => NameChange::Create(entry, self.checked_new(new)?),
             NameChange::SetAttributes(_, ref set) => {
                 set.classes.iter().try_for_each(|classes| self.checked_classes(classes))?;
                 change
             }
-            NameChange::File(_) => return Err(StoreError::Malformed),
+            NameChange::File(FileChange::OpenNew { entry, new, bytes, exclusive }) => {
+                let new = self.checked_new(new)?;
+                NameChange::File(FileChange::OpenNew { entry, new, bytes, exclusive })
+            }
+            NameChange::File(FileChange::OfOpen(at, change)) => {
+                NameChange::File(FileChange::OfOpen(at, Box::new(self.checked(*change)?)))
+            }
             other => other,
         })
     }
@@ -466,7 +476,11 @@ impl Service {
 
     /// The tree has answered what a request had asked it.
     pub(super) fn tree_answered(&mut self, id: u64, answer: NameAnswer, effects: &mut Vec<ServiceEffect>) {
+        self.learn_of_change(id, &answer);
         let Some(what) = self.pending.get(&id).map(|pending| pending.what.clone()) else { return };
+        if let What::Naming(naming) = what {
+            return self.named(id, *naming, answer, effects);
+        }
         let reply = match answer {
             Ok(reply) => reply,
             Err(error) => {
@@ -478,7 +492,9 @@ impl Service {
                 let step = resolving.found(reply);
                 self.resolve(id, resolving, step, effects);
             }
-            (What::Change, NameReply::Changed(changed)) => self.answer(id, Answer::Changed { changed }, effects),
+            (What::Change | What::Container(_), NameReply::Changed(changed)) => {
+                self.answer(id, Answer::Changed { changed }, effects)
+            }
             (What::Step, NameReply::Changed(_)) => self.answer(id, Answer::Done {}, effects),
             (What::Unsettle, NameReply::Changed(_)) => self.done_when_durable(id, effects),
             (What::Stat(at), NameReply::Inode(_, inode)) => {

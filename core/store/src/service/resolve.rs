@@ -100,6 +100,16 @@ impl Resolving {
         }
     }
 
+    /// The name that was asked for last.
+    pub fn asked(&self) -> Option<EntryPath> {
+        let name = match self.parts.front()? {
+            Part::Given(number) => self.given.get(*number)?.clone(),
+            Part::Name(name) => name.clone(),
+            Part::Parent => return None,
+        };
+        Some(EntryPath { container: self.here(), name })
+    }
+
     fn look_up(&self, name: EntryName) -> ResolveStep {
         ResolveStep::Ask(NameQuery::Lookup(EntryPath { container: self.here(), name }))
     }

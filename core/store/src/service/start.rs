@@ -84,6 +84,8 @@ impl Service {
             (OwnRead::IsOver(session), KvAnswer::Outcome(outcome)) => self.is_over(session, outcome),
             (OwnRead::Recovery(read), answer) => self.recovery_read(read, answer, effects),
             (OwnRead::Move(id, read), answer) => self.move_read(id, read, answer, effects),
+            (OwnRead::Cold(look), answer) => self.looked_at(look, answer, effects),
+            (OwnRead::Parent(id), KvAnswer::Value(value)) => self.parent_read(id, value, effects),
             (OwnRead::Donated(namespace, donating, record), KvAnswer::Outcome(outcome)) => {
                 self.donation_written(namespace, donating, record, outcome, effects);
             }
@@ -102,6 +104,7 @@ impl Service {
             (
                 OwnRead::Resume(id, ..)
                 | OwnRead::Map(id, _)
+                | OwnRead::Parent(id)
                 | OwnRead::NamespaceChanged(id, ..)
                 | OwnRead::NamespaceLook(id, ..),
                 _,

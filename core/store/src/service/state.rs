@@ -15,7 +15,7 @@ use crate::placement::{AskId, PlacementEvent};
 use crate::protocol::{Donation, NamespaceState, RequestNumber};
 use crate::records::{NamespaceRecord, ProcessRecord, SessionToken};
 use crate::space::{Epoch, SpaceEvent};
-use crate::tree::{InodePath, TreeEvent};
+use crate::tree::{ChangeKey, EntryPath, InodePath, NameChange, TreeEvent};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -97,6 +97,10 @@ pub(super) enum What {
     Stat(InodePath),
     List,
     Resolve(Resolving),
+    /// A container is being made, and has that name then: answered as a change.
+    Container(EntryPath),
+    /// The path of a file that is to be made is being looked for.
+    Naming(Box<Naming>),
     /// A session is being begun.
     Opening(SessionId, SessionToken),
     Renewing,
@@ -113,6 +117,33 @@ pub(super) enum What {
     Grant(Granting),
     /// Something that this file does not wait for by itself.
     Own,
+}
+
+/// A file that is made when its path is known, for its policy.
+#[derive(Clone, Debug)]
+pub(super) struct Naming {
+    /// What the request waits for then.
+    pub then: What,
+    pub key: ChangeKey,
+    pub change: NameChange,
+    /// The container above it whose name is not known.
+    pub at: InodeId,
+    pub step: NamingStep,
+    /// So often no name is known of one.
+    pub tries: u32,
+}
+
+/// What is asked for that name.
+#[derive(Clone, Debug)]
+pub(super) enum NamingStep {
+    /// Nothing.
+    Path,
+    /// Where a name leads that it may have.
+    Perhaps(EntryPath),
+    /// Its parent.
+    Parent,
+    /// The names that its parent has.
+    Lists(InodeId),
 }
 
 /// Blocks on their way to a client.
@@ -136,6 +167,8 @@ pub(super) struct Handle {
     pub copies: u8,
     pub classes: Vec<ClassId>,
     pub location: Location,
+    /// When it is closed counts for the demotion of its blocks.
+    pub is_demotable: bool,
 }
 
 /// A donated namespace, as this service knows it.
@@ -246,6 +279,10 @@ pub(super) enum OwnRead {
     Recovery(RecoveryRead),
     /// Something that a move waits for.
     Move(u64, MoveRead),
+    /// The inode of a block that may be demoted, by the number of the look.
+    Cold(u64),
+    /// Where a container is whose name a request looks for.
+    Parent(u64),
     /// The record of a namespace was changed: the request, and what it is then; nothing if it is gone.
     NamespaceChanged(u64, NamespaceId, Option<NamespaceRecord>),
     /// The outcome of that is not known: the record is looked at.

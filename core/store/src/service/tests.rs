@@ -1,8 +1,10 @@
 //! Whole conversations with a service, over a key-value store that is right and over one that is late, unsure, and answers twice.
 
+mod demoted;
 mod mended;
 mod moved;
 mod numbers;
+mod policies;
 mod recovered;
 
 use super::*;
@@ -59,6 +61,8 @@ struct World {
     dies_in: Option<u64>,
     /// Of every drive.
     drive_bytes: u64,
+    /// Of every process.
+    tiering: crate::Tiering,
     answers: BTreeMap<(ConnectionId, RequestNumber), Answer>,
     closed: Vec<ConnectionId>,
     refused: Option<String>,
@@ -89,6 +93,7 @@ impl World {
             held: Vec::new(),
             dies_in: None,
             drive_bytes: 1 << 30,
+            tiering: crate::Tiering::default(),
             answers: BTreeMap::new(),
             closed: Vec::new(),
             refused: None,
@@ -123,6 +128,12 @@ impl World {
         panic!("the service has not begun: {:?}", self.refused);
     }
 
+    /// The policies are these from now on: the process is started again with them.
+    fn set_tiering(&mut self, tiering: crate::Tiering, mutant: Option<crate::mutant::Mutant>) {
+        self.tiering = tiering;
+        self.restart_with(mutant);
+    }
+
     /// The process dies, and another one begins over the same store. What was on its way is lost, or made.
     fn restart(&mut self) {
         self.restart_with(None);
@@ -131,7 +142,8 @@ impl World {
     /// The same, with a planted fault.
     fn restart_with(&mut self, mutant: Option<crate::mutant::Mutant>) {
         self.life += 1;
-        self.service = Service::new(settings(self.life)).with_mutant(mutant);
+        let settings = ServiceSettings { tiering: self.tiering.clone(), ..settings(self.life) };
+        self.service = Service::new(settings).with_mutant(mutant);
         self.begin();
     }
 
@@ -356,6 +368,7 @@ fn settings(life: u64) -> ServiceSettings {
         timing: LeaseTiming::new(LEASE, 1000, Nanos::from_millis(100)).expect("a lease"),
         drift_ppm: 1000,
         repair_after: Nanos::from_secs(5),
+        tiering: crate::Tiering::default(),
         fence_wait: Nanos::from_millis(500),
         classes: vec![class("dram"), class("flash")],
         block: BLOCK as u32,

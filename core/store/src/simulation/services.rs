@@ -14,7 +14,7 @@ use crate::service::{
     ConnectionId, LabelFound, MoveBlock, RecoverBlock, Service, ServiceEffect, ServiceEvent, ServiceSettings,
     TierAnswer, TierFailure, TierRequest,
 };
-use crate::{ClassName, ServiceId};
+use crate::{ClassName, PathPattern, PathPolicy, ServiceId, Tiering, Watermarks};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
@@ -86,6 +86,7 @@ impl World {
             self.synced(at, self.newest());
         }
         self.give_service(at, ServiceEvent::Tick);
+        self.count_demoted(at);
         let gives_out = |service: &Service| service.is_ready() && service.gives_out();
         self.may_have_lost &= !self.services[at].service.as_ref().is_some_and(gives_out);
         self.after(Nanos::from_millis(50), WorldEvent::ServiceTick(at));
@@ -111,6 +112,7 @@ impl World {
             timing: LeaseTiming::new(LEASE, DRIFT, Nanos::from_millis(100)).expect("a lease"),
             drift_ppm: DRIFT,
             repair_after: Nanos::from_millis(600),
+            tiering: self.tiering(),
             fence_wait: super::drive::KEEP_ALIVE.saturating_add(Nanos::from_millis(50)),
             classes: alloc::vec![class("dram"), class("flash")],
             block: BLOCK as u32,
@@ -124,6 +126,25 @@ impl World {
             ServiceProcess { service, life: self.service_lives, clock: process.clock, ..ServiceProcess::default() };
         self.give_service(at, ServiceEvent::Listens(alloc::vec![format!("service:{at}")]));
         self.give_service(at, ServiceEvent::Start);
+    }
+
+    /// In a part of the runs all files are demoted whenever they are left alone for a moment.
+    fn tiering(&self) -> Tiering {
+        let policy = PathPolicy {
+            path: PathPattern::new("/**").expect("a pattern"),
+            classes: ["dram", "flash"].map(|name| ClassName::new(name).expect("a class")).to_vec(),
+            copies: 1,
+            demote_after: Some(Nanos::from_millis(150)),
+        };
+        let policies = if self.is_tiered { alloc::vec![policy] } else { Vec::new() };
+        Tiering { policies, watermarks: Watermarks { high: 3000, low: 0 } }
+    }
+
+    fn count_demoted(&mut self, at: usize) {
+        let Some(service) = &self.services[at].service else { return };
+        let (demoted, before) = (service.demoted(), self.services[at].demoted);
+        self.totals.demoted += demoted.saturating_sub(before);
+        self.services[at].demoted = demoted;
     }
 
     pub fn give_service(&mut self, at: usize, event: ServiceEvent) {

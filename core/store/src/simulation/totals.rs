@@ -90,6 +90,8 @@ pub struct Totals {
     pub lives: u64,
     /// Copies of blocks that were moved.
     pub moved: u64,
+    /// Those of them that were demoted.
+    pub demoted: u64,
     /// Clients that a service has referred to another one.
     pub referred: u64,
     faults: BTreeMap<Fault, u64>,
@@ -139,6 +141,7 @@ impl Totals {
         self.is_shared |= other.is_shared;
         self.lives += other.lives;
         self.moved += other.moved;
+        self.demoted += other.demoted;
         self.referred += other.referred;
         self.units_read += other.units_read;
         self.files_read += other.files_read;
@@ -181,8 +184,8 @@ impl Totals {
             self.unjudged
         );
         lines += &format!(
-            "{} lives of the service, {} clients referred to another one, {} copies of blocks moved\n",
-            self.lives, self.referred, self.moved
+            "{} lives of the service, {} clients referred to another one, {} copies of blocks moved, {} of them demoted\n",
+            self.lives, self.referred, self.moved, self.demoted
         );
         let kinds = Fault::kinds(self.is_shared);
         for first in kinds.iter().copied() {

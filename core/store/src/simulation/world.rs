@@ -50,6 +50,8 @@ pub struct Options {
     pub faults: usize,
     /// Processes of the metadata service, over one key-value store: one serves, the others stand by.
     pub services: usize,
+    /// Whether files are demoted.
+    pub is_tiered: bool,
     /// Whether what happens is written down, for a run that is known to be wrong.
     pub is_traced: bool,
 }
@@ -111,6 +113,8 @@ pub struct ServiceProcess {
     pub paused_until: Nanos,
     /// Until when it does not hear the key-value store.
     pub cut_until: Nanos,
+    /// Blocks that its life has demoted so far.
+    pub demoted: u64,
 }
 
 /// What the medium of the metadata has: a power cut leaves that.
@@ -176,6 +180,8 @@ pub struct World {
     pub totals: Totals,
     pub wrong: Option<String>,
     pub audited: bool,
+    /// Files are demoted.
+    pub is_tiered: bool,
     pub is_traced: bool,
 }
 
@@ -224,6 +230,7 @@ impl World {
             totals: Totals::default(),
             wrong: None,
             audited: false,
+            is_tiered: options.is_tiered,
             is_traced: options.is_traced,
             random,
         };

@@ -108,6 +108,12 @@ impl Space {
         self.regions.get(&region).filter(|region| region.phase == RegionPhase::Up).map(RegionSpace::usage)
     }
 
+    /// Bytes of a region, and those of them that files have, that are granted, or about to be. Nothing if it is not up here.
+    pub fn in_use(&self, region: RegionId) -> Option<(u64, u64)> {
+        let up = self.regions.get(&region).filter(|region| region.phase == RegionPhase::Up)?;
+        Some((up.info.extent.length.get(), up.in_use()))
+    }
+
     /// The epoch that is to be acknowledged for what is in quarantine, as far as it was raised.
     pub fn epoch(&self) -> Epoch {
         self.epoch.unwrap_or_default()

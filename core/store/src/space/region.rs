@@ -313,6 +313,13 @@ impl RegionSpace {
         usage
     }
 
+    /// Bytes that files have, that are granted, or about to be: without a look at each extent that is mapped.
+    pub fn in_use(&self) -> u64 {
+        let quarantined = self.quarantine.keys().filter_map(|offset| self.records.get(offset));
+        let not_used = self.free.bytes() + quarantined.map(|record| record.len).sum::<u64>();
+        self.info.extent.length.get().saturating_sub(not_used)
+    }
+
     /// Panics unless every byte is in one of free, reserved, granted, mapped and quarantined, and in one only.
     pub fn check(&self) {
         if self.phase != RegionPhase::Up {
@@ -330,6 +337,8 @@ impl RegionSpace {
         assert_eq!(Some(at.into()), self.info.extent.end(), "region {} is covered to its end", self.info.id);
         let granted: u64 = self.granted.values().sum();
         assert_eq!(granted, self.usage().granted, "region {}: grants are counted", self.info.id);
+        let RegionUse { granted, mapped, .. } = self.usage();
+        assert_eq!(self.in_use(), granted + mapped, "region {}: what is in use is counted", self.info.id);
         for (offset, record) in &self.records {
             let waits = self.quarantine.contains_key(offset);
             assert_eq!(waits, record.used == ExtentUse::Quarantined, "{offset} waits if it is in quarantine");

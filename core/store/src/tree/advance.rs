@@ -170,6 +170,7 @@ impl Tree {
             },
             mutation: self.mutation,
             is_open: false,
+            attributes: alloc::collections::BTreeMap::new(),
             plan: Plan::default(),
         }
     }

@@ -9,6 +9,7 @@ use crate::location::Location;
 use crate::name::EntryName;
 use crate::records::{BlockRecord, Changed, NameRecord};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -172,6 +173,8 @@ pub enum FileChange {
     Publish(InodePath, u64, Vec<(u64, BlockRecord)>),
     /// A change of an inode, of a file that is open: also one without a name.
     OfOpen(InodePath, Box<NameChange>),
+    /// An inode is made, with these extended attributes: what the policy of its path says beside its classes and copies.
+    UnderPolicy(Box<NameChange>, BTreeMap<String, Vec<u8>>),
     /// Published bytes of a block are about to be written over.
     Unsettle(InodePath, u64),
     /// A block has these copies and no others.
@@ -247,6 +250,7 @@ impl NameChange {
             NameChange::Create(entry, _) | NameChange::PutValue(entry, _) => entry.container,
             NameChange::Rename { from, .. } => from.container,
             NameChange::File(FileChange::OpenNew { entry, .. }) => entry.container,
+            NameChange::File(FileChange::UnderPolicy(change, _)) => change.container(),
             NameChange::Delete { entry, .. } => entry.container,
             NameChange::HardLink(at, _)
             | NameChange::SetAttributes(at, _)

@@ -272,7 +272,7 @@ fn inode_path(job: &Job) -> Option<InodePath> {
             | FileChange::Unsettle(at, _)
             | FileChange::OfOpen(at, _)
             | FileChange::MarkOut(at, ..) => Some(*at),
-            FileChange::OpenNew { .. } => None,
+            FileChange::OpenNew { .. } | FileChange::UnderPolicy(..) => None,
         },
         _ => None,
     }

@@ -19,7 +19,7 @@ use crate::name::EntryName;
 use crate::records::{COPIES_MAX, Changed, NameRecord, OrphanRecord, ParentRecord, to_value};
 use crate::space::{BLOCK_MAX, BLOCK_MIN};
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use weir_codec::Code;
@@ -39,6 +39,8 @@ pub(crate) struct Planner<'a> {
     pub mutation: Mutation,
     /// The file that is changed is open.
     pub is_open: bool,
+    /// Extended attributes of the inode that is made.
+    pub attributes: BTreeMap<String, Vec<u8>>,
     /// What the plan has come to so far. Preconditions count also if it is refused.
     pub plan: Plan,
 }
@@ -81,6 +83,10 @@ impl Planner<'_> {
             FileChange::Publish(at, size, blocks) => self.publish(at, *size, blocks),
             FileChange::OfOpen(_, change) => {
                 self.is_open = true;
+                self.change(change)
+            }
+            FileChange::UnderPolicy(change, attributes) => {
+                self.attributes.clone_from(attributes);
                 self.change(change)
             }
             FileChange::Unsettle(at, block) => self.unsettle(at, *block),
@@ -231,8 +237,8 @@ impl Planner<'_> {
             location: new.location.clone(),
             copies: new.copies.clamp(1, COPIES_MAX as u8),
             block: new.block,
+            attributes: self.attributes.clone(),
             content,
-            ..Inode::default()
         };
         self.plan.uses_number = true;
         let record = NameRecord { inode: number, kind: new.kind };

@@ -6,20 +6,23 @@ use crate::export::DoorConfig;
 use crate::machine::Machine;
 use crate::media::MediaConfig;
 use crate::node::Address;
+use crate::policy::PolicyRead;
 use crate::read::{Placed, Sink, quoted};
 use crate::store::{DonateRead, Donated, DonatedDrive, StoreAddress, StoreConfig, StoreRead};
 use std::net::SocketAddr;
 use weir_store::service::NAMESPACE_MIN;
+use weir_store::{ClassName, PathPolicy};
 use weir_units::Bytes;
 
 /// Looks the names up, and notes what does not fit.
 pub(super) fn check(sink: &Sink, machine: Machine, read: StoreRead, config: &Config) -> StoreConfig {
-    let StoreRead { listen, mut store, donate } = read;
+    let StoreRead { listen, mut store, donate, policies } = read;
     check_addresses(sink, &listen, config);
     let mut names = Unique::new(sink);
     let known = Classes { sink, classes: &store.classes };
     let donated = donate.iter().filter_map(|read| one(sink, machine, config, read, &known, &mut names)).collect();
-    store.donate = donated;
+    let policies = policies.iter().filter_map(|read| policy(read, &known)).collect();
+    (store.donate, store.tiering.policies) = (donated, policies);
     store
 }
 
@@ -35,6 +38,27 @@ impl Classes<'_> {
             self.sink.note(line, key, format_args!("there is no class {}; classes of [store] has {all}", quoted(name)));
         }
     }
+}
+
+/// A policy whose classes are the store's, of which the last is none to be demoted from.
+fn policy(read: &PolicyRead, known: &Classes<'_>) -> Option<PathPolicy> {
+    let listed = read.classes.as_ref();
+    for class in listed.iter().flat_map(|listed| listed.value.iter().map(move |name| (name, *listed))) {
+        known.check(class.0, class.1.line, &class.1.key);
+    }
+    let count = listed.map_or(known.classes.len(), |listed| listed.value.len());
+    if let Some(after) = read.demote_after.as_ref().filter(|after| after.value.is_some() && count < 2) {
+        let what =
+            "there is one class, and none that blocks could go to; name a second one in classes, or leave it out";
+        known.sink.note(after.line, &after.key, what);
+    }
+    let classes = listed.iter().flat_map(|listed| &listed.value).filter_map(|name| ClassName::new(name).ok());
+    Some(PathPolicy {
+        path: read.path.as_ref()?.value.clone(),
+        classes: classes.collect(),
+        copies: read.copies,
+        demote_after: read.demote_after.as_ref().and_then(|after| after.value),
+    })
 }
 
 /// An address has one listener.

@@ -4,7 +4,7 @@ use super::error::ClientError;
 use super::unexpected;
 use weir_store::NamespaceId;
 use weir_store::protocol::{
-    Answer, Donation, MovementInfo, NamespaceInfo, Request, ServiceInfo, SessionInfo, StatusInfo,
+    Answer, Donation, MovementInfo, NamespaceInfo, Request, ServiceInfo, SessionInfo, StatusInfo, TieringInfo,
 };
 
 /// What operators ask: by a [`Client`](super::Client), beside its files, or by an [`OperatorConnection`](super::OperatorConnection).
@@ -67,6 +67,20 @@ pub trait Operator {
         }
         match self.ask_service(Request::Movement {})? {
             Answer::Movement { namespaces } => Ok(namespaces),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Policies by path, and what goes from class to class. None where the service is of an older release, which has neither.
+    ///
+    /// # Errors
+    /// As [`namespaces`](Self::namespaces).
+    fn tiering(&self) -> Result<Option<TieringInfo>, ClientError> {
+        if self.version()? < 4 {
+            return Ok(None);
+        }
+        match self.ask_service(Request::Tiering {})? {
+            Answer::Tiering { tiering } => Ok(Some(*tiering)),
             _ => Err(unexpected()),
         }
     }

@@ -49,9 +49,9 @@ pub struct CreateOptions {
     pub uid: u32,
     /// Its group.
     pub gid: u32,
-    /// Names of the classes of its blocks, best first; none: those of its directory's policy, or the store's.
+    /// Names of the classes of its blocks, best first; none: those of the policy of its path, or the store's.
     pub classes: Vec<String>,
-    /// Copies of each block: 1 to 4.
+    /// Copies of each block: 1 to 4; 0: as many as the policy of its path says, or 1.
     pub copies: u8,
     /// Bytes of a block: a power of two from 64 KiB to 4 MiB; the store's where there is none.
     pub block: Option<u32>,
@@ -71,7 +71,7 @@ impl Default for CreateOptions {
             uid: 0,
             gid: 0,
             classes: Vec::new(),
-            copies: 1,
+            copies: 0,
             block: None,
             location: None,
             exclusive: false,

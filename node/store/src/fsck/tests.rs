@@ -54,6 +54,7 @@ fn serve(meta: &StoreMeta) -> ServiceHandle {
         block: 1 << 20,
         lease: Duration::from_secs(10),
         repair_after: None,
+        tiering: weir_store::Tiering::default(),
         allow_files: true,
     })
     .unwrap_or_else(|e| panic!("{e}"))

@@ -122,6 +122,7 @@ impl Driver {
             timing,
             drift_ppm: DRIFT_PPM,
             repair_after: options.repair_after.unwrap_or(Nanos::NEVER),
+            tiering: options.tiering.clone(),
             fence_wait: FENCE_WAIT,
             classes,
             block: options.block,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 use weir_config::{StoreAddress, StoreConfig, StoreDurability, StoreMeta};
+use weir_store::Tiering;
 use weir_units::Nanos;
 
 /// What a service is started with.
@@ -22,6 +23,8 @@ pub struct ServiceOptions {
     pub lease: Duration,
     /// How long a drive may not be reached before blocks on it that have another copy get one elsewhere; none: they do not.
     pub repair_after: Option<Nanos>,
+    /// Policies by path, and when blocks go from class to class.
+    pub tiering: Tiering,
     /// Whether files of this machine (`file:PATH`) may be donated.
     pub allow_files: bool,
 }
@@ -37,6 +40,7 @@ impl ServiceOptions {
             block: u32::try_from(config.block.get()).unwrap_or(1 << 20),
             lease: Duration::from_secs(10),
             repair_after: config.repair_after,
+            tiering: config.tiering.clone(),
             allow_files: false,
         }
     }

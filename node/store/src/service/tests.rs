@@ -36,6 +36,7 @@ impl Folder {
             block: 64 << 10,
             lease: Duration::from_secs(10),
             repair_after: None,
+            tiering: weir_store::Tiering::default(),
             allow_files: true,
         }
     }

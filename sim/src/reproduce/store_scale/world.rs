@@ -85,6 +85,7 @@ fn settings(process: u64) -> ServiceSettings {
         timing: LeaseTiming::new(SESSION_LEASE, DRIFT_PPM, Nanos(SESSION_LEASE.get() / 20)).expect("a lease"),
         drift_ppm: DRIFT_PPM,
         repair_after: REPAIR_AFTER,
+        tiering: weir_store::Tiering::default(),
         fence_wait: FENCE_WAIT,
         classes: ["dram", "flash"].iter().map(|name| ClassName::new(name).expect("a class")).collect(),
         block: BLOCK as u32,

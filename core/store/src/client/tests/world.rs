@@ -198,6 +198,7 @@ fn settings(life: u64) -> ServiceSettings {
         timing: LeaseTiming::new(LEASE, 1000, Nanos::from_millis(100)).expect("a lease"),
         drift_ppm: 1000,
         repair_after: Nanos::NEVER,
+        tiering: crate::Tiering::default(),
         fence_wait: Nanos::from_millis(500),
         classes: vec![ClassName::new("dram").expect("a class")],
         block: BLOCK,

@@ -6,10 +6,10 @@ use crate::fsck::Image;
 use crate::protocol::MovementInfo;
 use crate::tree::TreeMutant;
 
-const THIRD: &str = "nvme-tcp://127.0.0.3:4420/nqn?ns=1";
+pub(super) const THIRD: &str = "nvme-tcp://127.0.0.3:4420/nqn?ns=1";
 
 /// The number that it gets.
-fn add_drive(world: &mut World, operator: ConnectionId, target: &str, of: &str) -> NamespaceId {
+pub(super) fn add_drive(world: &mut World, operator: ConnectionId, target: &str, of: &str) -> NamespaceId {
     world.drives.insert(target.into(), LabelFound::Blank);
     match world.donate(operator, target, of, false) {
         Answer::Donated { namespace } => namespace,
@@ -18,7 +18,7 @@ fn add_drive(world: &mut World, operator: ConnectionId, target: &str, of: &str) 
 }
 
 /// A file of so many blocks and copies, which nobody has open; the bytes of each are its number and 10.
-fn file(world: &mut World, client: ConnectionId, at: &str, blocks: u32, copies: u8) -> InodePath {
+pub(super) fn file(world: &mut World, client: ConnectionId, at: &str, blocks: u32, copies: u8) -> InodePath {
     let entry = EntryPath { container: InodeId::ROOT, name: name(at) };
     let new = NewInode { copies, ..new_inode() };
     world.next += 1;
@@ -50,7 +50,7 @@ fn file(world: &mut World, client: ConnectionId, at: &str, blocks: u32, copies: 
 }
 
 /// Every copy of every block has its bytes, and none is on that namespace; the metadata contradict themselves nowhere.
-fn is_right(world: &mut World, at: InodePath, copies: usize, without: NamespaceId) {
+pub(super) fn is_right(world: &mut World, at: InodePath, copies: usize, without: NamespaceId) {
     for block in chunk(world, at).blocks {
         assert_eq!(block.copies.len(), copies, "{block:?}");
         for copy in &block.copies {
@@ -66,7 +66,7 @@ fn is_right(world: &mut World, at: InodePath, copies: usize, without: NamespaceI
     assert!(findings.is_empty(), "{findings:?}");
 }
 
-fn drain(world: &mut World, client: ConnectionId, number: u64, drains: bool) {
+pub(super) fn drain(world: &mut World, client: ConnectionId, number: u64, drains: bool) {
     let answer = world.ask_until(client, &Request::Drain { namespace: NamespaceId(number), drains });
     assert_eq!(answer, Answer::Done {});
 }

@@ -58,6 +58,7 @@ impl RealService {
             block: 64 << 10,
             lease: Duration::from_secs(20),
             repair_after: None,
+            tiering: weir_store::Tiering::default(),
             allow_files: true,
         }
     }
