@@ -141,6 +141,20 @@ Examples:
 Files may be read and written meanwhile. A repair opens its file to be written, so it waits for no one: a file that another client writes stays as
 it is. Exit status: 0; 1 where a copy is bad, was repaired, or cannot be read.")]
     Scrub(ScrubArgs),
+    /// Show the policies by path, or the one that a new file of a path would get
+    #[command(after_help = "\
+The first policy that matches gives a file its classes and copies when it is made, where its maker says none. What a file has later is shown
+by weir fs stat; a rename changes nothing of it.
+
+Examples:
+  weir fs policy ls
+  weir fs policy ls --json
+  weir fs policy /tmp/7/log")]
+    Policy {
+        /// ls for all of them, or a path without symbolic links, where nothing has to be
+        #[arg(value_name = "ls|PATH")]
+        of: OsString,
+    },
     /// Measure how fast the store is, in the modes of Crail's iobench
     Bench(super::bench::args::FsBenchArgs),
     /// Mount the store on a directory of this machine, until it is unmounted
@@ -273,9 +287,12 @@ pub struct CopyArgs {
     /// Keep permissions and times
     #[arg(short, long)]
     pub preserve: bool,
-    /// Classes of new files in the store, best first [default: those of the store]
+    /// Classes of new files in the store, best first [default: those of the path's policy, or of the store]
     #[arg(long, value_name = "CLASS", value_delimiter = ',')]
     pub class: Vec<String>,
+    /// Copies of each block of new files in the store [default: as the path's policy says, or 1]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=4))]
+    pub copies: Option<u8>,
     /// What to copy, and where to
     #[arg(required = true, num_args = 2..)]
     pub paths: Vec<OsString>,

@@ -17,6 +17,7 @@ mod mount;
 mod names;
 mod operands;
 mod path;
+mod policy;
 pub mod progress;
 mod scrub;
 mod store;
@@ -64,6 +65,7 @@ pub fn run(
         FsCommand::Bench(args) => bench::run(args, json, connect),
         FsCommand::Mount(args) => mount::run(args, json, |options| connect_with(None, options)),
         FsCommand::Umount { directory, lazy } => mount::unmount(directory, *lazy),
+        FsCommand::Policy { of } => policy::run(of, connect, json),
         FsCommand::Df(df) => store::df(&connect(None)?, df, json),
         FsCommand::Class { path, classes } => {
             let client = connect(path::StorePath::parse(path)?.store.as_deref())?;
@@ -171,6 +173,7 @@ fn command(command: &FsCommand, json: bool, open: operands::OpenStore<'_>) -> Re
         FsCommand::Mkdir { parents, mode, .. } => done("made", names::mkdir(all, *parents, *mode)?, json)?,
         FsCommand::Touch { no_create, .. } => done("touched", names::touch(all, !*no_create)?, json)?,
         FsCommand::Df(_)
+        | FsCommand::Policy { .. }
         | FsCommand::Class { .. }
         | FsCommand::Bench(_)
         | FsCommand::Mount(_)

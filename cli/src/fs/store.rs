@@ -4,6 +4,7 @@
 use super::args::DfArgs;
 use super::operands::Operands;
 use super::path::{StorePath, shown};
+use super::policy;
 use super::store_args::{NodeCommand, StoreClientCommand, StoreCommand};
 use super::text::{human, size, time};
 use crate::failure::CommandFailure;
@@ -91,11 +92,17 @@ fn about(what: &str, e: &ClientError) -> CommandFailure {
 fn status(operator: &OperatorConnection, json: bool) -> Result<(), CommandFailure> {
     let (status, namespaces) = (operator.status().map_err(failed)?, operator.namespaces().map_err(failed)?);
     let (services, movement) = (operator.services().map_err(failed)?, operator.movement().map_err(failed)?);
+    let tiering = operator.tiering().map_err(failed)?;
     if json {
-        return output::json(&StoreStatus::new(status, services, namespaces, &movement));
+        let demotion = tiering.map(|tiering| policy::demotion_value(&tiering, &status.classes));
+        let status = StoreStatus::new(status, services, namespaces, &movement);
+        let mut value = serde_json::to_value(&status).map_err(CommandFailure::new)?;
+        value["demotion"] = demotion.unwrap_or_default();
+        return output::json(&value);
     }
     let (services, movement) = (services_table(&services), movement_lines(&movement));
-    output::text(&format!("{}{movement}{services}", describe(&operator.address(), &status, &namespaces)))
+    let demotion = tiering.map(|tiering| policy::demotion_lines(&tiering, &status.classes)).unwrap_or_default();
+    output::text(&format!("{}{movement}{demotion}{services}", describe(&operator.address(), &status, &namespaces)))
 }
 
 fn describe(address: &str, status: &StatusInfo, namespaces: &[NamespaceInfo]) -> String {
@@ -156,7 +163,7 @@ fn classes_table(classes: &[ClassStatus], for_people: bool) -> String {
     table.render()
 }
 
-fn class_name(classes: &[ClassStatus], id: ClassId) -> String {
+pub(super) fn class_name(classes: &[ClassStatus], id: ClassId) -> String {
     classes.get(usize::from(id.0)).map_or_else(|| format!("class {}", id.0), |class| class.name.to_string())
 }
 

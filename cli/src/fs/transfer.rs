@@ -79,7 +79,8 @@ impl<'a> Transfer<'a> {
         if !self.args.force && to.files.stat(path, false).is_ok() {
             return Err(exists());
         }
-        let options = CreateOptions { mode: attributes.mode, classes: self.args.class.clone(), ..own() };
+        let (classes, copies) = (self.args.class.clone(), self.args.copies.unwrap_or_default());
+        let options = CreateOptions { mode: attributes.mode, classes, copies, ..own() };
         let mut first = Vec::with_capacity(SMALL + 1);
         Read::take(&mut *from, SMALL as u64 + 1).read_to_end(&mut first).map_err(|e| about(what, &e))?;
         if first.len() <= SMALL {
@@ -488,7 +489,14 @@ impl<W: Write + ?Sized> Write for LocalFile<'_, W> {
 
 /// `weir fs cat`.
 pub fn cat(operands: &mut Operands<'_>) -> Result<(), CommandFailure> {
-    let args = CopyArgs { recursive: false, force: false, preserve: false, class: Vec::new(), paths: Vec::new() };
+    let args = CopyArgs {
+        recursive: false,
+        force: false,
+        preserve: false,
+        class: Vec::new(),
+        copies: None,
+        paths: Vec::new(),
+    };
     let mut copy = Transfer { progress: CopyProgress::hidden(), ..Transfer::new(&args) };
     let mut out = io::stdout().lock();
     for one in operands.expanded()? {

@@ -5,6 +5,7 @@
 //! | `weir.class` | the classes of blocks to come, best first, with commas; empty: the store's. It can be set |
 //! | `weir.copies` | copies of each block |
 //! | `weir.block` | bytes of a block |
+//! | `weir.demote_after` | of a file under a policy that demotes: how long it has to be left alone |
 //! | `user.*`, `trusted.*` | as they were set: 4 KiB of names and values for each inode |
 
 use crate::errors::Failed;
