@@ -74,6 +74,7 @@ mod store_api;
 mod store_bench;
 mod store_drain;
 mod store_etcd;
+mod store_policy;
 mod store_services;
 mod terminal;
 mod upgrade;
@@ -104,6 +105,7 @@ pub fn all() -> Vec<Test> {
         store_bench::tests(),
         store_api::tests(),
         store_drain::tests(),
+        store_policy::tests(),
         store_etcd::tests(),
         store_services::tests(),
         mount::tests(),
