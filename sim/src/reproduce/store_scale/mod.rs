@@ -234,9 +234,14 @@ fn repair(scale: &StoreSize, outcome: &StoreRun) -> Vec<Row> {
             "60 s of repair_after and the looks at labels in it",
         ),
         Row::told("a rack's loss to full copies", rack_time, "s", format!("{} machines, as well", rack.len())),
-        Row::told("a rack's bytes that were made again", rack_bytes / 1e6, "MB", "of files with two copies"),
         Row::told(
-            "their rate",
+            "a rack's bytes with another copy, when it is lost",
+            rack_bytes / 1e6,
+            "MB",
+            "some are deleted before they are made again",
+        ),
+        Row::told(
+            "those over the time of its repair, at the most",
             rack_bytes / moving / 1e6,
             "MB/s",
             "134 MB/s and four blocks at a time are the most of a service, however many drives there are",
