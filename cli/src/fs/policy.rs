@@ -5,8 +5,9 @@ use super::store::class_name;
 use super::text::human;
 use crate::failure::CommandFailure;
 use crate::output::{self, Table};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::ffi::OsStr;
+use weir_api::StorePolicy;
 use weir_store::protocol::{ClassStatus, DemotionInfo, PolicyInfo, TieringInfo};
 use weir_store::{PathPattern, Watermarks};
 use weir_store_node::client::{Client, Operator};
@@ -25,7 +26,7 @@ pub fn run(
         let tiering = tiering(&connect(None)?)?;
         let policies = tiering.as_ref().map_or(&[][..], |tiering| &tiering.policies);
         return match json {
-            true => output::json(&policies.iter().map(policy_value).collect::<Vec<_>>()),
+            true => output::json(&policies.iter().map(StorePolicy::from).collect::<Vec<_>>()),
             false => output::text(&tiering.map(|tiering| table(&tiering)).unwrap_or_default()),
         };
     }
@@ -35,7 +36,7 @@ pub fn run(
     let found = policies.iter().find(|policy| matches(policy, &path.path));
     if json {
         let text = String::from_utf8_lossy(&path.path);
-        return output::json(&json!({ "path": text, "policy": found.map(policy_value) }));
+        return output::json(&json!({ "path": text, "policy": found.map(StorePolicy::from) }));
     }
     output::text(&line(&shown(&path.path), found))
 }
@@ -67,12 +68,6 @@ fn line(path: &str, policy: Option<&PolicyInfo>) -> String {
     format!("{path}: policy {}; classes {}, {copies}{after}\n", policy.path, classes(policy))
 }
 
-fn policy_value(policy: &PolicyInfo) -> Value {
-    let classes: Vec<&str> = policy.classes.iter().map(|class| class.as_str()).collect();
-    let after = policy.demote_after.map(|after| after.get());
-    json!({ "path": policy.path, "classes": classes, "copies": policy.copies, "demote_after_ns": after })
-}
-
 /// Classes from which blocks go, a line each, and what cannot.
 pub fn demotion_lines(tiering: &TieringInfo, classes: &[ClassStatus]) -> String {
     let said = |of: &&DemotionInfo| of.is_over || of.moved_blocks > 0;
@@ -86,8 +81,8 @@ pub fn demotion_lines(tiering: &TieringInfo, classes: &[ClassStatus]) -> String 
         let left = human(of.used.saturating_sub(marks.low_of(of.bytes)));
         let [high, low] = [tiering.high, tiering.low].map(percent);
         let what = format!("class {name} is over {high}%: {left} are to go until {low}%; {moved}\n");
-        let reasons = reasons(of).into_iter().filter(|(_, count, _)| *count > 0);
-        reasons.fold(what, |what, (_, count, why)| what + &format!("  {count} stay: {why}\n"))
+        let reasons = reasons(of).into_iter().filter(|(count, _)| *count > 0);
+        reasons.fold(what, |what, (count, why)| what + &format!("  {count} stay: {why}\n"))
     });
     let lines: String = lines.collect();
     if lines.is_empty() { lines } else { format!("\n{lines}") }
@@ -97,38 +92,19 @@ fn percent(millionths: u32) -> f64 {
     f64::from(millionths) / 10_000.0
 }
 
-/// Why blocks stay: the word for programs, how many, and in words.
-fn reasons(of: &DemotionInfo) -> [(&'static str, u64, String); 9] {
+/// Why blocks stay: how many, and in words.
+fn reasons(of: &DemotionInfo) -> [(u64, String); 9] {
     [
-        ("hot", of.hot, "their file was changed or open not long enough ago".into()),
-        ("kept", of.kept, "no policy demotes their file".into()),
-        ("no_next", of.no_next, "their file has no further class".into()),
-        ("has_writer", of.has_writer, "a client has their file open for writing".into()),
-        ("unsettled", of.unsettled, "they are recovered after a lost writer first".into()),
-        ("no_copy", of.no_copy, "no copy can be read".into()),
-        ("no_room", of.no_room, "the next class is at its own high watermark; delete files or add a drive".into()),
-        ("no_node", of.no_node, "no other node has a drive of the next class; add one".into()),
-        ("failed", of.failed, format!("{}; tried again", of.why)),
+        (of.hot, "their file was changed or open not long enough ago".into()),
+        (of.kept, "no policy demotes their file".into()),
+        (of.no_next, "their file has no further class".into()),
+        (of.has_writer, "a client has their file open for writing".into()),
+        (of.unsettled, "they are recovered after a lost writer first".into()),
+        (of.no_copy, "no copy can be read".into()),
+        (of.no_room, "the next class is at its own high watermark; delete files or add a drive".into()),
+        (of.no_node, "no other node has a drive of the next class; add one".into()),
+        (of.failed, format!("{}; tried again", of.why)),
     ]
-}
-
-/// The same for programs.
-pub fn demotion_value(tiering: &TieringInfo, classes: &[ClassStatus]) -> Value {
-    let of_class = |of: &DemotionInfo| {
-        let mut value = json!({
-            "class": class_name(classes, of.class), "bytes": of.bytes, "used_bytes": of.used, "over": of.is_over,
-            "moved_blocks": of.moved_blocks, "moved_bytes": of.moved_bytes,
-            "why_failed": if of.why.is_empty() { Value::Null } else { of.why.clone().into() },
-        });
-        for (word, count, _) in reasons(of) {
-            value[word] = count.into();
-        }
-        value
-    };
-    json!({
-        "high_percent": percent(tiering.high), "low_percent": percent(tiering.low),
-        "classes": tiering.classes.iter().map(of_class).collect::<Vec<_>>(),
-    })
 }
 
 #[cfg(test)]
@@ -160,7 +136,7 @@ mod tests {
         assert_eq!(of("/tmp/a"), "/tmp/a: policy /tmp/**; classes dram flash, 1 copy, demoted after 600s\n");
         assert_eq!(of("/a.log"), "/a.log: policy /*.log; classes default, 2 copies\n");
         assert_eq!(of("/a"), "/a: no policy; classes default, 1 copy\n");
-        assert_eq!(policy_value(&tiering.policies[0])["demote_after_ns"], 600_000_000_000_u64);
+        assert_eq!(StorePolicy::from(&tiering.policies[0]).demote_after_ns, Some(600_000_000_000));
     }
 
     #[test]
@@ -175,7 +151,6 @@ mod tests {
             "\nclass dram is over 90%: 15M are to go until 80%; 0 blocks demoted, 0\n  \
              3 stay: their file was changed or open not long enough ago\nclass class 7: 2 blocks demoted, 2.0M\n"
         );
-        assert_eq!(demotion_value(&tiering, &names)["classes"][0]["hot"], 3);
         assert_eq!(demotion_lines(&TieringInfo { classes: vec![DemotionInfo::default()], ..tiering }, &names), "");
     }
 }

@@ -94,11 +94,7 @@ fn status(operator: &OperatorConnection, json: bool) -> Result<(), CommandFailur
     let (services, movement) = (operator.services().map_err(failed)?, operator.movement().map_err(failed)?);
     let tiering = operator.tiering().map_err(failed)?;
     if json {
-        let demotion = tiering.map(|tiering| policy::demotion_value(&tiering, &status.classes));
-        let status = StoreStatus::new(status, services, namespaces, &movement);
-        let mut value = serde_json::to_value(&status).map_err(CommandFailure::new)?;
-        value["demotion"] = demotion.unwrap_or_default();
-        return output::json(&value);
+        return output::json(&StoreStatus::new(status, services, namespaces, &movement, tiering.as_ref()));
     }
     let (services, movement) = (services_table(&services), movement_lines(&movement));
     let demotion = tiering.map(|tiering| policy::demotion_lines(&tiering, &status.classes)).unwrap_or_default();
@@ -200,22 +196,22 @@ fn movement_lines(movement: &[MovementInfo]) -> String {
             (false, _) => format!("namespace {number} drains: {blocks} blocks left, {}\n", human(m.bytes)),
             (true, _) => format!("namespace {number} is gone: {blocks} blocks left, {}\n", human(m.bytes)),
         };
-        let reasons = reasons(m).into_iter().filter(|(_, count, _)| *count > 0);
-        reasons.fold(what, |what, (_, count, why)| what + &format!("  {count} cannot go: {why}\n"))
+        let reasons = reasons(m).into_iter().filter(|(count, _)| *count > 0);
+        reasons.fold(what, |what, (count, why)| what + &format!("  {count} cannot go: {why}\n"))
     });
     let lines: String = lines.collect();
     if lines.is_empty() { lines } else { format!("\n{lines}") }
 }
 
-/// Why blocks are left: the word for programs, how many, and in words.
-fn reasons(m: &MovementInfo) -> [(&'static str, u64, String); 6] {
+/// Why blocks are left: how many, and in words.
+fn reasons(m: &MovementInfo) -> [(u64, String); 6] {
     [
-        ("has_writer", m.has_writer, "a client has their file open for writing".into()),
-        ("unsettled", m.unsettled, "they are recovered after a lost writer first".into()),
-        ("no_copy", m.no_copy, "no copy can be read".into()),
-        ("no_room", m.no_room, "no other drive of their files' classes has room; delete files or add a drive".into()),
-        ("no_node", m.no_node, "no other node has a drive of their files' classes; add one".into()),
-        ("failed", m.failed, format!("{}; tried again", m.why)),
+        (m.has_writer, "a client has their file open for writing".into()),
+        (m.unsettled, "they are recovered after a lost writer first".into()),
+        (m.no_copy, "no copy can be read".into()),
+        (m.no_room, "no other drive of their files' classes has room; delete files or add a drive".into()),
+        (m.no_node, "no other node has a drive of their files' classes; add one".into()),
+        (m.failed, format!("{}; tried again", m.why)),
     ]
 }
 

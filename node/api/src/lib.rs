@@ -59,8 +59,8 @@ pub use promise::{
 };
 pub use server::{Bound, Running};
 pub use store::{
-    StoreClass, StoreClient, StoreControl, StoreMovement, StoreNamespace, StoreNamespaceAdd, StoreNamespacePatch,
-    StoreService, StoreStatus,
+    StoreClass, StoreClassDemotion, StoreClient, StoreControl, StoreDemotion, StoreMovement, StoreNamespace,
+    StoreNamespaceAdd, StoreNamespacePatch, StorePolicy, StoreService, StoreStatus,
 };
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
 pub use tls::Tls;

@@ -12,7 +12,9 @@ use super::pooled::{
     PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeClone, VolumeExport, VolumePatch,
     VolumeSnapshotAdd, VolumeStatus,
 };
-use super::store::{StoreClient, StoreControl, StoreNamespace, StoreNamespaceAdd, StoreNamespacePatch, StoreStatus};
+use super::store::{
+    StoreClient, StoreControl, StoreNamespace, StoreNamespaceAdd, StoreNamespacePatch, StorePolicy, StoreStatus,
+};
 use super::timing::DeviceStats;
 use super::types::{
     DevicePatch, DeviceStatus, ExportAdd, ExportStatus, PowerCutStatus, State as NodeState, Status, TenantAdd,
@@ -408,6 +410,14 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .or(404, NO_STORE)
         .or(503, NO_SERVICE),
+        Op::new::<Vec<StorePolicy>>(
+            "/v1/store/policies",
+            "store_policies",
+            "Policies by path of the store, in the order in which they are tried.",
+            ("get", 200, get(store_policies)),
+        )
+        .or(404, NO_STORE)
+        .or(503, NO_SERVICE),
         Op::new::<Vec<StoreNamespace>>(
             "/v1/store/namespaces",
             "store_namespaces",
@@ -768,6 +778,10 @@ async fn store(State(node): State<Node>) -> Answer<impl Serialize> {
 
 async fn store_clients(State(node): State<Node>) -> Answer<impl Serialize> {
     ask_store(node, StoreControl::clients).await.map(Json)
+}
+
+async fn store_policies(State(node): State<Node>) -> Answer<impl Serialize> {
+    ask_store(node, StoreControl::policies).await.map(Json)
 }
 
 async fn store_namespaces(State(node): State<Node>) -> Answer<impl Serialize> {

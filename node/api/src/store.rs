@@ -8,11 +8,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use weir_node::Refusal;
 use weir_store::protocol::{
-    ClassStatus, Donation, MovementInfo, NamespaceInfo, NamespaceState, ServiceInfo, ServiceRole, SessionInfo,
-    StatusInfo,
+    ClassStatus, DemotionInfo, Donation, MovementInfo, NamespaceInfo, NamespaceState, PolicyInfo, ServiceInfo,
+    ServiceRole, SessionInfo, StatusInfo, TieringInfo,
 };
 use weir_store::{ClassId, ClassName, Location, NamespaceId, StoreError};
 use weir_store_node::client::{ClientError, ClientErrorKind, ClientOptions, Operator, OperatorConnection};
+use weir_units::Nanos;
 
 /// How long the service may take for what is only read.
 const READ_TIMEOUT: Duration = Duration::from_secs(3);
@@ -21,7 +22,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(3);
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `GET /v1/store`: how a store is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StoreStatus {
     /// The service's number.
     pub service: u64,
@@ -51,6 +52,69 @@ pub struct StoreStatus {
     pub classes: Vec<StoreClass>,
     /// Donated namespaces.
     pub namespaces: Vec<StoreNamespace>,
+    /// What goes from class to class; null where the service is of an older release.
+    pub demotion: Option<StoreDemotion>,
+}
+
+/// What goes from class to class.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StoreDemotion {
+    /// Percent of a class's room above which blocks go.
+    pub high_percent: f64,
+    /// Percent until which they do.
+    pub low_percent: f64,
+    /// Classes that blocks go from; none where no policy demotes.
+    pub classes: Vec<StoreClassDemotion>,
+}
+
+/// What goes from a class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StoreClassDemotion {
+    /// Its name.
+    pub class: String,
+    /// Bytes of its drives, but for those that drain, are lost or not reached.
+    pub bytes: u64,
+    /// What of those files have, or is granted.
+    pub used_bytes: u64,
+    /// It was over its high watermark, and is not at its low one yet.
+    pub over: bool,
+    /// Copies of blocks that the process has moved to another class.
+    pub moved_blocks: u64,
+    /// Their bytes.
+    pub moved_bytes: u64,
+    /// Left because their file was changed or open not long enough ago.
+    pub hot: u64,
+    /// Left because no policy demotes their file.
+    pub kept: u64,
+    /// Left because their file has no further class.
+    pub no_next: u64,
+    /// Left because a client has their file open for writing.
+    pub has_writer: u64,
+    /// Left because they are recovered after a lost writer first.
+    pub unsettled: u64,
+    /// Left because no copy can be read.
+    pub no_copy: u64,
+    /// Left because the next classes have no room below their own high watermarks.
+    pub no_room: u64,
+    /// Left because no further node has a drive of the next classes.
+    pub no_node: u64,
+    /// Left because the move has failed.
+    pub failed: u64,
+    /// Why one of those has, or null.
+    pub why_failed: Option<String>,
+}
+
+/// `GET /v1/store/policies`: what new files of some paths get.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StorePolicy {
+    /// The pattern of the paths.
+    pub path: String,
+    /// Classes, best first; none: those of the store.
+    pub classes: Vec<String>,
+    /// Copies of each block.
+    pub copies: u8,
+    /// How long a file is left alone before its blocks may be demoted, in nanoseconds; null: they are not.
+    pub demote_after_ns: Option<u64>,
 }
 
 /// A process that serves a store, or stands by.
@@ -183,8 +247,10 @@ impl StoreStatus {
         services: Vec<ServiceInfo>,
         namespaces: Vec<NamespaceInfo>,
         movement: &[MovementInfo],
+        tiering: Option<&TieringInfo>,
     ) -> Self {
         Self {
+            demotion: tiering.map(|tiering| StoreDemotion::new(tiering, &status.classes)),
             service: status.service.0.into(),
             store: format!("{:016x}", status.store),
             created_ns: status.created.0,
@@ -208,7 +274,48 @@ impl StoreStatus {
     /// The service does not answer.
     pub fn of(operator: &impl Operator) -> Result<Self, ClientError> {
         let (status, namespaces) = (operator.status()?, operator.namespaces()?);
-        Ok(Self::new(status, operator.services()?, namespaces, &operator.movement()?))
+        let (services, movement) = (operator.services()?, operator.movement()?);
+        Ok(Self::new(status, services, namespaces, &movement, operator.tiering()?.as_ref()))
+    }
+}
+
+impl StoreDemotion {
+    fn new(tiering: &TieringInfo, classes: &[ClassStatus]) -> Self {
+        let percent = |millionths: u32| f64::from(millionths) / 10_000.0;
+        let one = |of: &DemotionInfo| StoreClassDemotion {
+            class: class_name(classes, of.class),
+            bytes: of.bytes,
+            used_bytes: of.used,
+            over: of.is_over,
+            moved_blocks: of.moved_blocks,
+            moved_bytes: of.moved_bytes,
+            hot: of.hot,
+            kept: of.kept,
+            no_next: of.no_next,
+            has_writer: of.has_writer,
+            unsettled: of.unsettled,
+            no_copy: of.no_copy,
+            no_room: of.no_room,
+            no_node: of.no_node,
+            failed: of.failed,
+            why_failed: Some(of.why.clone()).filter(|why| !why.is_empty()),
+        };
+        Self {
+            high_percent: percent(tiering.high),
+            low_percent: percent(tiering.low),
+            classes: tiering.classes.iter().map(one).collect(),
+        }
+    }
+}
+
+impl From<&PolicyInfo> for StorePolicy {
+    fn from(policy: &PolicyInfo) -> Self {
+        Self {
+            path: policy.path.clone(),
+            classes: policy.classes.iter().map(ToString::to_string).collect(),
+            copies: policy.copies,
+            demote_after_ns: policy.demote_after.map(Nanos::get),
+        }
     }
 }
 
@@ -353,6 +460,15 @@ impl StoreControl {
     /// As [`status`](Self::status).
     pub fn clients(&self) -> Result<Vec<StoreClient>, Refusal> {
         self.read(|operator| Ok(operator.sessions()?.into_iter().map(Into::into).collect()))
+    }
+
+    /// Policies by path, in the order in which they are tried.
+    ///
+    /// # Errors
+    /// As [`status`](Self::status).
+    pub fn policies(&self) -> Result<Vec<StorePolicy>, Refusal> {
+        let tiering = self.read(Operator::tiering)?;
+        Ok(tiering.iter().flat_map(|tiering| &tiering.policies).map(Into::into).collect())
     }
 
     /// One more namespace.

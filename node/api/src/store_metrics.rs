@@ -13,6 +13,7 @@ pub(super) fn text(out: &mut String, store: Option<&StoreStatus>) {
     classes(out, store);
     namespaces(out, store);
     movement(out, store);
+    demotion(out, store);
 }
 
 fn service(out: &mut String, store: &StoreStatus) {
@@ -69,6 +70,21 @@ fn namespaces(out: &mut String, store: &StoreStatus) {
         for n in &store.namespaces {
             family.sample(&[("namespace", &n.namespace.to_string()), ("class", &n.class)], bytes(n));
         }
+    }
+}
+
+/// Of the classes that blocks go from.
+fn demotion(out: &mut String, store: &StoreStatus) {
+    let classes = || store.demotion.iter().flat_map(|demotion| &demotion.classes);
+    let help = "1 while a class was over its high watermark and is not at its low one, where a policy demotes.";
+    let mut family = Family::new(out, "weir_store_class_over_watermark", "gauge", help);
+    for of in classes() {
+        family.sample(&[("class", &of.class)], u8::from(of.over));
+    }
+    let help = "Bytes of blocks that the process which serves the store has moved from a class to the next.";
+    let mut family = Family::new(out, "weir_store_demoted_bytes_total", "counter", help);
+    for of in classes() {
+        family.sample(&[("class", &of.class)], of.moved_bytes);
     }
 }
 

@@ -52,7 +52,8 @@ fn setup(env: &Env, api: u16) -> Result<Setup, String> {
     ) + &["a", "b", "c"].map(drive).concat()
         + "[store]\nmeta = \"redb:store.redb\"\nlisten = \"unix:meta.sock\"\n"
         + &donate("a", "dram")
-        + &donate("b", "flash");
+        + &donate("b", "flash")
+        + "[[store.policy]]\npath = \"/tmp/**\"\nclasses = [\"dram\", \"flash\"]\ndemote_after = \"10min\"\n";
     Ok(Setup { whole, ..Setup::default() })
 }
 
@@ -100,6 +101,10 @@ fn told_and_changed(env: &Env) -> Outcome {
         ensure(told["sessions"] == 0 && told["namespaces"][0]["file_bytes"] != 0, || format!("{told}"))?;
         let clients = ask(node, "GET", "/v1/store/clients", None, 200)?;
         ensure(clients == by_cli(node, &["client", "ls"])?, || format!("{clients}"))?;
+        let policies = ask(node, "GET", "/v1/store/policies", None, 200)?;
+        ensure(policies[0]["path"] == "/tmp/**" && policies[0]["demote_after_ns"] == 600_000_000_000_u64, || {
+            policies.to_string()
+        })?;
         let target = format!("nvme-tcp://127.0.0.1:{}/{}?ns=1", node.port, nqn("c"));
         let class = |class: &str| json!({ "target": target, "class": class, "location": "hall1/rack2" });
         for (body, status) in [(class("tape"), 400), (class("a b"), 400), (json!({ "class": "dram" }), 400)] {
@@ -244,7 +249,7 @@ fn shown(env: &Env) -> Outcome {
 
 fn without(env: &Env) -> Outcome {
     with_node(env, &Setup::default(), |node| {
-        for path in ["/v1/store", "/v1/store/clients", "/v1/store/namespaces"] {
+        for path in ["/v1/store", "/v1/store/clients", "/v1/store/namespaces", "/v1/store/policies"] {
             let refused = ask(node, "GET", path, None, 404)?;
             ensure(refused["detail"].as_str().is_some_and(|text| text.contains("[store]")), || format!("{refused}"))?;
         }
