@@ -251,7 +251,7 @@ impl StoreStatus {
     ) -> Self {
         Self {
             demotion: tiering.map(|tiering| StoreDemotion::new(tiering, &status.classes)),
-            service: status.service.0.into(),
+            service: status.service.0,
             store: format!("{:016x}", status.store),
             created_ns: status.created.0,
             running_ns: status.running.get(),
@@ -451,7 +451,7 @@ impl StoreControl {
     /// # Errors
     /// The service does not answer.
     pub fn status(&self) -> Result<StoreStatus, Refusal> {
-        self.read(|operator| StoreStatus::of(operator))
+        self.read(StoreStatus::of)
     }
 
     /// The clients' sessions.

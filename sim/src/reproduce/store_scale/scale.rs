@@ -47,7 +47,7 @@ pub const WAY: Nanos = Nanos::from_micros(50);
 pub const WAY_MORE: Nanos = Nanos::from_micros(20);
 
 /// What a process takes of its core for a message, for an answer of the key-value store, and for a tick, with what each namespace adds to it:
-/// measured on this machine with 10,000 namespaces.
+/// assumed, in the order of what a service in a node takes for a request.
 pub const MESSAGE: Nanos = Nanos::from_micros(8);
 pub const ANSWER: Nanos = Nanos::from_micros(6);
 pub const TICK: Nanos = Nanos::from_micros(20);
