@@ -125,8 +125,8 @@ fn cold_ones_go(node: &Node, expected: &[u8]) -> Outcome {
     let left = dram(node)?["used_bytes"].as_u64().unwrap_or(0);
     ensure(left > (FILE_BYTES as u64), || format!("the worker is to be killed in the middle, {left} bytes are left"))?;
     node.kill_worker()?;
-    until(Duration::from_secs(20), "the next worker serves", || {
-        Ok(node.worker().is_ok_and(|worker| worker != before).then_some(()))
+    until(Duration::from_secs(20), "the next worker serves, and its store", || {
+        Ok((node.worker().is_ok_and(|worker| worker != before) && dram(node).is_ok()).then_some(()))
     })?;
     has(node, "/c/0", expected)?;
     until(Duration::from_secs(20), "all but the hot file have gone", || {
