@@ -1135,7 +1135,8 @@ fn rules_of_failures_come_and_go() {
 #[test]
 fn alerts_and_board_name_metrics_that_exist() {
     let served = Served::new("alerts");
-    let page = served.ask("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").1;
+    let mut page = served.ask("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").1;
+    store_metrics::text(&mut page, Some(&store()));
     let is_family = |name: &str, kind: &str| page.contains(&format!("# TYPE {name} {kind}"));
     // Samples of a histogram have names of their own.
     let of_histogram =
@@ -1160,6 +1161,45 @@ fn alerts_and_board_name_metrics_that_exist() {
         let missing: Vec<_> = all.iter().filter(|name| !is_there(name) && !name.ends_with('_')).collect();
         assert!(missing.is_empty(), "{missing:?} in no metric");
     }
+}
+
+fn store() -> StoreStatus {
+    let movement = serde_json::json!({ "repair": true, "blocks_left": 3, "bytes_left": 300, "moved_blocks": 1, "moved_bytes": 100,
+        "has_writer": 0, "unsettled": 0, "no_copy": 2, "no_room": 0, "no_node": 0, "failed": 0, "why_failed": null });
+    let namespace = serde_json::json!({ "movement": movement, "namespace": 7, "node": 2, "target": "nvme-tcp://a:1/n?ns=1",
+        "class": "dram", "location": "", "state": "lost", "sector_bytes": 512, "bytes": 1000, "free_bytes": 400,
+        "granted_bytes": 50, "file_bytes": 500, "quarantined_bytes": 50 });
+    let services = serde_json::json!([{ "addresses": ["a:1"], "state": "serving", "since_ns": 1, "term": 4 },
+        { "addresses": ["b:1"], "state": "standby", "since_ns": 1, "term": 0 }]);
+    let status = serde_json::json!({ "service": 1, "store": "0f", "created_ns": 0, "running_ns": 0, "durability": "process",
+        "metadata": "redb", "sessions": 2, "connections": 3, "handles": 4, "requests": 5, "trouble": "full", "services": services,
+        "classes": [{ "class": "dram", "bytes": 1000, "free_bytes": 400 }], "namespaces": [namespace], "demotion": null });
+    serde_json::from_value(status).unwrap()
+}
+
+#[test]
+fn metrics_of_a_store_are_its_status() {
+    let mut page = String::new();
+    store_metrics::text(&mut page, Some(&store()));
+    for sample in [
+        "weir_store_up 1",
+        "weir_store_trouble 1",
+        "weir_store_services{state=\"serving\"} 1",
+        "weir_store_services{state=\"silent\"} 0",
+        "weir_store_class_free_bytes{class=\"dram\"} 400",
+        "weir_store_namespace_state{namespace=\"7\",class=\"dram\",state=\"up\"} 0",
+        "weir_store_namespace_state{namespace=\"7\",class=\"dram\",state=\"lost\"} 1",
+        "weir_store_namespace_file_bytes{namespace=\"7\",class=\"dram\"} 500",
+        "weir_store_left_bytes{namespace=\"7\",why=\"repair\"} 300",
+        "weir_store_stuck_blocks{namespace=\"7\",reason=\"no_copy\"} 2",
+        "weir_store_moved_bytes_total{namespace=\"7\",why=\"repair\"} 100",
+        "weir_store_requests_total 5",
+    ] {
+        assert!(page.lines().any(|line| line == sample), "{sample} is not in\n{page}");
+    }
+    let mut silent = String::new();
+    store_metrics::text(&mut silent, None);
+    assert!(silent.ends_with("weir_store_up 0\n"), "{silent}");
 }
 
 /// An event that has every key.

@@ -409,6 +409,8 @@ fn make(state: &mut State, entry: &EntryPath, new: &NewInode, content: Content) 
         _ => 0,
     };
     let NewInode { kind, mode, copies, block, .. } = *new;
+    // 0: whoever makes it does not say.
+    let copies = copies.max(1);
     let inode = Inode { kind, mode, copies, block, size, content, parent: entry.container, ..Inode::default() };
     state.inodes.insert(state.last, inode);
     state.names.insert((entry.container.0, entry.name.clone()), state.last);
