@@ -29,6 +29,7 @@ function namespaceOf(n) {
   const left = n.movement;
   if (n.state === "lost") return [left ? `LOST: ${size(left.bytes_left)} without a second copy yet` : "LOST", "bad"];
   if (n.state === "unreachable") return ["not reached", "bad"];
+  if (n.state === "draining" && left && !left.blocks_left) return ["drains: nothing is left on it", "warn"];
   if (n.state === "draining") return [left ? `drains: ${size(left.bytes_left)} left` : "drains", "warn"];
   return ["up", "good"];
 }
@@ -192,7 +193,7 @@ export class Overview {
       this.namespaces.node,
       this.storeServices.node,
     );
-    this.wrongPanel.classList.add("wide");
+    for (const panel of [this.wrongPanel, this.namespaces.node]) panel.classList.add("wide");
   }
 
   async open() {

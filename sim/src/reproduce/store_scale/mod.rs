@@ -334,7 +334,7 @@ fn charts(scale: &StoreSize, outcome: &StoreRun) -> Vec<Chart> {
     let mut marks = vec![Mark { x: seconds(outcome.killed), name: "the process that serves is killed".into() }];
     let alone = outcome.lost.iter().filter(|lost| lost.loss != Loss::Rack);
     marks.extend(
-        alone.map(|lost| Mark { x: seconds(lost.at), name: format!("node{} lost: {:?}", lost.node, lost.loss) }),
+        alone.map(|lost| Mark { x: seconds(lost.at), name: format!("node{} {}", lost.node, lost.loss.words()) }),
     );
     marks.push(Mark { x: seconds(outcome.rack), name: format!("a rack of {} is lost", scale.rack) });
     let by_second = |of: &[u64]| of.iter().enumerate().map(|(second, count)| (second as f64, *count as f64)).collect();

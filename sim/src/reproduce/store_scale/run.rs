@@ -35,6 +35,17 @@ pub enum Loss {
     Rack,
 }
 
+impl Loss {
+    pub const fn words(self) -> &'static str {
+        match self {
+            Loss::BackInTime => "goes, and comes back in time",
+            Loss::Gone => "is gone",
+            Loss::BackEmpty => "goes, and comes back empty",
+            Loss::Rack => "is gone with its rack",
+        }
+    }
+}
+
 /// A machine that was lost.
 #[derive(Clone, Debug)]
 pub struct LostNode {
