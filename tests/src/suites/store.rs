@@ -327,10 +327,13 @@ fn scrubbed(env: &Env) -> Outcome {
         clean(&told(&[], 0)?)?;
         let drive = node.socket("flash.img");
         let bytes = std::fs::read(&drive).context(|| drive.display().to_string())?;
-        let last = &expected[199_000..];
-        let at = bytes.windows(last.len()).position(|found| found == last).ok_or("the drive has not the file")?;
+        // The file is one block, which begins at whole 4 KiB.
+        let at =
+            bytes.chunks(4096).position(|found| expected.starts_with(found)).ok_or("the drive has not the file")?;
         let file = std::fs::File::options().write(true).open(&drive).context(|| drive.display().to_string())?;
-        file.write_all_at(&[last[7] ^ 4], at as u64 + 7).and_then(|()| file.sync_all()).context(|| "flip".into())?;
+        file.write_all_at(&[expected[199_000] ^ 4], at as u64 * 4096 + 199_000)
+            .and_then(|()| file.sync_all())
+            .context(|| "flip".into())?;
         let found = told(&["/d"], 1)?;
         let copy = &found["copies"][0];
         let seen = (copy["path"].as_str(), copy["offset"].as_u64(), copy["fault"].as_str());
