@@ -113,6 +113,6 @@ impl World {
             self.cut_link(link);
         }
         self.clients[client] = ClientProcess::new(self.last, clock, 0);
-        self.after(comes_after, WorldEvent::StartClient(client));
+        self.after(comes_after, WorldEvent::StartClient(client, self.last));
     }
 }

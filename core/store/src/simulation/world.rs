@@ -81,7 +81,8 @@ pub enum WorldEvent {
     ServiceTick(usize),
     KeepAlive,
     Fault,
-    StartClient(usize),
+    /// A client begins, if none has begun in its place meanwhile.
+    StartClient(usize, u64),
     BeginAnew(usize, u64),
     StartService(usize),
     /// A request of a service comes to the key-value store, from which it was cut off.
@@ -238,7 +239,7 @@ impl World {
             let clock = Clock::starting_at(world.random.below(1_000_000_000).into());
             world.clients.push(ClientProcess::new(0, clock, 0));
             let at = if client == AUDITOR { AUDIT } else { Nanos::from_millis(50 + client as u64) };
-            world.at(at, WorldEvent::StartClient(client));
+            world.at(at, WorldEvent::StartClient(client, 0));
         }
         world.services.resize_with(options.services, || ServiceProcess { clock, ..ServiceProcess::default() });
         for at in 0..options.services {
@@ -390,7 +391,7 @@ impl World {
             | WorldEvent::KvStep
             | WorldEvent::KeepAlive
             | WorldEvent::Fault
-            | WorldEvent::StartClient(_)
+            | WorldEvent::StartClient(..)
             | WorldEvent::BeginAnew(..)
             | WorldEvent::KvSend(..)
             | WorldEvent::ServiceSilent(_)
@@ -464,7 +465,8 @@ impl World {
             WorldEvent::ServiceTick(at) => self.tick_service(at),
             WorldEvent::KeepAlive => self.keep_alive(),
             WorldEvent::Fault => self.fault(),
-            WorldEvent::StartClient(client) => self.start_client(client),
+            WorldEvent::StartClient(client, life) if self.is_life(client, life) => self.start_client(client),
+            WorldEvent::StartClient(..) => {}
             WorldEvent::BeginAnew(client, life) if self.is_life(client, life) => self.kill_client(client, Nanos(0)),
             WorldEvent::BeginAnew(..) => {}
             WorldEvent::StartService(at) => self.start_service(at),
