@@ -157,12 +157,15 @@ impl World {
             self.wrong = Some(format!("the service: {why}"));
         }
         let after = service.life();
+        // One that is stopped finishes what it is at, while its life's record stands.
+        process.was = after.or(before).or(process.was);
+        let was = process.was;
         self.totals.lives += u64::from(after.is_some() && after != before);
         for effect in effects {
             match effect {
                 ServiceEffect::Kv(token, request) => {
                     if is_of_life(&request) {
-                        self.commits.insert((life, token), after.or(before));
+                        self.commits.insert((life, token), was);
                     }
                     match self.services[at].cut_until {
                         until if until > self.now => self.at(until, WorldEvent::KvSend(life, token, Box::new(request))),

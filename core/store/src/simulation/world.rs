@@ -116,6 +116,8 @@ pub struct ServiceProcess {
     pub cut_until: Nanos,
     /// Blocks that its life has demoted so far.
     pub demoted: u64,
+    /// The life that the process has, or had before it was stopped.
+    pub was: Option<Term>,
 }
 
 /// What the medium of the metadata has: a power cut leaves that.
