@@ -1,13 +1,12 @@
 //! `weir fs policy`: which classes new files get by their paths; and what goes from class to class, for `weir store status`.
 
 use super::path::{StorePath, shown};
-use super::store::class_name;
 use super::text::human;
 use crate::failure::CommandFailure;
 use crate::output::{self, Table};
 use serde_json::json;
 use std::ffi::OsStr;
-use weir_api::StorePolicy;
+use weir_api::{StorePolicy, class_name};
 use weir_store::protocol::{ClassStatus, DemotionInfo, PolicyInfo, TieringInfo};
 use weir_store::{PathPattern, Watermarks};
 use weir_store_node::client::{Client, Operator};

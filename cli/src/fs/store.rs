@@ -11,7 +11,7 @@ use crate::failure::CommandFailure;
 use crate::output::{self, Table};
 use serde_json::json;
 use std::ffi::OsString;
-use weir_api::{StoreClass, StoreClient, StoreNamespace, StoreStatus};
+use weir_api::{StoreClass, StoreClient, StoreNamespace, StoreStatus, class_name};
 use weir_store::protocol::{
     ClassStatus, Donation, MovementInfo, NamespaceInfo, NamespaceState, ServiceInfo, ServiceRole, StatusInfo,
 };
@@ -157,10 +157,6 @@ fn classes_table(classes: &[ClassStatus], for_people: bool) -> String {
         table.row([vec![class.name.to_string()], sizes.to_vec(), vec![format!("{share}%")]].concat());
     }
     table.render()
-}
-
-pub(super) fn class_name(classes: &[ClassStatus], id: ClassId) -> String {
-    classes.get(usize::from(id.0)).map_or_else(|| format!("class {}", id.0), |class| class.name.to_string())
 }
 
 const fn state(state: NamespaceState) -> &'static str {

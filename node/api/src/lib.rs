@@ -60,7 +60,7 @@ pub use promise::{
 pub use server::{Bound, Running};
 pub use store::{
     StoreClass, StoreClassDemotion, StoreClient, StoreControl, StoreDemotion, StoreMovement, StoreNamespace,
-    StoreNamespaceAdd, StoreNamespacePatch, StorePolicy, StoreService, StoreStatus,
+    StoreNamespaceAdd, StoreNamespacePatch, StorePolicy, StoreService, StoreStatus, class_name,
 };
 pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, TimingState};
 pub use tls::Tls;

@@ -344,7 +344,8 @@ impl StoreNamespace {
     }
 }
 
-fn class_name(classes: &[ClassStatus], id: ClassId) -> String {
+/// The name of a class, or its number where the service does not name it.
+pub fn class_name(classes: &[ClassStatus], id: ClassId) -> String {
     classes.get(usize::from(id.0)).map_or_else(|| format!("class {}", id.0), |class| class.name.to_string())
 }
 

@@ -18,7 +18,7 @@ use weir_units::Nanos;
 /// Donations, and looks for names, that the operator has under way.
 const AT_A_TIME: usize = 64;
 /// How long a part of a run may take, in virtual time.
-const LONG: Nanos = Nanos::from_secs(1_200);
+const PART_TIME_MAX: Nanos = Nanos::from_secs(1_200);
 /// How long the store is used before something fails, and after it.
 const USED: Nanos = Nanos::from_secs(20);
 
@@ -111,7 +111,7 @@ pub fn run(scale: StoreSize, progress: &mut dyn FnMut(f64)) -> StoreRun {
     world.begin_clients();
     let is_full =
         |world: &World| world.clients.iter().all(|client| client.rests() && client.files.len() >= world.scale.files);
-    for _ in 0..LONG.get() / 1_000_000_000 {
+    for _ in 0..PART_TIME_MAX.get() / 1_000_000_000 {
         world.pass(Nanos::from_secs(1));
         let files: usize = world.clients.iter().map(|client| client.files.len()).sum();
         progress(0.1 + 0.3 * files as f64 / (scale.clients * scale.files) as f64);
@@ -280,7 +280,7 @@ impl Losses {
     }
 
     fn await_repair(&mut self, world: &mut World) {
-        for _ in 0..LONG.get() / 1_000_000_000 {
+        for _ in 0..PART_TIME_MAX.get() / 1_000_000_000 {
             let waits =
                 |lost: &LostNode| lost.repaired.is_none() && lost.loss != Loss::BackInTime && lost.copies[0] > 0;
             if !self.lost.iter().any(waits) {
