@@ -76,6 +76,8 @@ pub struct NvmeTcpTier {
 #[derive(Debug)]
 struct Attempt {
     made: Receiver<NvmeTcpCallerQueue>,
+    /// There is one to be received.
+    is_made: Arc<AtomicBool>,
     is_dropped: Arc<AtomicBool>,
 }
 
@@ -137,7 +139,8 @@ impl NvmeTcpTier {
             return;
         }
         let (sender, made) = mpsc::sync_channel(1);
-        let is_dropped = Arc::new(AtomicBool::new(false));
+        let (is_dropped, is_made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let tells = is_made.clone();
         let (stop, source, geometry) = (is_dropped.clone(), self.source.clone(), self.geometry);
         let run = move || {
             let mut ended = ended.map(|association| (association, Instant::now()));
@@ -147,6 +150,7 @@ impl NvmeTcpTier {
                     Ok(queue) => {
                         // Its receiver may have gone.
                         let _ = sender.send(queue);
+                        tells.store(true, Ordering::Release);
                         source.ring();
                         return;
                     }
@@ -160,7 +164,7 @@ impl NvmeTcpTier {
             }
         };
         match std::thread::Builder::new().name("weir-store-drive".into()).spawn(run) {
-            Ok(_) => self.attempt = Some(Attempt { made, is_dropped }),
+            Ok(_) => self.attempt = Some(Attempt { made, is_made, is_dropped }),
             Err(e) => self.source.set_trouble(Some(format!("no thread to connect: {e}"))),
         }
     }
@@ -320,7 +324,8 @@ impl Tier for NvmeTcpTier {
 
     fn submit(&mut self, now: Nanos, command: TierCommandId, what: TierCommand, memory: &mut dyn TierMemory) {
         self.commands.add(command, what);
-        if self.queue.is_none() {
+        // One that was made since the last poll is there: nothing is late then.
+        if self.queue.is_none() && !self.take_connection(now) {
             self.connect(None);
             self.fail_late(now);
         } else if let Err(e) = self.submit_waiting(memory) {
@@ -387,6 +392,8 @@ impl Tier for NvmeTcpTier {
     fn due(&self) -> Nanos {
         match &self.queue {
             Some(_) => self.attend_at,
+            // Nobody else keeps it alive.
+            None if self.attempt.as_ref().is_some_and(|attempt| attempt.is_made.load(Ordering::Acquire)) => Nanos(0),
             None if self.commands.waiting.is_empty() => Nanos::NEVER,
             None => self.lost.map_or(Nanos(0), |_| clock().saturating_add(LOOK)),
         }

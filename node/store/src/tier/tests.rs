@@ -179,6 +179,36 @@ fn a_target_that_goes_fails_commands_in_time_and_may_come_back() {
     assert_eq!(memory.0[0], [3; 4096]);
 }
 
+/// A target comes back while nobody asks anything of it: the connection is taken as soon as it is made, and kept alive; and what comes then is not late.
+#[test]
+fn a_target_that_comes_back_while_nobody_asks_is_there() {
+    let target = ModelTarget::new(4 << 20, 4096);
+    let options = TierOptions { timeout: Duration::from_millis(300), ..TierOptions::default() };
+    let mut tier = open(&target.url(), options).unwrap();
+    let mut memory = Memory(vec![vec![3; 4096]]);
+    let mut read = |tier: &mut dyn Tier, id| {
+        tier.submit(now(), TierCommandId(id), TierCommand::Read(0, place(0, 4096)), &mut memory);
+        finish(tier, &mut memory, 1)[0].is_done
+    };
+    assert!(read(&mut *tier, 1));
+    for (round, is_polled) in [(1, false), (2, true)] {
+        target.go_away(true);
+        assert!(!read(&mut *tier, 10 * round), "it is away");
+        assert_eq!((tier.connection(), tier.due()), (round, weir_units::Nanos::NEVER));
+        target.go_away(false);
+        let begun = Instant::now();
+        while tier.due() > now() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", tier.trouble());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if is_polled {
+            tier.poll(now(), &mut Memory(Vec::new()), &mut Vec::new());
+            assert_eq!(tier.connection(), round + 1, "it is taken although no command waits");
+        }
+        assert!(read(&mut *tier, 10 * round + 1), "{:?}", tier.trouble());
+    }
+}
+
 #[test]
 fn a_read_that_is_given_up_leaves_its_memory_alone() {
     let target = ModelTarget::new(4 << 20, 4096);
