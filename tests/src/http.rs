@@ -1,6 +1,7 @@
-//! Just enough HTTP/1.1 to ask the control API over its Unix socket.
+//! Just enough HTTP/1.1 to ask the control API over its Unix socket, and etcd.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -12,9 +13,27 @@ use crate::harness::Context;
 /// Sends a request and gives status and body.
 pub fn request(socket: &Path, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, String), String> {
     let what = || format!("{method} {path} at {}", socket.display());
-    let mut stream = UnixStream::connect(socket).context(what)?;
+    let stream = UnixStream::connect(socket).context(what)?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).context(what)?;
     let body = body.map(Value::to_string).unwrap_or_default();
+    exchange(stream, method, path, &body, &what)
+}
+
+/// The same of a server at `HOST:PORT`.
+pub fn request_at(at: &str, method: &str, path: &str, body: &str) -> Result<(u16, String), String> {
+    let what = || format!("{method} {path} at {at}");
+    let stream = TcpStream::connect(at).context(what)?;
+    stream.set_read_timeout(Some(Duration::from_secs(1))).context(what)?;
+    exchange(stream, method, path, body, &what)
+}
+
+fn exchange(
+    mut stream: impl Read + Write,
+    method: &str,
+    path: &str,
+    body: &str,
+    what: &dyn Fn() -> String,
+) -> Result<(u16, String), String> {
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()

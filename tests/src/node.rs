@@ -242,6 +242,11 @@ impl Node {
         Ok(living.filter_map(|p| p.parse().ok().and_then(Pid::from_raw)).collect())
     }
 
+    /// Its first process: the keeper, if it has one.
+    pub fn first(&self) -> Result<Pid, String> {
+        i32::try_from(self.process.pid()).ok().and_then(Pid::from_raw).ok_or_else(|| "it does not run".into())
+    }
+
     /// The process that serves, whether or not it has a keeper.
     pub fn serving(&self) -> Result<u32, String> {
         let worker = self.workers()?.first().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());

@@ -72,6 +72,7 @@ mod spdk_preload;
 mod store;
 mod store_api;
 mod store_bench;
+mod store_campaign;
 mod store_drain;
 mod store_etcd;
 mod store_policy;
@@ -108,6 +109,7 @@ pub fn all() -> Vec<Test> {
         store_policy::tests(),
         store_etcd::tests(),
         store_services::tests(),
+        store_campaign::tests(),
         mount::tests(),
         hadoop::tests(),
         virtio_driver::tests(),

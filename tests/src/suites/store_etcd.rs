@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
 use weir_store::keys::name_key;
 use weir_store::kv::{Commit, CommitOutcome, Kv as _, KvWrite};
 use weir_store::records::{NameRecord, to_value};
@@ -12,6 +13,7 @@ use weir_store_node::etcd::{EtcdMeta, WaitingEtcdKv};
 
 use super::{long, store, test};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
+use crate::http;
 use crate::node::{Node, Setup};
 use crate::process::{Finished, Process, until};
 
@@ -89,6 +91,29 @@ pub(super) fn etcd(env: &Env, program: &Path, members: usize, more: &[&str]) -> 
 }
 
 impl Member {
+    /// Its process.
+    pub(super) fn pid(&self) -> Result<Pid, String> {
+        let pid = self.process.as_ref().ok_or("it does not run")?.pid();
+        i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(|| "it does not run".into())
+    }
+
+    /// Whether it says that it leads.
+    pub(super) fn leads(&self) -> bool {
+        let at = self.url.trim_start_matches("http://");
+        let said = http::request_at(at, "POST", "/v3/maintenance/status", "{}").ok();
+        let status = said.and_then(|(_, body)| serde_json::from_str::<Value>(&body).ok());
+        status.is_some_and(|status| status["leader"].is_string() && status["leader"] == status["header"]["member_id"])
+    }
+
+    /// Starts it again once it has ended, which is waited for.
+    pub(super) fn restart(&mut self) -> Outcome {
+        let ended = self.process.take().map(|process| process.wait(RECOVERY));
+        ended.transpose()?;
+        self.start()?;
+        let at = self.url.trim_start_matches("http://").to_owned();
+        until(RECOVERY, "the member is back", || Ok(std::net::TcpStream::connect(&at).is_ok().then_some(())))
+    }
+
     fn start(&mut self) -> Outcome {
         self.process = Some(Process::start(&self.dir, &self.name, &self.program, &self.arguments)?);
         Ok(())
