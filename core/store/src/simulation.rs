@@ -9,7 +9,8 @@
 //! **What is checked.** Each 256 bytes that are written carry the file, which write it was, and where. A read may give, of each of those, what was
 //! published last before the file was opened, or something newer that was being published; never bytes of another file, never something
 //! older, never what a writer that is well has not published, but for what it
-//! writes over in published blocks ([`history`]). Names are linearizable ([`names`]). In the end all faults cease, and a new client reads
+//! writes over in published blocks ([`history`]). No operation of a file fails because client and service contradict each other, as where a block was moved
+//! under its writer. Names are linearizable ([`names`]). In the end all faults cease, and a new client reads
 //! every file: nothing is lost that was acknowledged.
 //!
 //! **What happens.** Connections end, the network is cut, clients and services are killed or stand still for longer than three leases, the metadata's

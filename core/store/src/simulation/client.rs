@@ -1,6 +1,7 @@
 //! A client's process: its machine, its memory, its clock, what it is doing.
 
 use super::script::Script;
+use crate::InodeId;
 use crate::client::{ClientMachine, ClientMemory, DriveId, MemoryId, WorkId};
 use crate::file::tests::crc;
 use crate::file::{FileBuffer, FileMemory};
@@ -138,6 +139,8 @@ pub struct ClientProcess {
     /// Given-up commands that drives may still carry out.
     pub doubts: BTreeMap<DriveId, u32>,
     pub script: Script,
+    /// Which file each handle is of.
+    pub handles: BTreeMap<u64, InodeId>,
     /// When the next tick is scheduled.
     pub tick_at: Nanos,
 }
@@ -157,6 +160,7 @@ impl ClientProcess {
             drives: BTreeMap::new(),
             doubts: BTreeMap::new(),
             script: Script::new(tasks),
+            handles: BTreeMap::new(),
             tick_at: Nanos::NEVER,
         }
     }

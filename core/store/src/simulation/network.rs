@@ -120,6 +120,9 @@ impl World {
             return;
         }
         let Some(sent) = self.clients[client].greeting.take() else {
+            if let Answer::Opened { handle, at, .. } = &answer {
+                self.clients[client].handles.insert(*handle, at.inode);
+            }
             return self.give(client, ClientEvent::Answer(number, answer));
         };
         match (answer, self.clients[client].machine.is_some()) {
@@ -186,6 +189,9 @@ impl World {
                 self.after(time, WorldEvent::Connect(client, life, wish));
             }
             ClientEffect::Send(number, request) => {
+                if let Request::Publish { handle, size, .. } = &request {
+                    self.publishes(client, *handle, *size);
+                }
                 if let Some(link) = self.clients[client].link {
                     self.send_request(link, number, request);
                 }

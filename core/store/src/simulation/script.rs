@@ -95,6 +95,26 @@ fn how(fault: &ClientFault) -> String {
     }
 }
 
+/// Whether such a failure says that client and service contradict each other, which no fault explains but a power cut: what was published may be gone
+/// then.
+fn is_contradiction(fault: &ClientFault) -> bool {
+    match fault {
+        ClientFault::Store(error, _) => {
+            matches!(error, StoreError::NotGranted | StoreError::Malformed | StoreError::Damaged)
+        }
+        ClientFault::File(error) => matches!(
+            error,
+            FileError::BadMap
+                | FileError::Corrupt(_)
+                | FileError::Replaced(_)
+                | FileError::BlockSize(_)
+                | FileError::Metadata
+        ),
+        ClientFault::Protocol(_) => true,
+        _ => false,
+    }
+}
+
 /// Whether such a failure says for sure that nothing was changed. Not found may be what was made, and deleted before it was opened.
 fn is_sure(fault: &ClientFault) -> bool {
     matches!(fault, ClientFault::Store(StoreError::Busy | StoreError::NoSpace | StoreError::TooFewNodes(_), _))
@@ -287,6 +307,24 @@ impl World {
         self.begin(client, task, doing, |work, at| ClientEvent::Begin(work, file, what, at));
     }
 
+    /// A client publishes a size. It does that unasked too, as before a block takes the place of a shorter one: what it has written is offered then.
+    pub fn publishes(&mut self, client: usize, handle: u64, bytes: u64) {
+        let process = &self.clients[client];
+        let Some(inode) = process.handles.get(&handle).copied() else { return };
+        let is_asked = |doing: &Doing| matches!(doing, Doing::Flush(of, ..) | Doing::Close(of, _) if *of == inode);
+        if process.script.works.values().any(|(_, doing)| is_asked(doing)) {
+            return;
+        }
+        let writer = process.script.tasks.iter().find_map(|task| match task.stage {
+            Stage::Open(Open { inode: of, writer, .. }) if of == inode => writer,
+            _ => None,
+        });
+        if let Some(writer) = writer {
+            let moment = self.moment();
+            self.history.flush(inode, writer, bytes, moment);
+        }
+    }
+
     fn leave_file(&mut self, client: usize, task: usize, open: Open) {
         let file = open.file;
         self.clients[client].script.tasks[task].stage = Stage::Waits;
@@ -427,7 +465,7 @@ impl World {
                         false => self.history.lose(inode, writer),
                     }
                 }
-                ("close", result.map_err(|failure| failure.fault).map_or_else(|fault| how(&fault), |_| "done".into()))
+                ("close", self.ended(client, task, None, result.map_err(|failure| failure.fault)))
             }
             (doing, outcome) => {
                 self.wrong = Some(format!("client {client}: {doing:?} has come to {outcome:?}"));
@@ -508,6 +546,9 @@ impl World {
         result: Result<u32, ClientFault>,
     ) -> String {
         let Err(fault) = result else { return "done".into() };
+        if is_contradiction(&fault) && !self.had_power_cut {
+            self.wrong = Some(format!("client {client}: an operation of a file has failed: {}", how(&fault)));
+        }
         if let Some((inode, writer)) = writer {
             self.history.lose(inode, writer);
             if let Stage::Open(open) = &mut self.clients[client].script.tasks[task].stage {

@@ -186,7 +186,7 @@ impl World {
                 ServiceEffect::Tier(token, request) => {
                     let (answer, time) = match request {
                         TierRequest::Recover(block) => (self.recover(&block), self.micros(3000, 20_000)),
-                        TierRequest::Move(block) => (self.copy_block(&block), self.micros(3000, 20_000)),
+                        TierRequest::Move(block) => (self.copy_block(&block), self.time_of_move()),
                         request => (self.label(request), self.micros(100, 3000)),
                     };
                     self.after(time, WorldEvent::Tier(life, token, answer));
@@ -243,6 +243,14 @@ impl World {
         }
         good.sort_unstable();
         Ok(TierAnswer::Recovered { checksums: block.seed.checksums(&bytes, crc), good })
+    }
+
+    /// Some take so long that clients open the file meanwhile, and ask for its map.
+    fn time_of_move(&mut self) -> Nanos {
+        match self.random.below(3) {
+            0 => self.micros(20_000, 400_000),
+            _ => self.micros(3000, 20_000),
+        }
     }
 
     /// A block is copied elsewhere, which goes on if the service dies.
