@@ -25,7 +25,8 @@
 //!
 //! **Writes** go to all copies and are acknowledged when all that are left have it. A copy that has failed is marked out by a commit that
 //! is answered before; if all fail, the write fails and none is marked. Before the first write over published bytes of a block it is marked
-//! as unsettled, so that nobody trusts its checksums. A write behind the end of a block that was cut takes a new block, and copies.
+//! as unsettled, so that nobody trusts its checksums. Before the first write over a part of a unit of checksums the unit is compared with its own, so
+//! that no damage gets a checksum of its own with the flush. A write behind the end of a block that was cut takes a new block, and copies.
 //!
 //! **A flush** publishes: zeroes in the gaps of new blocks, checksums, a flush of every namespace, then size and blocks in one commit. Others
 //! see a size only then. A write or flush that has failed in a way that leaves copies or the commit unknown ends all further writes
@@ -43,6 +44,7 @@
 mod asked;
 mod blocks;
 mod checksum;
+mod compare;
 mod epochs;
 mod event;
 mod flush;
@@ -53,6 +55,7 @@ mod marks;
 mod piece;
 mod reconnect;
 mod split;
+mod unit;
 mod written;
 
 #[cfg(test)]

@@ -114,6 +114,8 @@ pub(crate) enum Mutant {
     UnsettleBeforeDurable,
     /// File: a flush of a drive that was connected to again counts for what was written before.
     FlushVouchesForAll,
+    /// File: a part of a published unit of checksums is written over, and the unit is not compared with its own.
+    UnitNotCompared,
     /// File: the first of several commits of a flush has the size of all of them.
     SizeBeforeBlocks,
 }

@@ -485,6 +485,12 @@ impl ClientMachine {
             FileError::BadMap | FileError::Metadata | FileError::Unreadable(_) | FileError::Unwritable(_) => {
                 file.violation.clone()
             }
+            FileError::Corrupt(block) => {
+                let copies = file.io().map(|io| io.copies_of(block)).unwrap_or_default();
+                let known = copies.iter().filter_map(|copy| self.namespaces.get(&copy.namespace));
+                let targets: Vec<&str> = known.map(|found| found.target.as_str()).collect();
+                Some(targets.join(", ")).filter(|targets| !targets.is_empty())
+            }
             _ => None,
         };
         match (error, said) {

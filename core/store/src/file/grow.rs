@@ -64,8 +64,9 @@ impl FileIo {
         let Some(local) = self.local.get_mut(&block) else { return false };
         let record = BlockRecord { generation: new.generation, copies: new.copies, ..BlockRecord::default() };
         let (replaces, source_has_unflushed) = (local.replaces, local.source_has_unflushed);
+        let source_dirty = core::mem::take(&mut local.source_dirty);
         let longer = LocalBlock::granted(record, local.source.take(), local.epoch);
-        let short = core::mem::replace(local, LocalBlock { replaces, source_has_unflushed, ..longer });
+        let short = core::mem::replace(local, LocalBlock { replaces, source_has_unflushed, source_dirty, ..longer });
         self.unused.extend(short.record.copies);
         true
     }
@@ -75,19 +76,18 @@ impl FileIo {
         let block = wanted.1;
         let Some(new) = self.granted_block(wanted, effects) else { return false };
         let source = match (self.local.get(&block), self.map.find(block)) {
-            // Its checksums are not those of what has been written over.
-            (Some(local), _) => {
-                let copies = local.whole_copies();
-                Some(BlockRecord { is_unsettled: true, copies, ..local.record.clone() })
-            }
+            (Some(local), _) => Some(local.as_source()),
             (None, MapLookup::Block(record)) => Some(record.clone()),
             (None, _) => None,
         };
         let record = BlockRecord { generation: new.generation, copies: new.copies, ..BlockRecord::default() };
         let epoch = self.local.get(&block).map(|local| local.epoch).or_else(|| self.map.epoch_of(block));
         let source_has_unflushed = self.local.get(&block).is_some_and(|local| local.has_unflushed);
+        // The checksums of what has been written over are not known.
+        let source_dirty = self.local.get(&block).map(|local| local.dirty.clone()).unwrap_or_default();
         let new = LocalBlock::granted(record, source, epoch.unwrap_or_default());
-        self.local.insert(block, LocalBlock { source_has_unflushed, ..new });
+        self.local.insert(block, LocalBlock { source_has_unflushed, source_dirty, ..new });
+        self.compared.remove(&block);
         self.new_blocks += 1;
         true
     }

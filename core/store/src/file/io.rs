@@ -88,6 +88,8 @@ pub struct FileIo {
     pub(super) unsettling: BTreeSet<u64>,
     /// Blocks that this writer has marked as unsettled.
     pub(super) marked: OwnMarks,
+    /// Units of blocks that were compared with their checksums, a bit each.
+    pub(super) compared: BTreeMap<u64, u64>,
     /// Blocks of the publish that was sent last.
     pub(super) exposing: Vec<u64>,
     /// The end of what was written and acknowledged.
@@ -130,6 +132,7 @@ impl FileIo {
             grants: BTreeMap::new(),
             unsettling: BTreeSet::new(),
             marked: OwnMarks::default(),
+            compared: BTreeMap::new(),
             exposing: Vec::new(),
             floor: Epoch::default(),
             unused: Vec::new(),
@@ -377,7 +380,7 @@ impl FileIo {
             Some(DriveTarget::Piece(number, copy)) => {
                 let Some(piece) = self.pieces.get_mut(&number) else { return };
                 piece.inflight -= 1;
-                let has_read = matches!(piece.stage, PieceStage::Read | PieceStage::Modify | PieceStage::CopyIn);
+                let has_read = !piece.has_written();
                 let reads = has_read && piece.record.is_none();
                 let has_written = piece.has_written() && result.is_ok();
                 let (op, block, namespace) = (piece.op, piece.piece.block, piece.namespace(copy));

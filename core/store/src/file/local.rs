@@ -18,6 +18,8 @@ pub(super) struct LocalBlock {
     pub is_new: bool,
     /// The shorter block that it replaces, until that is copied.
     pub source: Option<BlockRecord>,
+    /// Units of that whose checksum is not known.
+    pub source_dirty: BTreeSet<u32>,
     /// Units whose checksum is not known.
     pub dirty: BTreeSet<u32>,
     /// Checksums of units that were written as a whole.
@@ -50,6 +52,7 @@ impl LocalBlock {
             written,
             is_new: false,
             source: None,
+            source_dirty: BTreeSet::new(),
             dirty,
             sums,
             epoch,
@@ -72,6 +75,7 @@ impl LocalBlock {
             written,
             is_new: true,
             source,
+            source_dirty: BTreeSet::new(),
             dirty,
             sums,
             epoch,
@@ -124,6 +128,17 @@ impl LocalBlock {
         }
         self.record.copies = kept;
         if self.is_new { gone } else { Vec::new() }
+    }
+
+    /// The record as a block that another one replaces: with the checksums that are known.
+    pub fn as_source(&self) -> BlockRecord {
+        let mut record = BlockRecord { copies: self.whole_copies(), ..self.record.clone() };
+        for (unit, sum) in &self.sums {
+            if let Some(known) = record.checksums.get_mut(*unit as usize) {
+                *known = *sum;
+            }
+        }
+        record
     }
 
     /// The record with its first `length` bytes and their checksums; nothing if one of them is not known.

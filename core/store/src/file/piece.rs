@@ -5,6 +5,7 @@ use super::event::{FileBuffer, FileEffect, FileError, FileMemory, FileOpId};
 use super::io::{DriveTarget, FileIo, caller};
 use super::local::length;
 use super::split::{BlockPiece, PartAction, SectorPart, read_parts_until, write_parts};
+use super::unit::{ComparedUnit, compared_at};
 use crate::mutant::Mutant;
 use crate::records::{BlockRecord, CHECKSUM_BYTES};
 use crate::space::Epoch;
@@ -20,6 +21,10 @@ pub(super) enum PieceStage {
     CopyIn,
     /// That is written to the new block.
     CopyOut,
+    /// Units of checksums that it writes in part are read, and compared.
+    Compare,
+    /// Copies that have other bytes there get them from one that has the right ones.
+    Repair,
     /// Sectors that it writes in part are read.
     Modify,
     Write,
@@ -43,11 +48,15 @@ pub(super) struct Piece {
     /// What of the block had never been written when a read of it began.
     gaps: Vec<(u32, u32)>,
     /// Its copies.
-    copies: Vec<Extent>,
+    pub copies: Vec<Extent>,
     /// The copy that is read.
-    copy: usize,
+    pub copy: usize,
     /// Copies that have failed, a bit each.
     pub failed: u32,
+    /// Units that are compared before it is written.
+    pub units: Vec<ComparedUnit>,
+    /// Copies that have other bytes in those, and could not be written, a bit each.
+    pub unrepaired: u32,
     /// Commands under way.
     pub inflight: usize,
     /// Memory of the machine's own.
@@ -77,6 +86,8 @@ impl Piece {
             copies: Vec::new(),
             copy: 0,
             failed: 0,
+            units: Vec::new(),
+            unrepaired: 0,
             inflight: 0,
             own: None,
             is_corrupt: false,
@@ -87,7 +98,7 @@ impl Piece {
 
     /// A drive may have some of its bytes.
     pub fn has_written(&self) -> bool {
-        matches!(self.stage, PieceStage::CopyOut | PieceStage::Write | PieceStage::MarkOut)
+        matches!(self.stage, PieceStage::CopyOut | PieceStage::Repair | PieceStage::Write | PieceStage::MarkOut)
     }
 
     /// Where one of its copies is.
@@ -150,7 +161,7 @@ impl Compared {
 }
 
 /// Bytes of a block at one of its copies.
-fn at(copy: &Extent, first: u32, len: u32) -> Extent {
+pub(super) fn bytes_of(copy: &Extent, first: u32, len: u32) -> Extent {
     let offset = copy.offset.get() + u64::from(first);
     Extent { namespace: copy.namespace, offset: offset.into(), length: u64::from(len).into() }
 }
@@ -201,14 +212,21 @@ impl FileIo {
         let Some(copy) = piece.copies.get(piece.copy).copied() else { return };
         let parts = piece.parts.iter().enumerate().filter(|(_, part)| which(part));
         let reads: Vec<(Extent, FileBuffer)> =
-            parts.map(|(index, part)| (at(&copy, part.first, part.len), piece.buffer(index))).collect();
+            parts.map(|(index, part)| (bytes_of(&copy, part.first, part.len), piece.buffer(index))).collect();
         let copy = piece.copy;
         for (extent, to) in reads {
             self.send_read(number, copy, extent, to, effects);
         }
     }
 
-    fn send_read(&mut self, number: u64, copy: usize, extent: Extent, to: FileBuffer, effects: &mut Vec<FileEffect>) {
+    pub(super) fn send_read(
+        &mut self,
+        number: u64,
+        copy: usize,
+        extent: Extent,
+        to: FileBuffer,
+        effects: &mut Vec<FileEffect>,
+    ) {
         let ticket = self.ticket(DriveTarget::Piece(number, copy));
         if let Some(piece) = self.pieces.get_mut(&number) {
             piece.inflight += 1;
@@ -216,16 +234,22 @@ impl FileIo {
         effects.push(FileEffect::Read(ticket, extent, to));
     }
 
-    /// Writes to every copy.
-    fn send_writes(&mut self, number: u64, what: &[(u32, u32, FileBuffer)], effects: &mut Vec<FileEffect>) {
+    /// Writes to those copies.
+    pub(super) fn send_writes(
+        &mut self,
+        number: u64,
+        what: &[(u32, u32, FileBuffer)],
+        to: impl Fn(usize) -> bool,
+        effects: &mut Vec<FileEffect>,
+    ) {
         let Some(copies) = self.pieces.get(&number).map(|piece| piece.copies.clone()) else { return };
-        for (index, copy) in copies.iter().enumerate() {
+        for (index, copy) in copies.iter().enumerate().filter(|(index, _)| to(*index)) {
             for (first, len, from) in what {
                 let ticket = self.ticket(DriveTarget::Piece(number, index));
                 if let Some(piece) = self.pieces.get_mut(&number) {
                     piece.inflight += 1;
                 }
-                effects.push(FileEffect::Write(ticket, at(copy, *first, *len), *from));
+                effects.push(FileEffect::Write(ticket, bytes_of(copy, *first, *len), *from));
             }
         }
     }
@@ -241,21 +265,56 @@ impl FileIo {
             memory.reserve(own, len);
             (piece.own, piece.stage, piece.copies) = (Some(own), PieceStage::CopyIn, source.copies.clone());
             let copy = piece.copies[0];
-            return self.send_read(number, 0, at(&copy, 0, len), FileBuffer::Own(own, 0), effects);
+            return self.send_read(number, 0, bytes_of(&copy, 0, len), FileBuffer::Own(own, 0), effects);
         }
-        (piece.copies, piece.stage) = (block.record.copies.clone(), PieceStage::Modify);
-        // A copy that may lack something is written, and not read.
-        let lost = piece.copies.iter().enumerate().filter(|(_, copy)| block.lost.contains(&copy.namespace));
-        piece.failed = lost.fold(0, |failed, (index, _)| failed | 1 << index);
-        piece.copy = piece.failed.trailing_ones() as usize;
-        let (copies, cut, written) = (piece.copies.clone(), piece.piece, block.written.clone());
-        let parts = write_parts(&cut, self.sector(&copies), &written);
+        piece.copies = block.record.copies.clone();
+        self.choose_copy(number, 0);
+        let units = self.units_to_compare(number);
+        match units.is_empty() {
+            true => self.start_modify(number, memory, effects),
+            false => self.start_compare(number, units, memory, effects),
+        }
+    }
+
+    /// The copy that a write reads, of those that are not in `bad`. One that may lack something is written, and not read.
+    fn choose_copy(&mut self, number: u64, bad: u32) {
         let Some(piece) = self.pieces.get_mut(&number) else { return };
+        let Some(block) = self.local.get(&piece.piece.block) else { return };
+        let lost = piece.copies.iter().enumerate().filter(|(_, copy)| block.lost.contains(&copy.namespace));
+        piece.failed = lost.fold(bad, |failed, (index, _)| failed | 1 << index);
+        piece.copy = piece.failed.trailing_ones() as usize;
+    }
+
+    /// Reads sectors that a write changes in part, but for those that are there, of units that were compared.
+    pub(super) fn start_modify(&mut self, number: u64, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
+        let unrepaired = self.pieces.get(&number).map_or(0, |piece| piece.unrepaired);
+        self.choose_copy(number, unrepaired);
+        let own = self.next_number();
+        let Some(piece) = self.pieces.get(&number) else { return };
+        let (cut, copies) = (piece.piece, piece.copies.clone());
+        if piece.copy >= copies.len() {
+            self.poison.get_or_insert(FileError::Unwritable(cut.block));
+            return self.fail(number, FileError::Unwritable(cut.block), memory, effects);
+        }
+        let Some(block) = self.local.get(&cut.block) else { return };
+        let parts = write_parts(&cut, self.sector(&copies), &block.written);
+        let Some(piece) = self.pieces.get_mut(&number) else { return };
+        piece.stage = PieceStage::Modify;
         piece.parts = parts;
+        let (compared, units) = (piece.own.take(), core::mem::take(&mut piece.units));
         if piece.is_indirect() {
             memory.reserve(own, piece.parts.len() as u32 * PART_BYTES);
             piece.own = Some(own);
         }
+        for index in 0..piece.parts.len() {
+            let part = piece.parts[index];
+            let from = compared.and_then(|own| compared_at(own, &units, (part.first, part.first + part.len)));
+            if let (PartAction::ReadModifyWrite, Some(from)) = (part.action, from) {
+                piece.parts[index].action = PartAction::ModifyWrite;
+                memory.copy(from, piece.buffer(index), part.len);
+            }
+        }
+        compared.into_iter().for_each(|own| memory.release(own));
         self.read_parts_of(number, effects, |part| part.action == PartAction::ReadModifyWrite);
         if self.pieces.get(&number).is_some_and(|piece| piece.inflight == 0) {
             self.write_all(number, memory, effects);
@@ -279,7 +338,7 @@ impl FileIo {
         if let Some(block) = self.local.get_mut(&piece.piece.block) {
             what.iter().for_each(|(first, len, _)| block.begin_write(*first, first + len));
         }
-        self.send_writes(number, &what, effects);
+        self.send_writes(number, &what, |_| true, effects);
     }
 
     /// A command of a piece is over.
@@ -296,6 +355,8 @@ impl FileIo {
         match piece.stage {
             PieceStage::CopyIn if has_failed => self.other_copy(number, memory, effects),
             PieceStage::CopyIn => self.copy_out(number, memory, effects),
+            PieceStage::Compare => self.compare(number, memory, effects),
+            PieceStage::Repair => self.repaired(number, memory, effects),
             PieceStage::Modify if has_failed => self.other_copy(number, memory, effects),
             PieceStage::Modify => self.write_all(number, memory, effects),
             PieceStage::Read if has_failed => self.other_copy(number, memory, effects),
@@ -340,7 +401,7 @@ impl FileIo {
         let (Some(piece), Some(local)) = (self.pieces.get_mut(&number), self.local.get_mut(&block)) else { return };
         (piece.stage, piece.failed, piece.copies) = (PieceStage::CopyOut, 0, local.record.copies.clone());
         local.begin_write(0, length(&source));
-        self.send_writes(number, &[(0, length(&source), FileBuffer::Own(own, 0))], effects);
+        self.send_writes(number, &[(0, length(&source), FileBuffer::Own(own, 0))], |_| true, effects);
     }
 
     /// Whether bytes of a published block have the checksums of every unit that they cover.
@@ -349,8 +410,9 @@ impl FileIo {
         if record.is_unsettled {
             return true;
         }
-        let local = self.local.get(&block).filter(|local| local.source.is_none());
-        let (dirty, sums) = (local.map(|local| &local.dirty), local.map(|local| &local.sums));
+        let local = self.local.get(&block);
+        let sums = local.filter(|local| local.source.is_none()).map(|local| &local.sums);
+        let dirty = local.map(|local| if local.source.is_some() { &local.source_dirty } else { &local.dirty });
         (bytes.start.div_ceil(CHECKSUM_BYTES)..bytes.end.div_ceil(CHECKSUM_BYTES)).all(|unit| {
             let (first, behind) = (unit * CHECKSUM_BYTES, ((unit + 1) * CHECKSUM_BYTES).min(limit));
             let known = sums.and_then(|sums| sums.get(&unit)).or_else(|| record.checksums.get(unit as usize));
@@ -416,6 +478,7 @@ impl FileIo {
     /// All copies have it, or have failed.
     fn write_done(&mut self, number: u64, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
         let Some(piece) = self.pieces.get_mut(&number) else { return };
+        piece.failed |= piece.unrepaired;
         let (block, failed, copies) = (piece.piece.block, piece.failed, piece.copies.len());
         let Some(local) = self.local.get_mut(&block) else { return };
         if (0..copies).all(|copy| failed & 1 << copy != 0) {

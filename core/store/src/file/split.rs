@@ -86,6 +86,8 @@ pub enum PartAction {
     ReadModifyWrite,
     /// They have never been written: the caller's bytes are put between zeroes, and they are written.
     ZeroModifyWrite,
+    /// They were read with others: the caller's bytes are put in, and they are written.
+    ModifyWrite,
 }
 
 /// Whole sectors of a block, and which of their bytes are the caller's.
@@ -245,7 +247,7 @@ mod tests {
                 PartAction::Direct => alloc::vec![0xee; end - first],
                 PartAction::ReadModifyWrite => block[first..end].to_vec(),
                 PartAction::ZeroModifyWrite => alloc::vec![0; end - first],
-                PartAction::ReadThrough => panic!("a write reads only to modify"),
+                PartAction::ReadThrough | PartAction::ModifyWrite => panic!("a write reads only to modify"),
             };
             let (from, to) = ((part.start - part.first) as usize, (part.start - part.first + part.wanted) as usize);
             bytes[from..to].copy_from_slice(&data[part.at as usize..][..part.wanted as usize]);

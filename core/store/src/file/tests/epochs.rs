@@ -221,7 +221,7 @@ fn a_changed_block_is_looked_up_again() {
     for is_replaced in [false, true] {
         let mut world = World::new(1, None);
         let id = FileOpId(7);
-        world.memory.callers.insert(id, alloc::vec![9; 512]);
+        world.memory.callers.insert(id, alloc::vec![9; BLOCK as usize]);
         let apply = |world: &mut World, event| {
             let mut effects = Vec::new();
             world.file.apply(Nanos(1), event, &mut world.memory, &mut effects);
@@ -232,7 +232,7 @@ fn a_changed_block_is_looked_up_again() {
             let blocks = world.map.values().cloned().collect();
             FileEvent::Chunk(0, Ok((MapChunk { blocks }, Epoch(epoch))))
         };
-        apply(&mut world, FileEvent::Write(id, 0, 512, FAR));
+        apply(&mut world, FileEvent::Write(id, 0, BLOCK, FAR));
         let fetched = chunk(&world, 1);
         assert_eq!(apply(&mut world, fetched), [FileEffect::Unsettle(0)]);
         let sent = apply(&mut world, FileEvent::Unsettled(0, Ok(())));
@@ -250,7 +250,7 @@ fn a_changed_block_is_looked_up_again() {
         apply(&mut world, fetched);
         assert_eq!(world.file.oldest(), Some(Epoch(1)), "the write is in flight");
         let answered = apply(&mut world, FileEvent::Done(ticket, Ok(())));
-        assert_eq!((answered, world.file.oldest()), (alloc::vec![FileEffect::Answer(id, Ok(512))], Some(Epoch(2))));
+        assert_eq!((answered, world.file.oldest()), (alloc::vec![FileEffect::Answer(id, Ok(BLOCK))], Some(Epoch(2))));
         world.memory.callers.insert(id, alloc::vec![9; 512]);
         let next = apply(&mut world, FileEvent::Write(id, 512, 512, FAR));
         let refused = [FileEffect::Answer(id, Err(FileError::Replaced(0)))];

@@ -43,9 +43,9 @@ fn many_blocks_that_are_written_over_are_several_commits() {
         let (id, at) = (FileOpId(block), block * u64::from(BLOCK));
         let event = match block {
             WRITTEN => FileEvent::Flush(id, false, FAR),
-            _ => FileEvent::Write(id, at, 512, FAR),
+            _ => FileEvent::Write(id, at, BLOCK, FAR),
         };
-        memory.callers.insert(id, alloc::vec![7; 512]);
+        memory.callers.insert(id, alloc::vec![7; BLOCK as usize]);
         file.apply(Nanos(1), event, &mut memory, &mut effects);
         while let Some(effect) = effects.pop() {
             let event = match effect {
@@ -66,8 +66,9 @@ fn many_blocks_that_are_written_over_are_several_commits() {
                     commits += 1;
                     FileEvent::Published(Ok(()))
                 }
-                FileEffect::Answer(_, result) => {
+                FileEffect::Answer(id, result) => {
                     assert!(result.is_ok());
+                    memory.callers.remove(&id);
                     answers += 1;
                     continue;
                 }
