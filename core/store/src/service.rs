@@ -43,6 +43,8 @@ mod grants;
 mod handles;
 mod machine;
 mod moves;
+mod namespace_index;
+mod namespace_uses;
 mod namespaces;
 mod passes;
 mod paths;

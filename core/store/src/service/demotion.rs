@@ -21,7 +21,7 @@ use super::event::ServiceEffect;
 use super::machine::Service;
 use super::moves::MOVES;
 use super::passes::MoveEnd;
-use super::state::{KvOwner, Namespace, OwnRead};
+use super::state::{KvOwner, OwnRead};
 use crate::InodeId;
 use crate::class::ClassId;
 use crate::id::RegionId;
@@ -30,7 +30,7 @@ use crate::keys::inode_key;
 use crate::kv::{KvAnswer, KvRequest};
 use crate::mutant::Mutant;
 use crate::policy::demote_after;
-use crate::protocol::{DemotionInfo, NamespaceState};
+use crate::protocol::DemotionInfo;
 use crate::records::from_value;
 use crate::space::MappedExtent;
 use alloc::vec::Vec;
@@ -38,10 +38,6 @@ use weir_units::Nanos;
 
 /// Blocks that are looked at between two ticks at the most.
 const LOOKS: usize = 200;
-
-fn is_open(found: &Namespace) -> bool {
-    found.state == NamespaceState::Up && !found.record.is_draining && !found.is_removed
-}
 
 impl Service {
     /// Whether anything is demoted in this store.
@@ -55,9 +51,8 @@ impl Service {
 
     /// Bytes of a class's open drives, and those of them that are in use.
     fn class_room(&self, class: ClassId) -> (u64, u64) {
-        let open = self.namespaces.values().filter(|found| found.record.class == class && is_open(found));
-        let regions = open.flat_map(|found| &found.taken).filter_map(|region| self.space.in_use(*region));
-        regions.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+        let room = self.index.room(class);
+        (room.bytes, room.used)
     }
 
     /// The same, as if what is leaving it had left.
@@ -110,7 +105,7 @@ impl Service {
         let pass = self.demotion.classes.get_mut(&class)?;
         let (number, region, offset) = pass.at?;
         let mut found =
-            self.namespaces.range(number..).filter(|(_, found)| found.record.class == class && is_open(found));
+            self.namespaces.range(number..).filter(|(_, found)| found.record.class == class && found.is_open());
         let next = found.find_map(|(of, found)| {
             let first = if *of == number { region } else { RegionId(0) };
             let from = |at: RegionId| if (*of, at) == (number, region) { offset } else { 0 };

@@ -7,6 +7,7 @@ use super::event::{
 };
 use super::grants::Grants;
 use super::handles::Handles;
+use super::namespace_index::NamespaceIndex;
 use super::passes::Moves;
 use super::paths::Paths;
 use super::recovery::Recovery;
@@ -65,6 +66,7 @@ pub struct Service {
     /// Files without a name that somebody has open, or may have.
     pub(super) orphans: BTreeSet<InodeId>,
     pub(super) namespaces: BTreeMap<NamespaceId, Namespace>,
+    pub(super) index: NamespaceIndex,
     /// Namespaces that were removed, by what their labels say.
     pub(super) removed: BTreeMap<NamespaceId, ContentLabel>,
     pub(super) next_namespace: u64,
@@ -132,6 +134,7 @@ impl Service {
             first_session: None,
             fencing: BTreeMap::new(),
             recovery: Recovery::default(),
+            index: NamespaceIndex::default(),
             moves: Moves::default(),
             demotion: Demotion::default(),
             paths: Paths::default(),
@@ -223,6 +226,7 @@ impl Service {
             Work::Space(event) => {
                 let mut out = Vec::new();
                 self.space.apply(event, &mut out);
+                self.note_uses();
                 out.into_iter().for_each(|effect| self.space_wants(effect, effects));
             }
             Work::Placement(event) => {
@@ -443,6 +447,7 @@ impl Service {
         self.space.check();
         self.placement.check();
         self.check_moves()?;
+        self.check_index()?;
         self.handles.check(self.recovery.holds().into_iter())?;
         is(self.opening.keys().all(|(_, id)| self.pending.contains_key(id)), "a file is opened by a request")?;
         is(self.queue.is_empty(), "an event is taken to its end")?;

@@ -87,8 +87,8 @@ impl Service {
     /// Time has passed: passes are begun, and moves.
     pub(super) fn move_blocks(&mut self, effects: &mut Vec<ServiceEffect>) {
         let now = self.clock.now;
-        let left = self.namespaces.iter().filter(|(_, found)| self.is_left(found)).map(|(number, _)| *number);
-        let left: BTreeSet<NamespaceId> = left.collect();
+        let is_left = |number: &NamespaceId| self.namespaces.get(number).is_some_and(|found| self.is_left(found));
+        let left: BTreeSet<NamespaceId> = self.index.leaving().filter(is_left).collect();
         self.moves.passes.retain(|number, _| left.contains(number));
         self.moves.looks = LOOKS;
         for number in left {
@@ -316,8 +316,7 @@ impl Service {
     fn avoided(&self, task: &MoveTask, counts_silent: bool) -> BTreeSet<NodeId> {
         let node = |namespace: &NamespaceId| self.namespaces.get(namespace).map(|found| found.record.node);
         let stays = self.stays(task).map(|found| found.record.node);
-        let is_silent = |number: &&NamespaceId| counts_silent && self.recovery.is_silent(**number);
-        let silent = self.namespaces.keys().filter(is_silent).filter_map(node);
+        let silent = self.recovery.silent().filter(|_| counts_silent).filter_map(|number| node(&number));
         stays.chain(silent).collect()
     }
 

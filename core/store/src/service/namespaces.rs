@@ -2,6 +2,7 @@
 
 use super::event::{LabelFound, ServiceEffect, TierAnswer, TierFailure, TierRequest};
 use super::machine::Service;
+use super::namespace_index::is_looked_at;
 use super::regions::{NAMESPACE_MIN, namespace_of, regions};
 use super::start::is_done;
 use super::state::{Donating, KvOwner, Namespace, OwnRead, SpaceOwner, TierOwner, Work};
@@ -16,7 +17,6 @@ use crate::protocol::{Answer, Donation, NamespaceInfo, NamespaceState};
 use crate::records::{CounterRecord, NamespaceRecord, RemovedRecord, from_value, to_value};
 use crate::space::{REGION_MIN, RegionUse, SpaceEvent, SpaceRequest};
 use alloc::collections::BTreeSet;
-use alloc::string::String;
 use alloc::vec::Vec;
 use weir_units::Nanos;
 
@@ -55,25 +55,17 @@ impl Service {
         let (since, due) = (self.clock.now, if is_known { self.next_look() } else { Nanos(0) });
         let namespace = Namespace { record, state, taken, is_asked: false, retry, due, since, is_removed: false };
         self.namespaces.insert(number, namespace);
+        self.index.look_at(due, number);
+        self.note_namespace(number);
     }
 
     /// Reads the labels that are due.
     pub(super) fn look_at_namespaces(&mut self, effects: &mut Vec<ServiceEffect>) {
-        let now = self.clock.now;
-        let is_due = |found: &Namespace| {
-            let is_open = found.state != NamespaceState::Lost && !found.record.is_lost && !found.is_removed;
-            is_open && !found.is_asked && found.due <= now
-        };
-        let due: Vec<(NamespaceId, String)> = self
-            .namespaces
-            .iter_mut()
-            .filter(|(_, found)| is_due(found))
-            .map(|(number, found)| {
-                found.is_asked = true;
-                (*number, found.record.target.clone())
-            })
-            .collect();
-        for (number, target) in due {
+        while let Some((due, number)) = self.index.next_look(self.clock.now) {
+            let found = self.namespaces.get_mut(&number).filter(|found| is_looked_at(found) && found.due == due);
+            let Some(found) = found else { continue };
+            found.is_asked = true;
+            let target = found.record.target.clone();
             self.ask_tier(TierOwner::Label(number), TierRequest::ReadLabel { target }, effects);
         }
     }
@@ -99,8 +91,12 @@ impl Service {
                 found.retry = Nanos(found.retry.get().saturating_mul(2)).min(RETRY.1).min(look_every);
             }
         }
-        if found.state != before {
+        let (due, is_other) = (found.due, found.state != before);
+        if is_other {
             found.since = now;
+        }
+        self.index.look_at(due, number);
+        if is_other {
             self.tell_regions(number);
         }
     }
@@ -122,6 +118,7 @@ impl Service {
     pub(super) fn look_soon_at(&mut self, number: NamespaceId) {
         if let Some(found) = self.namespaces.get_mut(&number).filter(|found| found.state == NamespaceState::Up) {
             found.due = Nanos(0);
+            self.index.look_at(Nanos(0), number);
         }
     }
 
@@ -164,6 +161,7 @@ impl Service {
 
     /// What placement is to know of a namespace's regions.
     fn tell_regions(&mut self, number: NamespaceId) {
+        self.note_namespace(number);
         let taken = self.namespaces.get(&number).map(|found| found.taken.iter().copied().collect::<Vec<_>>());
         self.tell_placement(taken.unwrap_or_default());
     }
@@ -190,28 +188,18 @@ impl Service {
         })
     }
 
-    fn uses(&self, found: &Namespace) -> RegionUse {
-        let uses = found.taken.iter().filter_map(|region| self.space.usage(*region));
-        uses.fold(RegionUse::default(), |all, one| RegionUse {
-            free: all.free + one.free,
-            granted: all.granted + one.granted,
-            mapped: all.mapped + one.mapped,
-            quarantined: all.quarantined + one.quarantined,
-        })
-    }
-
     /// Bytes of a class that blocks can be given out of, and those that are free.
     pub(super) fn class_use(&self, class: usize) -> (u64, u64) {
-        let of_class = self.namespaces.values().filter(|found| usize::from(found.record.class.0) == class);
-        let open = of_class.filter(|found| found.state == NamespaceState::Up && !found.is_removed);
-        open.map(|found| self.uses(found)).fold((0, 0), |(bytes, free), one| {
-            (bytes + one.free + one.granted + one.mapped + one.quarantined, free + one.free)
-        })
+        let of_class = self.namespaces.iter().filter(|(_, found)| usize::from(found.record.class.0) == class);
+        let open = of_class.filter(|(_, found)| found.state == NamespaceState::Up && !found.is_removed);
+        let uses = open.map(|(number, _)| self.space.namespace_use(*number));
+        let all = uses.fold(RegionUse::default(), RegionUse::plus);
+        (all.bytes(), all.free)
     }
 
     pub(super) fn namespace_infos(&self) -> Vec<NamespaceInfo> {
         let info = |(number, found): (&NamespaceId, &Namespace)| {
-            let (uses, record) = (self.uses(found), &found.record);
+            let (uses, record) = (self.space.namespace_use(*number), &found.record);
             let drains = record.is_draining && found.state == NamespaceState::Up;
             NamespaceInfo {
                 namespace: *number,
@@ -287,6 +275,7 @@ impl Service {
                     let (since, due) = (self.clock.now, self.next_look());
                     if let Some(found) = self.namespaces.get_mut(&number) {
                         (found.state, found.since, found.due) = (NamespaceState::Up, since, due);
+                        self.index.look_at(due, number);
                     }
                     self.tell_regions(number);
                     self.answer(id, Answer::Donated { namespace: number }, effects);
@@ -481,7 +470,7 @@ impl Service {
         effects: &mut Vec<ServiceEffect>,
     ) -> Result<(), StoreError> {
         let found = self.namespaces.get(&number).filter(|found| !found.is_removed).ok_or(StoreError::NoNamespace)?;
-        let uses = self.uses(found);
+        let uses = self.space.namespace_use(number);
         let all_known = regions(number, &found.record).iter().all(|info| self.space.usage(info.id).is_some());
         if !all_known || uses.mapped + uses.granted + uses.quarantined > 0 || !found.record.is_draining {
             return Err(StoreError::InUse);

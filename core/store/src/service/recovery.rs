@@ -103,6 +103,11 @@ impl Recovery {
         self.silent.contains_key(&namespace)
     }
 
+    /// Drives that have not answered a moment ago.
+    pub fn silent(&self) -> impl Iterator<Item = NamespaceId> + '_ {
+        self.silent.keys().copied()
+    }
+
     /// A session is over: what it has left is looked for at once.
     pub fn look_soon(&mut self) {
         self.look_at = Nanos(0);

@@ -1,7 +1,7 @@
 //! What is found without a look at all regions: a store has 100,000 of them and more.
 
 use super::machine::Space;
-use super::region::{QuarantineEntry, RegionPhase, RegionSpace};
+use super::region::{QuarantineEntry, RegionPhase, RegionSpace, RegionUse};
 use crate::{Extent, NamespaceId, RegionId, SessionId};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -23,9 +23,38 @@ pub(super) struct RegionIndex {
     tended: BTreeSet<RegionId>,
     /// Those whose room may have changed since it was asked for last.
     pub changed: BTreeSet<RegionId>,
+    /// What each region that is up is used for, and all of a namespace together.
+    uses: BTreeMap<RegionId, (NamespaceId, RegionUse)>,
+    sums: BTreeMap<NamespaceId, RegionUse>,
+    /// Namespaces whose sum has changed since it was asked for last.
+    changed_sums: BTreeSet<NamespaceId>,
     /// Those that are being taken, and those that wait for that.
     taking: BTreeSet<RegionId>,
     queued: VecDeque<RegionId>,
+}
+
+impl RegionIndex {
+    /// A region is used for that, if it is up.
+    fn count(&mut self, id: RegionId, now: Option<(NamespaceId, RegionUse)>) {
+        let before = self.uses.get(&id).copied();
+        if before == now {
+            return;
+        }
+        if let Some((namespace, used)) = before {
+            self.uses.remove(&id);
+            let sum = self.sums.entry(namespace).or_default();
+            *sum = sum.minus(used);
+            if *sum == RegionUse::default() {
+                self.sums.remove(&namespace);
+            }
+        }
+        if let Some((namespace, used)) = now {
+            self.uses.insert(id, (namespace, used));
+            let sum = self.sums.entry(namespace).or_default();
+            *sum = sum.plus(used);
+        }
+        self.changed_sums.extend(before.into_iter().chain(now).map(|(namespace, _)| namespace));
+    }
 }
 
 impl Space {
@@ -62,6 +91,16 @@ impl Space {
     pub(super) fn granted_in(&self, session: SessionId) -> impl Iterator<Item = RegionId> + '_ {
         let all = (session, RegionId(0))..=(session, RegionId(u64::MAX));
         self.index.granted.range(all).map(|(_, region)| *region)
+    }
+
+    /// Bytes of a namespace by use, in those of its regions that are up here.
+    pub fn namespace_use(&self, namespace: NamespaceId) -> RegionUse {
+        self.index.sums.get(&namespace).copied().unwrap_or_default()
+    }
+
+    /// Namespaces in which some bytes have another use than when this was asked last.
+    pub fn take_changed_namespaces(&mut self) -> BTreeSet<NamespaceId> {
+        core::mem::take(&mut self.index.changed_sums)
     }
 
     /// Regions that upkeep has to do with.
@@ -121,6 +160,7 @@ impl Space {
         let region = self.regions.get(&id);
         let index = &mut self.index;
         index.changed.insert(id);
+        index.count(id, region.and_then(use_of));
         match region.is_some_and(is_tended) {
             true => _ = index.tended.insert(id),
             false => _ = index.tended.remove(&id),
@@ -154,6 +194,12 @@ impl Space {
         assert_eq!(granted.collect::<BTreeSet<_>>(), index.granted, "grants are found by their session");
         let tended = self.regions.iter().filter(|(_, region)| is_tended(region)).map(|(id, _)| *id);
         assert_eq!(tended.collect::<BTreeSet<_>>(), index.tended, "what is to be tended is known");
+        let mut sums: BTreeMap<NamespaceId, RegionUse> = BTreeMap::new();
+        for (namespace, used) in self.regions.values().filter_map(use_of) {
+            let sum = sums.entry(namespace).or_default();
+            *sum = sum.plus(used);
+        }
+        assert_eq!(sums, index.sums, "what namespaces are used for is counted");
         let place = |(id, region): (&RegionId, &RegionSpace)| {
             ((region.info.extent.namespace, region.info.extent.offset.get()), *id)
         };
@@ -166,6 +212,10 @@ impl Space {
         let is_first = |id: &RegionId| self.regions.get(id).is_none_or(|region| region.phase == RegionPhase::Reading);
         assert!(index.queued.iter().all(is_first), "nothing was asked for a region that waits for its turn");
     }
+}
+
+fn use_of(region: &RegionSpace) -> Option<(NamespaceId, RegionUse)> {
+    (region.phase == RegionPhase::Up).then(|| (region.info.extent.namespace, region.usage()))
 }
 
 fn is_tended(region: &RegionSpace) -> bool {

@@ -108,12 +108,6 @@ impl Space {
         self.regions.get(&region).filter(|region| region.phase == RegionPhase::Up).map(RegionSpace::usage)
     }
 
-    /// Bytes of a region, and those of them that files have, that are granted, or about to be. Nothing if it is not up here.
-    pub fn in_use(&self, region: RegionId) -> Option<(u64, u64)> {
-        let up = self.regions.get(&region).filter(|region| region.phase == RegionPhase::Up)?;
-        Some((up.info.extent.length.get(), up.in_use()))
-    }
-
     /// The epoch that is to be acknowledged for what is in quarantine, as far as it was raised.
     pub fn epoch(&self) -> Epoch {
         self.epoch.unwrap_or_default()
@@ -143,9 +137,7 @@ impl Space {
 
     /// How many extents of a region are mapped, and their bytes.
     pub fn mapped(&self, region: RegionId) -> (u64, u64) {
-        let records = self.regions.get(&region).into_iter().flat_map(|space| space.records.values());
-        let mapped = records.filter(|record| matches!(record.used, ExtentUse::Mapped(..)));
-        mapped.fold((0, 0), |(count, bytes), record| (count + 1, bytes + record.len))
+        self.regions.get(&region).map_or((0, 0), RegionSpace::mapped)
     }
 
     /// The lifetime of an extent's bytes.

@@ -30,6 +30,49 @@ pub struct RegionUse {
     pub quarantined: u64,
 }
 
+impl RegionUse {
+    /// Bytes of all uses.
+    pub fn bytes(&self) -> u64 {
+        self.free + self.granted + self.mapped + self.quarantined
+    }
+
+    /// Bytes that files have, that are granted, or about to be.
+    pub fn in_use(&self) -> u64 {
+        self.granted + self.mapped
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: RegionUse) -> RegionUse {
+        RegionUse {
+            free: self.free + other.free,
+            granted: self.granted + other.granted,
+            mapped: self.mapped + other.mapped,
+            quarantined: self.quarantined + other.quarantined,
+        }
+    }
+
+    /// This without the other, which is a part of it.
+    #[must_use]
+    pub fn minus(self, other: RegionUse) -> RegionUse {
+        RegionUse {
+            free: self.free - other.free,
+            granted: self.granted - other.granted,
+            mapped: self.mapped - other.mapped,
+            quarantined: self.quarantined - other.quarantined,
+        }
+    }
+
+    /// The bytes that a record is of.
+    fn of_use(&mut self, used: ExtentUse) -> &mut u64 {
+        match used {
+            ExtentUse::Granted(_) => &mut self.granted,
+            ExtentUse::Mapped(..) => &mut self.mapped,
+            ExtentUse::Quarantined => &mut self.quarantined,
+        }
+    }
+}
+
 /// How far a region is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RegionPhase {
@@ -102,6 +145,9 @@ pub(crate) struct RegionSpace {
     pub quarantine: BTreeMap<u64, QuarantineEntry>,
     /// Bytes that each session was granted, or is being.
     granted: BTreeMap<SessionId, u64>,
+    /// Bytes of its records by use, and how many of them are mapped: as a look at all of them would say.
+    counted: RegionUse,
+    mapped: u64,
     /// Commits under way that change it.
     pub commits: usize,
     /// Grants in this term so far.
@@ -126,6 +172,8 @@ impl RegionSpace {
             locked: BTreeSet::new(),
             quarantine: BTreeMap::new(),
             granted: BTreeMap::new(),
+            counted: RegionUse::default(),
+            mapped: 0,
             commits: 0,
             grants: 0,
         }
@@ -164,6 +212,11 @@ impl RegionSpace {
     /// Sessions with grants.
     pub fn sessions(&self) -> Vec<SessionId> {
         self.granted.keys().copied().collect()
+    }
+
+    fn count(&mut self, record: &ExtentRecord) {
+        *self.counted.of_use(record.used) += record.len;
+        self.mapped += u64::from(matches!(record.used, ExtentUse::Mapped(..)));
     }
 
     fn count_granted(&mut self, session: SessionId, len: u64) {
@@ -215,7 +268,10 @@ impl RegionSpace {
         }
         let Some(revision) = made else { return };
         for (offset, record) in &edit.old {
-            self.records.remove(offset);
+            if let Some(gone) = self.records.remove(offset) {
+                *self.counted.of_use(gone.used) -= gone.len;
+                self.mapped -= u64::from(matches!(gone.used, ExtentUse::Mapped(..)));
+            }
             self.quarantine.remove(offset);
             if let ExtentUse::Granted(session) = record.used {
                 self.discount_granted(session, record.len);
@@ -226,6 +282,7 @@ impl RegionSpace {
         }
         for (offset, record) in &edit.new {
             self.records.insert(*offset, *record);
+            self.count(record);
             match record.used {
                 ExtentUse::Granted(session) => self.count_granted(session, record.len),
                 ExtentUse::Mapped(..) => {}
@@ -268,6 +325,8 @@ impl RegionSpace {
     pub fn rebuild(&mut self) -> Result<(), Contradiction> {
         (self.free, self.granted) = (FreeExtents::default(), BTreeMap::new());
         (self.quarantine, self.reserved) = (BTreeMap::new(), BTreeMap::new());
+        (self.counted, self.mapped) = (RegionUse::default(), 0);
+        self.records.values().copied().collect::<Vec<_>>().iter().for_each(|record| self.count(record));
         let Some(end) = self.info.extent.end() else { return Err(Contradiction::Alone) };
         let (mut at, mut before) = (self.info.extent.offset.get(), None);
         let mut free = FreeExtents::default();
@@ -299,25 +358,15 @@ impl RegionSpace {
         Ok(())
     }
 
-    /// Bytes by use.
+    /// Bytes by use, without a look at each record.
     pub fn usage(&self) -> RegionUse {
-        let granted = self.reserved.values().map(|(len, _)| len).sum();
-        let mut usage = RegionUse { free: self.free.bytes(), granted, ..RegionUse::default() };
-        for record in self.records.values() {
-            match record.used {
-                ExtentUse::Granted(_) => usage.granted += record.len,
-                ExtentUse::Mapped(..) => usage.mapped += record.len,
-                ExtentUse::Quarantined => usage.quarantined += record.len,
-            }
-        }
-        usage
+        let reserved: u64 = self.reserved.values().map(|(len, _)| len).sum();
+        RegionUse { free: self.free.bytes(), granted: self.counted.granted + reserved, ..self.counted }
     }
 
-    /// Bytes that files have, that are granted, or about to be: without a look at each extent that is mapped.
-    pub fn in_use(&self) -> u64 {
-        let quarantined = self.quarantine.keys().filter_map(|offset| self.records.get(offset));
-        let not_used = self.free.bytes() + quarantined.map(|record| record.len).sum::<u64>();
-        self.info.extent.length.get().saturating_sub(not_used)
+    /// How many extents are mapped, and their bytes.
+    pub fn mapped(&self) -> (u64, u64) {
+        (self.mapped, self.counted.mapped)
     }
 
     /// Panics unless every byte is in one of free, reserved, granted, mapped and quarantined, and in one only.
@@ -337,8 +386,11 @@ impl RegionSpace {
         assert_eq!(Some(at.into()), self.info.extent.end(), "region {} is covered to its end", self.info.id);
         let granted: u64 = self.granted.values().sum();
         assert_eq!(granted, self.usage().granted, "region {}: grants are counted", self.info.id);
-        let RegionUse { granted, mapped, .. } = self.usage();
-        assert_eq!(self.in_use(), granted + mapped, "region {}: what is in use is counted", self.info.id);
+        let mut walked = RegionUse::default();
+        self.records.values().for_each(|record| *walked.of_use(record.used) += record.len);
+        assert_eq!(walked, self.counted, "region {}: bytes are counted by their use", self.info.id);
+        let mapped = self.records.values().filter(|record| matches!(record.used, ExtentUse::Mapped(..))).count();
+        assert_eq!(mapped as u64, self.mapped, "region {}: mapped extents are counted", self.info.id);
         for (offset, record) in &self.records {
             let waits = self.quarantine.contains_key(offset);
             assert_eq!(waits, record.used == ExtentUse::Quarantined, "{offset} waits if it is in quarantine");

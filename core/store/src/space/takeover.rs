@@ -58,6 +58,7 @@ impl Space {
             writes: alloc::vec![KvWrite::Put(key, next.encode())],
         };
         self.ask(Awaited::Raise(region, life), KvRequest::Commit(commit), effects);
+        self.note(region);
     }
 
     /// Raises the term of a region that is up, so that nothing that was sent before can be made any more.
@@ -114,6 +115,7 @@ impl Space {
         (space.lease, space.grants) = (Some(lease), 0);
         if space.was_up {
             space.phase = RegionPhase::Up;
+            self.note(region);
             self.probe_unknown(effects);
             return self.refresh_if_idle(region, effects);
         }
@@ -127,6 +129,7 @@ impl Space {
             space.listed.clear();
             space.has_pages = false;
         }
+        self.note(region);
         self.list_on(region, effects);
     }
 
