@@ -120,6 +120,8 @@ pub trait Tier: Send + fmt::Debug {
     fn is_local(&self) -> bool;
     /// Begins a command; it may leave only with the next [`poll`](Self::poll).
     fn submit(&mut self, now: Nanos, command: TierCommandId, what: TierCommand, memory: &mut dyn TierMemory);
+    /// Lets what was submitted leave, unless so much is under way that it is no later with the next [`poll`](Self::poll).
+    fn send(&mut self, _memory: &mut dyn TierMemory) {}
     /// Gives a command up: it is over with the next [`poll`](Self::poll).
     fn abort(&mut self, command: TierCommandId);
     /// Sends and receives; appends what is over. `true` if anything has come.

@@ -3,19 +3,20 @@
 //! ```text
 //!   a call ─ begin ─► a turn ─► done?  ─ no ─► nobody drives: drive, look for answers, then sleep in epoll without the lock
 //!                                              another drives: sleep until it says that the answer is there, or leaves
-//!   keeper ── renews the lease, and drives what nobody waits for
+//!   keeper ── renews the lease, and drives what nobody waits for and nobody has driven for a millisecond
 //! ```
 
 mod several;
 
 use super::connection::boot_time;
 use super::engine::{Engine, Finished};
+use super::memory::CallerMemory;
 use rustix::event::{Timespec, epoll};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
-use weir_store::client::WorkId;
+use weir_store::client::{FileWork, OpenFileId, WorkId};
 use weir_sys::transport::fds;
 use weir_units::Nanos;
 
@@ -23,7 +24,8 @@ pub(super) use several::{Waited, wait_any};
 
 /// The longest sleep.
 const SLEEP: Nanos = Nanos::from_millis(250);
-/// Between the keeper's turns while operations are under way that nobody waits for.
+/// Between the keeper's looks while operations are under way that nobody waits for: it drives where nobody has since the look before. A thread that
+/// begins operations and soon waits for them has them for itself.
 const UNWAITED: Duration = Duration::from_millis(1);
 /// How long a thread sleeps at the most while another one drives.
 const FOLLOW: Duration = Duration::from_millis(100);
@@ -55,6 +57,14 @@ impl Shared {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn try_lock(&self) -> Option<MutexGuard<'_, Engine>> {
+        match self.engine.try_lock() {
+            Ok(engine) => Some(engine),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Drives until the work is over.
     pub fn wait(&self, work: WorkId) -> Finished {
         let mut engine = self.lock();
@@ -62,7 +72,7 @@ impl Shared {
         loop {
             if let Some(outcome) = engine.take(work) {
                 engine.waiters.remove(&work);
-                self.hand_over(&engine);
+                self.hand_over(&mut engine);
                 return outcome;
             }
             if engine.is_driven {
@@ -120,7 +130,7 @@ impl Shared {
             };
         };
         works.iter().for_each(|work| drop(engine.waiters.remove(work)));
-        self.hand_over(&engine);
+        self.hand_over(&mut engine);
         is_over
     }
 
@@ -151,19 +161,35 @@ impl Shared {
     }
 
     /// Another thread drives from now on, if there is work.
-    fn hand_over(&self, engine: &Engine) {
+    fn hand_over(&self, engine: &mut Engine) {
         if engine.is_driven {
             return;
         }
         match engine.waiters.first_key_value() {
             Some((_, waiter)) => waiter.unpark(),
-            None if engine.has_work() => self.wake_keeper(),
+            None if engine.has_work() => self.attend(engine),
             None => {}
         }
     }
 
-    /// There is work that nobody waits for.
-    pub fn wake_keeper(&self) {
+    /// Begins an operation of a file that nobody waits for yet.
+    pub fn begin_unwaited(&self, file: OpenFileId, what: FileWork, memory: CallerMemory, until: Nanos) -> WorkId {
+        let mut engine = self.lock();
+        let work = engine.begin(file, what, Some(memory), until);
+        if !engine.is_driven && engine.has_work() {
+            self.attend(&mut engine);
+        }
+        work
+    }
+
+    /// The keeper looks from now on after work that nobody waits for. It is not woken for each operation: it goes on until there is none.
+    fn attend(&self, engine: &mut Engine) {
+        if !std::mem::replace(&mut engine.is_attended, true) {
+            self.wake_keeper();
+        }
+    }
+
+    fn wake_keeper(&self) {
         if let Some(keeper) = self.keeper.get() {
             keeper.unpark();
         }
@@ -188,18 +214,27 @@ fn sleep_in(poll: &OwnedFd, bell: &OwnedFd, left: Nanos) -> Vec<epoll::Event> {
 
 /// Renews the lease, and drives what nobody waits for.
 fn keep(shared: &Weak<Shared>) {
+    let mut turns = 0;
     loop {
         let pause = {
             let Some(shared) = shared.upgrade() else { return };
-            let mut engine = shared.lock();
+            // Who has the lock is about to drive, or does. To wait for it would make each of its unlocks a call into the kernel.
+            let Some(mut engine) = shared.try_lock() else {
+                drop(shared);
+                thread::park_timeout(UNWAITED);
+                continue;
+            };
             if engine.is_closed {
                 return;
             }
-            if !engine.is_driven {
+            let is_left_alone = engine.turns == turns || boot_time() >= engine.due();
+            if !engine.is_driven && is_left_alone {
                 while engine.turn() {}
             }
-            let is_unwaited = engine.has_work() && engine.waiters.is_empty() && !engine.is_driven;
-            match is_unwaited {
+            // A thread that drives says when it leaves; while it does so at every moment, asking for the keeper each time would cost more than its looks.
+            let is_busy = engine.turns != std::mem::replace(&mut turns, engine.turns);
+            engine.is_attended = engine.has_work() && engine.waiters.is_empty() && (!engine.is_driven || is_busy);
+            match engine.is_attended {
                 true => UNWAITED,
                 false => Duration::from_nanos(engine.due().saturating_sub(boot_time()).min(SLEEP).get().max(1)),
             }

@@ -22,6 +22,8 @@ use weir_units::Nanos;
 /// The place of the bell and of the metadata service among what is waited for.
 const BELL: u64 = u64::MAX;
 const META: u64 = u64::MAX - 1;
+/// How often the metadata service's connection is looked at while nothing is expected from it, and nothing says that something has come.
+const LOOK_AT_META: Nanos = Nanos::from_millis(1);
 
 /// A work that is over: what it has come to, and its memory.
 pub(super) type Finished = (Outcome, Option<CallerMemory>);
@@ -44,9 +46,15 @@ pub(super) struct Engine {
     /// A thread is driving, and has let go of the lock.
     pub is_driven: bool,
     pub is_closed: bool,
+    /// The keeper looks after what is under way, once a millisecond.
+    pub is_attended: bool,
+    /// How often anybody has driven.
+    pub turns: u64,
     pub poll: Arc<OwnedFd>,
     pub bell: Arc<OwnedFd>,
     registered: HashMap<u64, (u64, bool)>,
+    /// When the metadata service's connection is looked at although nothing is expected.
+    look_at_meta: Nanos,
     /// Drives that something has come from.
     ready: HashSet<u64>,
 }
@@ -73,9 +81,12 @@ impl Engine {
             waiters: BTreeMap::new(),
             is_driven: false,
             is_closed: false,
+            is_attended: false,
+            turns: 0,
             poll: Arc::new(poll),
             bell,
             registered: HashMap::new(),
+            look_at_meta: Nanos(0),
             ready: HashSet::new(),
         })
     }
@@ -126,7 +137,8 @@ impl Engine {
         work
     }
 
-    /// Begins an operation of a file, and lets it go on as far as it can at once.
+    /// Begins an operation of a file: what it asks of drives and of the metadata service leaves, or does so with the next turn where much is
+    /// under way.
     pub fn begin(&mut self, file: OpenFileId, what: FileWork, memory: Option<CallerMemory>, until: Nanos) -> WorkId {
         let work = self.machine.number();
         if let Some(memory) = memory {
@@ -134,7 +146,9 @@ impl Engine {
         }
         self.give(ClientEvent::Begin(work, file, what, until));
         if !self.is_done(work) {
-            self.turn();
+            self.send_to_drives();
+            self.link.flush();
+            self.register();
         }
         work
     }
@@ -152,7 +166,9 @@ impl Engine {
 
     /// One round of everything. `true` if anything has happened.
     pub fn turn(&mut self) -> bool {
-        let mut any = self.turn_link();
+        self.turns += 1;
+        let now = boot_time();
+        let mut any = (self.link.is_expecting() || now >= self.look_at_meta) && self.turn_link();
         // The lease is looked at before drives have their turn.
         if boot_time() >= self.machine.due() {
             self.give(ClientEvent::Tick);
@@ -164,6 +180,7 @@ impl Engine {
     }
 
     fn turn_link(&mut self) -> bool {
+        self.look_at_meta = boot_time().saturating_add(LOOK_AT_META);
         let mut events = std::mem::take(&mut self.events);
         self.link.poll(&mut events);
         let any = !events.is_empty();
@@ -249,7 +266,12 @@ impl Engine {
 
     /// Something has come from these.
     pub fn woken(&mut self, keys: impl Iterator<Item = u64>) {
-        self.ready.extend(keys.filter(|key| *key < META));
+        for key in keys {
+            match key {
+                META | BELL => self.look_at_meta = Nanos(0),
+                drive => drop(self.ready.insert(drive)),
+            }
+        }
     }
 
     /// The client ends: its session as well, if nothing is in flight.

@@ -22,7 +22,7 @@ const PIECE: usize = 4 << 20;
 /// An open file. All methods may be called by several threads at once.
 ///
 /// Others see what was written, and the size, when it is published: by [`flush`](Self::flush) or [`close`](Self::close).
-/// A write of more than 8 MiB may be published in part before.
+/// A write of more than 8 MiB may be published in part before, and so is what was written where much is: from its beginning on.
 #[derive(Debug)]
 pub struct File {
     open: Arc<FileHandle>,
@@ -282,8 +282,7 @@ impl File {
 
     fn pending(&self, what: FileWork, memory: CallerMemory) -> Result<Pending, ClientError> {
         let is_read = matches!(what, FileWork::Read(..));
-        let work = self.begin(what, Some(memory), self.until());
-        self.open.client.shared.wake_keeper();
+        let work = self.open.client.shared.begin_unwaited(self.open.id, what, memory, self.until());
         Ok(Pending { open: self.open.clone(), work: Some(work), over: None, is_read })
     }
 

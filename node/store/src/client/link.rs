@@ -106,6 +106,11 @@ impl Link {
         }
     }
 
+    /// Whether something is to come, or to be sent.
+    pub fn is_expecting(&self) -> bool {
+        self.unanswered > 0 || self.again.is_some() || self.connection.as_ref().is_some_and(Connection::has_output)
+    }
+
     /// Sends and receives; what has happened.
     pub fn poll(&mut self, events: &mut Vec<ClientEvent>) {
         if let Some(made) = self.again.as_ref().and_then(|again| again.try_recv().ok()) {

@@ -19,6 +19,8 @@ use weir_units::Nanos;
 const DEPTH: u16 = 128;
 /// Bytes of the longest command, where the target takes them.
 const MAX_IO: u32 = 512 << 10;
+/// Commands wait to be sent together until they are so large a part of those in flight: the answers of the others come before theirs anyway.
+const SENT_TOGETHER: usize = 4;
 /// Between attempts to connect: the first pause and the longest; each one is twice the one before.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// Between questions whether an association has ended.
@@ -62,6 +64,8 @@ pub struct NvmeTcpTier {
     scratch: Vec<Vec<u8>>,
     finished: Vec<Done>,
     has_more_to_send: bool,
+    /// Commands since something was sent last.
+    unsent: usize,
     /// Since when there is no connection and commands want one.
     lost: Option<Nanos>,
     /// Until then the target may have writes of an association that was lost.
@@ -126,6 +130,7 @@ impl NvmeTcpTier {
             scratch: Vec::new(),
             finished: Vec::new(),
             has_more_to_send: false,
+            unsent: 0,
             lost: None,
             doubt: Nanos(0),
             attend_at: Nanos::NEVER,
@@ -202,7 +207,7 @@ impl NvmeTcpTier {
         queue.shut_down();
         let wait = self.source.options.keep_alive + MARGIN;
         self.doubt = now.saturating_add(Nanos(wait.as_nanos() as u64));
-        (self.attend_at, self.has_more_to_send) = (Nanos::NEVER, false);
+        (self.attend_at, self.has_more_to_send, self.unsent) = (Nanos::NEVER, false, 0);
         let given_up = std::mem::take(&mut self.scratch);
         for (part, scratch) in std::mem::take(&mut self.flight).into_iter().zip(given_up).rev() {
             // What was given up has been answered.
@@ -240,7 +245,7 @@ impl NvmeTcpTier {
             let io = Io { kind: part.kind, offset: part.offset, len: part.len(), slot };
             let mut slots = SlotMemory { flight: &self.flight, scratch: &mut self.scratch, memory };
             match queue.submit(io, &mut slots) {
-                Ok(()) => self.has_more_to_send = true,
+                Ok(()) => (self.has_more_to_send, self.unsent) = (true, self.unsent + 1),
                 Err(TransportError::Usage(why)) => {
                     self.flight[slot as usize] = None;
                     self.free.push(slot);
@@ -253,15 +258,21 @@ impl NvmeTcpTier {
         Ok(())
     }
 
+    fn send_submitted(&mut self, memory: &mut dyn TierMemory) -> Result<(), TransportError> {
+        let Some(queue) = self.queue.as_mut().filter(|_| self.has_more_to_send) else { return Ok(()) };
+        self.unsent = 0;
+        self.has_more_to_send =
+            !queue.send(&SlotMemory { flight: &self.flight, scratch: &mut self.scratch, memory })?;
+        Ok(())
+    }
+
     fn exchange(&mut self, memory: &mut dyn TierMemory) -> Result<bool, TransportError> {
         let mut any = false;
         loop {
             self.submit_waiting(memory)?;
+            self.send_submitted(memory)?;
             let Some(queue) = &mut self.queue else { return Ok(any) };
             let mut slots = SlotMemory { flight: &self.flight, scratch: &mut self.scratch, memory };
-            if self.has_more_to_send {
-                self.has_more_to_send = !queue.send(&slots)?;
-            }
             let got = queue.receive(&mut slots, &mut self.finished)?;
             for done in self.finished.drain(..) {
                 let Some(part) = self.flight[done.slot as usize].take() else { continue };
@@ -333,6 +344,16 @@ impl Tier for NvmeTcpTier {
         }
     }
 
+    fn send(&mut self, memory: &mut dyn TierMemory) {
+        let in_flight = self.flight.len() - self.free.len();
+        if self.unsent == 0 || self.unsent * SENT_TOGETHER < in_flight {
+            return;
+        }
+        if let Err(e) = self.send_submitted(memory) {
+            self.lose(clock(), &e);
+        }
+    }
+
     fn abort(&mut self, command: TierCommandId) {
         let mut has_write = false;
         for (slot, part) in self.flight.iter().enumerate() {
@@ -378,7 +399,8 @@ impl Tier for NvmeTcpTier {
     }
 
     fn socket(&self) -> Option<(BorrowedFd<'_>, bool)> {
-        self.queue.as_ref().map(|queue| (queue.socket(), self.has_more_to_send))
+        // What was not tried to be sent wants no room.
+        self.queue.as_ref().map(|queue| (queue.socket(), self.has_more_to_send && self.unsent == 0))
     }
 
     fn connection(&self) -> u64 {

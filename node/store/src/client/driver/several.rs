@@ -63,7 +63,7 @@ pub(in crate::client) fn wait_any(waited: &[Waited], until: Nanos) -> bool {
             break is_over;
         }
     };
-    waited.iter().for_each(|one| one.shared.hand_over(&one.shared.lock()));
+    waited.iter().for_each(|one| one.shared.hand_over(&mut one.shared.lock()));
     is_over
 }
 

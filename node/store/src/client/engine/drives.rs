@@ -57,6 +57,13 @@ impl Engine {
         }
     }
 
+    /// Lets commands leave that were submitted since the last turn.
+    pub(super) fn send_to_drives(&mut self) {
+        for open in self.tiers.values_mut() {
+            open.tier.send(&mut self.memory);
+        }
+    }
+
     pub(super) fn abort(&mut self, drive: DriveId, command: CommandId) {
         if let Some(open) = self.tiers.get_mut(&drive) {
             open.tier.abort(TierCommandId(command.0));
