@@ -30,7 +30,8 @@
 //!
 //! **A flush** publishes: zeroes in the gaps of new blocks, checksums, a flush of every namespace, then size and blocks in one commit. Others
 //! see a size only then. A write or flush that has failed in a way that leaves copies or the commit unknown ends all further writes
-//! of this open file, with the first cause: recovery settles the blocks.
+//! of this open file, with the first cause: recovery settles the blocks. A long stream of writes is published from its beginning on while it goes on
+//! ([`FileEvent::FlushBeginning`]).
 //!
 //! **Epochs.** A block is another file's when all clients have said that they know no older map and have no I/O under one. [`FileIo::oldest`] is
 //! what this file has to say about that; [`FileEvent::Forget`] has it let go.
@@ -42,6 +43,7 @@
 //! buffered streams, and repair of a copy.
 
 mod asked;
+mod beginning;
 mod blocks;
 mod checksum;
 mod compare;

@@ -116,6 +116,8 @@ pub(crate) enum Mutant {
     FlushVouchesForAll,
     /// File: a part of a published unit of checksums is written over, and the unit is not compared with its own.
     UnitNotCompared,
+    /// File: a flush of the beginning takes blocks that a write is under way in.
+    BeginningUnderWriter,
     /// File: the first of several commits of a flush has the size of all of them.
     SizeBeforeBlocks,
 }

@@ -14,12 +14,15 @@ use crate::id::SessionId;
 use crate::members::{LeaseTiming, SessionHolder};
 use crate::mutant::Planted;
 use crate::protocol::WelcomeInfo;
-use crate::space::Epoch;
+use crate::space::{Epoch, GRANT_AHEAD};
 use crate::tree::InodePath;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use weir_units::Nanos;
+
+/// Before a session has so many bytes ahead that its writes have to wait.
+const PUBLISH_BEHIND: u64 = GRANT_AHEAD / 4 * 3;
 
 /// How often work under way is asked whether it is late.
 pub(super) const LOOK: Nanos = Nanos::from_millis(10);
@@ -102,6 +105,8 @@ pub struct ClientMachine {
     pub(super) clock: Nanos,
     /// What may be acknowledged whatever drives still do that are in doubt.
     pub(super) safe: Epoch,
+    /// With more bytes than that ahead of what is published, what is written is published while writes go on.
+    pub(super) publish_behind: u64,
     pub(super) planted: Planted,
     last: u64,
 }
@@ -139,6 +144,7 @@ impl ClientMachine {
             again_at: Nanos::NEVER,
             clock: sent,
             safe: welcome.epoch,
+            publish_behind: PUBLISH_BEHIND,
             planted: Planted::default(),
             last: 0,
             welcome,
@@ -150,6 +156,13 @@ impl ClientMachine {
     pub(crate) fn with_mutant(mut self, mutant: Option<crate::mutant::Mutant>) -> Self {
         self.planted = mutant.into();
         self.holder = self.holder.with_mutant(mutant);
+        self
+    }
+
+    /// The same, which publishes what is written as soon as it has so many bytes ahead of it.
+    #[cfg(test)]
+    pub(crate) fn with_publish_behind(mut self, bytes: u64) -> Self {
+        self.publish_behind = bytes;
         self
     }
 

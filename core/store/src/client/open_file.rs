@@ -121,8 +121,8 @@ pub(super) struct OpenFile {
     /// Reads that are tried again then.
     pub again: Vec<(Nanos, WorkId)>,
     pub sequence: Option<Sequence>,
-    /// A flush that makes room is under way; what the file had ahead when it began.
-    pub making_room: Option<u64>,
+    /// A flush that makes room is under way; what the file had ahead when it began, or nothing if writes go on beside it.
+    pub making_room: Option<Option<u64>>,
     /// A flush to make room has published nothing: not again before the next look.
     pub is_room_vain: bool,
     /// The service has no room for a block of it, and will have some.

@@ -26,6 +26,15 @@ const TRIES_ELSEWHERE: u32 = 2;
 /// Between those: time for the newer map to come.
 const OTHER_PAUSE: Nanos = Nanos::from_millis(1);
 
+/// What a flush that makes room publishes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FlushedPart {
+    /// All of it: writes wait for it.
+    All,
+    /// New blocks that are written to their end: writes go on.
+    Beginning,
+}
+
 impl ClientMachine {
     pub(super) fn ask<M: ClientMemory>(
         &mut self,
@@ -419,9 +428,9 @@ impl ClientMachine {
         match self.own_operation(op) {
             Some(OwnOperation::Room(_)) => {
                 let Some(file) = self.files.get_mut(&id) else { return };
-                let before = file.making_room.take();
+                let before = file.making_room.take().flatten();
                 // What could not be published is looked at again by and by.
-                match before.is_some_and(|before| file.ahead() < before) {
+                match before.is_none_or(|before| file.ahead() < before) {
                     true => self.room_came(),
                     false => file.is_room_vain = true,
                 }
@@ -511,11 +520,15 @@ impl ClientMachine {
         }
         let returned: u64 = self.unneeded.iter().map(|extent| extent.length.get()).sum();
         let ahead = returned + self.files.values().map(OpenFile::ahead).sum::<u64>();
-        if ahead == 0 || ahead.saturating_add(wanted) <= GRANT_AHEAD {
+        let then = ahead.saturating_add(wanted);
+        if ahead == 0 || then <= GRANT_AHEAD {
+            if then > self.publish_behind {
+                self.make_room(id, FlushedPart::Beginning);
+            }
             return true;
         }
         let full: Vec<OpenFileId> = self.files.iter().filter(|(_, file)| file.ahead() > 0).map(|(id, _)| *id).collect();
-        full.into_iter().for_each(|id| self.make_room(id));
+        full.into_iter().for_each(|id| self.make_room(id, FlushedPart::All));
         false
     }
 
@@ -523,20 +536,28 @@ impl ClientMachine {
     pub(super) fn make_room_in_quiet_files(&mut self) {
         let full = self.files.iter().filter(|(_, file)| file.ahead() > 0 && file.is_quiet());
         let full: Vec<OpenFileId> = full.map(|(id, _)| *id).collect();
-        full.into_iter().for_each(|id| self.make_room(id));
+        full.into_iter().for_each(|id| self.make_room(id, FlushedPart::All));
     }
 
     /// Publishes a file's blocks.
-    fn make_room(&mut self, id: OpenFileId) {
+    fn make_room(&mut self, id: OpenFileId, part: FlushedPart) {
         let may = |file: &&mut OpenFile| {
             let is_free = file.making_room.is_none() && file.sequence.is_none() && !file.is_room_vain;
-            is_free && file.io().is_some_and(|io| io.poison().is_none())
+            let is_any = |io: &FileIo| part == FlushedPart::All || io.has_beginning();
+            is_free && file.io().is_some_and(|io| io.poison().is_none() && is_any(io))
         };
         let Some(file) = self.files.get_mut(&id).filter(may) else { return };
-        file.making_room = Some(file.ahead());
+        file.making_room = Some((part == FlushedPart::All).then(|| file.ahead()));
         let work = self.number();
         self.own.insert(work, OwnOperation::Room(id));
         let deadline = self.room_deadline();
-        self.run(id, FileEvent::Flush(FileOpId(work.0), false, deadline));
+        let op = FileOpId(work.0);
+        self.run(
+            id,
+            match part {
+                FlushedPart::All => FileEvent::Flush(op, false, deadline),
+                FlushedPart::Beginning => FileEvent::FlushBeginning(op, deadline),
+            },
+        );
     }
 }

@@ -63,6 +63,9 @@ pub enum FileEvent {
     WriteLast(FileOpId, u64, u32, Nanos),
     /// What was written is to be published; when the file is closed its last block is cut to what it holds.
     Flush(FileOpId, bool, Nanos),
+    /// New blocks that were written to their end, from the first on and up to the first that a write is still to come to, are to be published while other
+    /// writes go on.
+    FlushBeginning(FileOpId, Nanos),
     /// A [`FileEffect::Fetch`] was answered.
     Chunk(u32, Result<(MapChunk, Epoch), FileError>),
     /// A [`FileEffect::Grant`] or [`FileEffect::GrantShort`] was answered.

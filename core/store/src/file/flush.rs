@@ -3,6 +3,8 @@
 //! In this order, each when the one before is over: writes that came before it; zeroes in the gaps of new blocks; checksums of units that
 //! were not written as a whole, from what a drive has; a flush of every namespace that was written; the commit. Writes that come behind it wait.
 //!
+//! One of the [beginning](super::beginning) waits for no write, and no write waits for it but in its own blocks.
+//!
 //! A commit has a limit, so there may be several, one after the other: blocks in their order, and with each a size that ends with the last of them.
 //! What others read after any of them is a file whose writer came so far: no block behind the size, and none missing before it.
 
@@ -70,11 +72,13 @@ enum FlushStep {
 /// See [the module](self).
 #[derive(Clone, Debug)]
 pub(super) struct Flush {
-    op: FileOpId,
+    pub op: FileOpId,
     /// The last block is cut to what it holds.
     cut: bool,
     /// Pieces of later numbers wait for it.
-    pub barrier: u64,
+    barrier: u64,
+    /// Only the beginning of what was written: nothing but writes of its blocks waits.
+    pub is_beginning: bool,
     phase: FlushPhase,
     steps: VecDeque<FlushStep>,
     /// The size, and the blocks with the length of each.
@@ -91,7 +95,28 @@ pub(super) struct Flush {
 impl Flush {
     fn new(op: FileOpId, cut: bool, barrier: u64) -> Self {
         let (phase, steps, blocks) = (FlushPhase::Waiting, VecDeque::new(), Vec::new());
-        Self { op, cut, barrier, phase, steps, size: 0, blocks, sent: (0, 0), inflight: 0, failed: 0, own: None }
+        Self {
+            op,
+            cut,
+            barrier,
+            is_beginning: false,
+            phase,
+            steps,
+            size: 0,
+            blocks,
+            sent: (0, 0),
+            inflight: 0,
+            failed: 0,
+            own: None,
+        }
+    }
+
+    /// Whether a write, a piece of that number, waits for it.
+    pub fn holds_back(&self, number: u64, block: u64) -> bool {
+        match self.is_beginning {
+            true => self.blocks.binary_search_by_key(&block, |(taken, _)| *taken).is_ok(),
+            false => self.barrier < number,
+        }
     }
 
     /// No caller has asked for it.
@@ -141,8 +166,7 @@ impl FileIo {
             return effects.push(FileEffect::Answer(id, Err(error)));
         }
         let (kind, end) = (OpKind::Flush, self.size());
-        self.ops
-            .insert(id, FileOp { kind, deadline, left: 1, bytes: 0, end, error: None, over: None, is_aborted: false });
+        self.add_op(id, FileOp { kind, deadline, left: 1, bytes: 0, end, error: None, over: None, is_aborted: false });
         let barrier = self.next_number();
         self.flushes.push_back(Flush::new(id, cut, barrier));
     }
@@ -152,7 +176,8 @@ impl FileIo {
     /// # Errors
     /// That was done before.
     pub(super) fn publish_before(&mut self, number: u64) -> Result<bool, FileError> {
-        if self.flushes.iter().any(|flush| flush.barrier < number) {
+        // One that has begun comes to its end first.
+        if self.flushes.iter().any(|flush| flush.barrier < number || !flush.is_waiting()) {
             return Ok(false);
         }
         let Some(piece) = self.pieces.get_mut(&number) else { return Ok(false) };
@@ -162,8 +187,7 @@ impl FileIo {
         let deadline = self.ops.get(&piece.op).map_or(Nanos::NEVER, |op| op.deadline);
         let op = FileOpId(OWN_FLUSH | number);
         let (kind, end) = (OpKind::Flush, self.size());
-        self.ops
-            .insert(op, FileOp { kind, deadline, left: 1, bytes: 0, end, error: None, over: None, is_aborted: false });
+        self.add_op(op, FileOp { kind, deadline, left: 1, bytes: 0, end, error: None, over: None, is_aborted: false });
         // What came before it goes on, and so does what has begun.
         self.flushes.push_front(Flush::new(op, false, number - 1));
         Ok(false)
@@ -191,6 +215,18 @@ impl FileIo {
     fn next_phase(&mut self, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) -> bool {
         let Some(flush) = self.flushes.front() else { return false };
         let (phase, steps) = match flush.phase {
+            FlushPhase::Waiting if flush.is_beginning => {
+                let (size, blocks) = self.beginning();
+                if blocks.is_empty() {
+                    self.end_flush(Ok(()), memory, effects);
+                    return true;
+                }
+                let steps = self.gaps(&blocks);
+                if let Some(flush) = self.flushes.front_mut() {
+                    (flush.size, flush.blocks) = (size, blocks);
+                }
+                (FlushPhase::Gaps, steps)
+            }
             FlushPhase::Waiting => {
                 if self.pieces.iter().any(|(number, piece)| {
                     piece.is_write && (*number <= flush.barrier || piece.stage != PieceStage::Waiting)
@@ -268,7 +304,7 @@ impl FileIo {
     }
 
     /// Blocks that are to be published, and how many bytes of each.
-    fn blocks_to_publish(&self, size: u64, cut: bool) -> Vec<(u64, u32)> {
+    pub(super) fn blocks_to_publish(&self, size: u64, cut: bool) -> Vec<(u64, u32)> {
         let whole = u64::from(self.setup.block);
         let wanted = self.local.iter().filter(|(_, local)| local.source.is_none()).filter_map(|(block, local)| {
             let used = size.saturating_sub(block.saturating_mul(whole)).min(whole);

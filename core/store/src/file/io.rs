@@ -76,6 +76,10 @@ pub struct FileIo {
     pub(super) local: BTreeMap<u64, LocalBlock>,
     pub(super) ops: BTreeMap<FileOpId, FileOp>,
     pub(super) pieces: BTreeMap<u64, Piece>,
+    /// All pieces that wait, and perhaps some that do not any more.
+    pub(super) waiting: BTreeSet<u64>,
+    /// Before then no operation's time is over, unless the lease is.
+    expires: Nanos,
     /// Pieces of each block, in the order in which they came.
     pub(super) queues: BTreeMap<u64, VecDeque<u64>>,
     pub(super) last_number: u64,
@@ -124,6 +128,8 @@ impl FileIo {
             local: BTreeMap::new(),
             ops: BTreeMap::new(),
             pieces: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            expires: Nanos::NEVER,
             queues: BTreeMap::new(),
             last_number: 0,
             drive: BTreeMap::new(),
@@ -190,6 +196,7 @@ impl FileIo {
                 }
             }
             FileEvent::Flush(id, cut, deadline) => self.begin_flush(now, id, cut, deadline, effects),
+            FileEvent::FlushBeginning(id, deadline) => self.begin_flush_of_beginning(now, id, deadline, effects),
             FileEvent::Chunk(number, result) => self.chunk(now, number, result, memory, effects),
             FileEvent::Granted(block, result) => self.granted(block, result, memory, effects),
             FileEvent::Unsettled(block, result) => self.unsettled(block, result, memory, effects),
@@ -251,15 +258,19 @@ impl FileIo {
             return effects.push(FileEffect::Answer(id, Ok(0)));
         }
         let end = offset.saturating_add(len.into());
-        self.ops.insert(
-            id,
-            FileOp { kind, deadline, left: cut.len(), bytes: len, end, error: None, over: None, is_aborted: false },
-        );
+        let left = cut.len();
+        self.add_op(id, FileOp { kind, deadline, left, bytes: len, end, error: None, over: None, is_aborted: false });
         for piece in cut {
             let number = self.next_number();
             self.queues.entry(piece.block).or_default().push_back(number);
             self.pieces.insert(number, Piece::new(id, piece, writes));
+            self.waiting.insert(number);
         }
+    }
+
+    pub(super) fn add_op(&mut self, id: FileOpId, op: FileOp) {
+        self.expires = self.expires.min(op.deadline);
+        self.ops.insert(id, op);
     }
 
     /// A piece may begin: those before it in its block are over, or are reads as it is.
@@ -267,17 +278,19 @@ impl FileIo {
         let Some(queue) = self.queues.get(&piece.piece.block) else { return false };
         let mut before = queue.iter().take_while(|other| **other != number);
         if piece.is_write {
-            let barrier = self.flushes.iter().any(|flush| flush.barrier < number);
-            return !barrier && before.next().is_none();
+            let is_held = self.flushes.iter().any(|flush| flush.holds_back(number, piece.piece.block));
+            return !is_held && before.next().is_none();
         }
         before.all(|other| self.pieces.get(other).is_some_and(|other| !other.is_write))
     }
 
     fn go_on(&mut self, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
         loop {
-            let waiting = self.pieces.iter().filter(|(_, piece)| piece.stage == PieceStage::Waiting);
+            let waits = |number: &u64| self.pieces.get(number).is_some_and(|piece| piece.stage == PieceStage::Waiting);
+            self.waiting.retain(waits);
+            let waiting = self.waiting.iter().filter_map(|number| Some((*number, self.pieces.get(number)?)));
             let first: Vec<u64> =
-                waiting.filter(|(number, piece)| self.is_first(**number, piece)).map(|(number, _)| *number).collect();
+                waiting.filter(|(number, piece)| self.is_first(*number, piece)).map(|(number, _)| number).collect();
             let before = (self.pieces.len(), self.flushes.len());
             first.into_iter().for_each(|number| self.start(number, memory, effects));
             self.go_on_flushing(memory, effects);
@@ -362,8 +375,9 @@ impl FileIo {
     }
 
     pub(super) fn waiting_on(&self, is_meant: impl Fn(&Piece) -> bool) -> Vec<u64> {
-        let waiting = self.pieces.iter().filter(|(_, piece)| piece.stage == PieceStage::Waiting && is_meant(piece));
-        waiting.map(|(number, _)| *number).collect()
+        let meant = |piece: &Piece| piece.stage == PieceStage::Waiting && is_meant(piece);
+        let waiting = self.waiting.iter().filter(|number| self.pieces.get(number).is_some_and(meant));
+        waiting.copied().collect()
     }
 
     fn done(
@@ -412,6 +426,7 @@ impl FileIo {
         self.set_error(op, why);
         if let Some(op) = self.ops.get_mut(&op) {
             op.over.get_or_insert(why);
+            self.expires = Nanos(0);
         }
     }
 
@@ -465,6 +480,9 @@ impl FileIo {
     /// was to be sent is not: behind the lease the bytes may be another's.
     fn expire(&mut self, now: Nanos, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
         let is_lapsed = now >= self.setup.lease && !self.planted.is(Mutant::WaitsBeyondLease);
+        if now < self.expires && !is_lapsed {
+            return;
+        }
         // One that is over already, by a completion behind the lease, may have other pieces that wait.
         let is_late = |op: &FileOp| op.over.is_some() || is_lapsed || op.deadline <= now;
         let late = self.ops.iter().filter(|(_, op)| !op.is_aborted && is_late(op));
@@ -494,6 +512,8 @@ impl FileIo {
                 effects.extend(tickets.map(|(ticket, _)| FileEffect::Abort(*ticket)));
             }
         }
+        let deadlines = self.ops.values().filter(|op| !op.is_aborted).map(|op| op.deadline);
+        self.expires = deadlines.min().unwrap_or(Nanos::NEVER);
     }
 
     pub(super) fn sector(&self, copies: &[Extent]) -> SectorSize {
@@ -513,12 +533,18 @@ impl FileIo {
             let sent = self.drive.values().filter(|t| matches!(t, DriveTarget::Piece(n, _) if n == number)).count();
             assert_eq!(sent, piece.inflight, "piece {number} waits for its commands");
             assert!(self.ops.contains_key(&piece.op), "piece {number} has an operation");
+            let flushed =
+                self.flushes.iter().find(|flush| flush.is_beginning && flush.holds_back(*number, piece.piece.block));
+            let is_under_way = piece.is_write && piece.stage != PieceStage::Waiting;
+            assert!(flushed.is_none() || !is_under_way, "block {} is written while it is published", piece.piece.block);
             let waits = piece.stage == PieceStage::Waiting;
+            assert!(!waits || self.waiting.contains(number), "piece {number} is looked at");
             assert_eq!(piece.epoch.is_none(), waits, "piece {number} goes to drives under an epoch");
         }
         for (id, op) in &self.ops {
             let left = self.pieces.values().filter(|piece| piece.op == *id).count();
             assert!(op.kind == OpKind::Flush || left == op.left, "{id:?} waits for its pieces");
+            assert!(op.is_aborted || self.expires <= op.deadline, "{id:?} is looked at when its time is over");
         }
         let new = self.local.values().filter(|block| block.is_new).count();
         assert_eq!(new, self.new_blocks, "new blocks are counted");

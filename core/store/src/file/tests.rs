@@ -106,6 +106,7 @@ struct Totals {
     power_cuts: u64,
     damaged: u64,
     corrupt: u64,
+    beginnings: u64,
 }
 
 struct Issued {
@@ -141,6 +142,8 @@ struct World {
     next_block: [u64; NAMESPACES as usize],
     /// Bytes of what was granted in each place.
     lengths: BTreeMap<(NamespaceId, u64), u64>,
+    /// What was written when the flush of a beginning that is under way took its blocks.
+    beginning: Option<(FileOpId, (Vec<u8>, Vec<bool>))>,
     /// Places of blocks of which a write has failed.
     failed: BTreeSet<(NamespaceId, u64)>,
     counter: u64,
@@ -191,6 +194,7 @@ impl World {
             size: 0,
             next_block: [0; NAMESPACES as usize],
             lengths: BTreeMap::new(),
+            beginning: None,
             failed: BTreeSet::new(),
             counter: 0,
             damaged: BTreeMap::new(),
@@ -339,6 +343,14 @@ impl World {
                 self.issued.insert(id, Issued { is_write: false, offset, expected, model: Vec::new(), doubt });
                 FileEvent::Read(id, offset, len as u32, Nanos(deadline))
             }
+            _ if self.below(2) == 0 => {
+                self.counter += 1;
+                let id = FileOpId(self.counter);
+                let issued =
+                    Issued { is_write: false, offset: 0, expected: Vec::new(), model: Vec::new(), doubt: Vec::new() };
+                self.issued.insert(id, issued);
+                FileEvent::FlushBeginning(id, Nanos(deadline))
+            }
             _ => {
                 let cut = self.below(2) == 0;
                 self.flush(cut, deadline)
@@ -360,6 +372,11 @@ impl World {
         let mut effects = Vec::new();
         self.file.apply(Nanos(self.now), event, &mut self.memory, &mut effects);
         self.file.check();
+        let begun =
+            self.file.flushes.front().filter(|flush| flush.is_beginning && !flush.is_waiting()).map(|flush| flush.op);
+        if self.beginning.as_ref().map(|(op, _)| *op) != begun {
+            self.beginning = begun.map(|op| (op, self.written_so_far()));
+        }
         for effect in effects {
             let is_sent = matches!(effect, FileEffect::Read(..) | FileEffect::Write(..) | FileEffect::FlushDrive(..));
             if is_sent && self.now >= self.file.setup.lease.get() {
@@ -529,8 +546,11 @@ impl World {
         // Of one that the machine makes by itself it is not known which writes came before it.
         let is_own = self.file.flushes.front().is_some_and(Flush::is_own);
         self.totals.own_flushes += u64::from(is_own);
-        let flush = self.issued.values().find(|issued| !issued.model.is_empty() && !is_own);
+        let is_beginning = self.file.flushes.front().is_some_and(|flush| flush.is_beginning);
+        self.totals.beginnings += u64::from(is_beginning);
+        let flush = self.issued.values().find(|issued| !issued.model.is_empty() && !is_own && !is_beginning);
         let flush = flush.map(|issued| (issued.model.clone(), issued.doubt.clone()));
+        let flush = if is_beginning { self.beginning.clone().map(|(_, bytes)| bytes) } else { flush };
         let before = core::mem::replace(&mut self.size, size);
         if !(before..=self.end.max(before)).contains(&size) {
             return Err(format!("the size is published as {size} after {before}, and {} was written", self.end));
@@ -545,10 +565,21 @@ impl World {
         let map = self.map.clone();
         let to_come: BTreeSet<u64> = self.file.flushes.front().into_iter().flat_map(|flush| flush.blocks()).collect();
         for (block, record) in map.iter().filter(|(_, record)| !record.is_unsettled) {
-            let is_new = sent.contains(block) || !to_come.contains(block);
+            // What was written behind the beginning is still to come as well, and may be in longer blocks.
+            let is_new = sent.contains(block) || !(is_beginning || to_come.contains(block));
             self.verify_block(*block, record, flush.as_ref().filter(|_| is_new))?;
         }
         flush.map_or(Ok(()), |(model, doubt)| self.verify_holes(before..size, &model, &doubt))
+    }
+
+    /// The bytes of the file; those of writes that are under way are in doubt.
+    fn written_so_far(&self) -> (Vec<u8>, Vec<bool>) {
+        let mut doubt = self.unknown.clone();
+        for write in self.issued.values().filter(|issued| issued.is_write) {
+            let start = write.offset as usize;
+            doubt[start..start + write.expected.len()].fill(true);
+        }
+        (self.model.clone(), doubt)
     }
 
     /// Bytes that have come into the file are in blocks, or zeroes.
@@ -719,7 +750,7 @@ fn run(seed: u64, mutant: Option<Mutant>) -> Result<Totals, String> {
 
 #[test]
 fn a_file_is_as_an_array_of_bytes() {
-    let mut all = [0; 16];
+    let mut all = [0; 17];
     for seed in 0..300 {
         let t = World::new(seed, None).run().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         let counts = [
@@ -739,11 +770,12 @@ fn a_file_is_as_an_array_of_bytes() {
             t.short,
             t.damaged,
             t.corrupt,
+            t.beginnings,
         ];
         all.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
     std::println!(
-        "reads, writes, flushes, replaced, marked out, unsettled, lease over, deadlines, unwritable, unreadable, more commits than flushes, power cuts, flushes of its own, short blocks, damaged bytes, corrupt: {all:?}"
+        "reads, writes, flushes, replaced, marked out, unsettled, lease over, deadlines, unwritable, unreadable, more commits than flushes, power cuts, flushes of its own, short blocks, damaged bytes, corrupt, flushes of the beginning: {all:?}"
     );
     assert!(all.iter().all(|count| *count > 20), "everything happens: {all:?}");
 }
@@ -758,6 +790,7 @@ fn every_planted_fault_is_found() {
         Mutant::NoFlushBeforePublish,
         Mutant::GapsNotFilled,
         Mutant::SizeBeforeBlocks,
+        Mutant::BeginningUnderWriter,
         Mutant::FlushVouchesForAll,
         Mutant::UnitNotCompared,
     ] {

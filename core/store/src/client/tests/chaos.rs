@@ -55,6 +55,7 @@ fn byte(file: u64, fill: u8) -> u8 {
 impl Chaos {
     fn new(seed: u64) -> Self {
         let mut world = World::new(seed);
+        world.publishes_behind = seed % 5 > 2;
         let alive = (0..CLIENTS).map(|_| world.client(None)).collect();
         if seed % 2 == 0 {
             world.kv.set_faults(KvFaults::all(10_000));

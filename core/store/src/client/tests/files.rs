@@ -142,6 +142,33 @@ fn nothing_newer_is_published_before_a_truncation_is_known() {
     assert!(!found.unwrap_or(false), "a truncation that is forgotten undoes what came later");
 }
 
+/// Nobody flushes: each write begins with the blocks before it being published, and goes on beside that.
+#[test]
+fn a_long_stream_is_published_while_it_is_written() {
+    let mut world = World::new(6);
+    world.publishes_behind = true;
+    let who = world.client(None);
+    let file = world.create(who, "stream", 2);
+    let (block, count) = (BLOCK as usize, 12);
+    let expected: vec::Vec<u8> = (0..count).flat_map(|i| vec![i as u8 + 1; block]).collect();
+    let mut sizes = vec::Vec::new();
+    for (i, bytes) in expected.chunks(block).enumerate() {
+        // A write of half of the next block is under way all the time.
+        let (first, second) = bytes.split_at(block / 2);
+        let at = (i * block) as u64;
+        let halves = [(at, first), (at + first.len() as u64, second)];
+        let works = halves.map(|(at, half)| world.start(who, file, FileWork::Write(at, half.len() as u32), half, FAR));
+        works.into_iter().for_each(|work| world.io(who, work).0.map(drop).expect("written"));
+        sizes.push(world.published("stream").len());
+    }
+    let log = &world.clients[who].log;
+    let publishes = log.iter().filter(|request| matches!(request, Request::Publish { .. })).count();
+    assert!(publishes >= count / 2, "{publishes} publishes, sizes {sizes:?}");
+    assert!(sizes.iter().enumerate().all(|(i, size)| *size % block == 0 && *size <= (i + 1) * block), "{sizes:?}");
+    world.run(who, file, FileWork::Close, b"").expect("closed");
+    assert_eq!(world.published("stream"), expected);
+}
+
 #[test]
 fn reads_end_when_the_file_is_closed_or_cut_meanwhile() {
     let mut world = World::new(4);

@@ -48,6 +48,7 @@ struct Run {
 impl Run {
     fn new(seed: u64, mutant: Option<Mutant>) -> Self {
         let mut world = World::new(seed);
+        world.publishes_behind = seed % 5 > 2;
         let who = world.client(mutant);
         let opened = world.open(who, super::world::open_new("file", 1 + (seed % 2) as u8));
         if seed % 3 == 0 {

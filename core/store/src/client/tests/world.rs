@@ -180,6 +180,8 @@ pub struct World {
     /// Of a million writes and reads so many fail.
     pub drive_failures: u32,
     pub clients: Vec<SimClient>,
+    /// Clients that come from now on publish what they write as soon as they can.
+    pub publishes_behind: bool,
     answers: BTreeMap<(ConnectionId, RequestNumber), Answer>,
     next: u64,
 }
@@ -248,6 +250,7 @@ impl World {
             stalled: Vec::new(),
             drive_failures: 0,
             clients: Vec::new(),
+            publishes_behind: false,
             answers: BTreeMap::new(),
             next: 0,
         };
@@ -391,6 +394,7 @@ impl World {
         let (connection, welcome) = self.hello(SessionWish::New).expect("a session");
         let setup = ClientSetup { crc, room_timeout: Nanos::from_secs(20) };
         let machine = ClientMachine::new(setup, welcome, sent).expect("a client").with_mutant(mutant);
+        let machine = if self.publishes_behind { machine.with_publish_behind(0) } else { machine };
         self.clients.push(SimClient {
             machine,
             memory: Memory::default(),
