@@ -20,6 +20,8 @@ pub enum KeySpace {
     Namespace = b'd',
     /// What an extent of a region is used for.
     Extent = b'e',
+    /// A chunk of a file's block map that has a block with fewer copies than the file wants.
+    Short = b'f',
     /// Which service a region is leased to.
     RegionLease = b'g',
     /// What a session has acknowledged, until it is fenced.
@@ -71,6 +73,7 @@ impl KeySpace {
             b'c' => KeySpace::Session,
             b'd' => KeySpace::Namespace,
             b'e' => KeySpace::Extent,
+            b'f' => KeySpace::Short,
             b'g' => KeySpace::RegionLease,
             b'h' => KeySpace::Hold,
             b'i' => KeySpace::Inode,
@@ -248,6 +251,19 @@ pub fn unsettled_of(key: &KvKey) -> Option<(InodeId, u32)> {
     Some((InodeId(u64::from_be_bytes(*file)), u32::from_be_bytes(chunk.try_into().ok()?)))
 }
 
+/// The key that is there while a chunk of a file's block map has a block with fewer copies than the file wants.
+pub fn short_key(file: InodeId, chunk: u32) -> KvKey {
+    let mut bytes = file.get().to_be_bytes().to_vec();
+    bytes.extend_from_slice(&chunk.to_be_bytes());
+    KeySpace::Short.key(&bytes)
+}
+
+/// The file and the chunk's number in such a key.
+pub fn short_of(key: &KvKey) -> Option<(InodeId, u32)> {
+    let (file, chunk) = key.0.strip_prefix(&[KeySpace::Short as u8])?.split_first_chunk::<8>()?;
+    Some((InodeId(u64::from_be_bytes(*file)), u32::from_be_bytes(chunk.try_into().ok()?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,6 +296,7 @@ mod tests {
             (name_key(InodeId(2), &name), "6e00000000000000026162"),
             (map_chunk_key(InodeId(2), 7), "6b000000000000000200000007"),
             (unsettled_key(InodeId(2), 7), "62000000000000000200000007"),
+            (short_key(InodeId(2), 7), "66000000000000000200000007"),
             (KeySpace::NextInode.key(&[]), "49"),
             (KeySpace::RenameKey.key(&[]), "52"),
             (KeySpace::Store.key(&[]), "56"),
@@ -311,6 +328,8 @@ mod tests {
         assert!(name_key(InodeId(2), &name(b"a")) >= name_range(InodeId(1), None).1);
         assert_eq!(orphan_of(&orphan_key(InodeId(77))), Some(InodeId(77)));
         assert_eq!(unsettled_of(&unsettled_key(InodeId(77), 5)), Some((InodeId(77), 5)));
+        assert_eq!(short_of(&short_key(InodeId(77), 5)), Some((InodeId(77), 5)));
+        assert_eq!(short_of(&unsettled_key(InodeId(77), 5)), None);
         assert_eq!(
             (unsettled_of(&map_chunk_key(InodeId(77), 5)), unsettled_of(&KeySpace::Unsettled.number(7))),
             (None, None)

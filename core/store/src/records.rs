@@ -148,6 +148,13 @@ pub struct WriterRecord {
     pub session: SessionId,
 }
 
+/// A chunk of a file's block map has blocks with fewer copies than that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShortRecord {
+    /// Copies of each block that the file wants.
+    pub copies: u8,
+}
+
 /// A namespace that was donated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceRecord {
@@ -218,6 +225,20 @@ pub struct MapChunk {
     pub blocks: Vec<BlockRecord>,
 }
 
+impl BlockRecord {
+    /// Whether it has fewer copies than its file wants.
+    pub fn lacks_copies(&self, wanted: u8) -> bool {
+        (1..usize::from(wanted)).contains(&self.copies.len())
+    }
+}
+
+impl MapChunk {
+    /// Whether a block of it has fewer copies than its file wants.
+    pub fn lacks_copies(&self, wanted: u8) -> bool {
+        self.blocks.iter().any(|block| block.lacks_copies(wanted))
+    }
+}
+
 /// How many blocks a chunk of a block map stands for: a power of two, so many that no chunk exceeds [`MAP_CHUNK_BYTES_MAX`]. At least 1, at
 /// the most 256.
 ///
@@ -265,6 +286,7 @@ records! {
     CounterRecord: put_counter, get_counter;
     StoreRecord: put_store, get_store;
     WriterRecord: put_writer, get_writer;
+    ShortRecord: put_short, get_short;
     NamespaceRecord: put_namespace, get_namespace;
     RemovedRecord: put_removed, get_removed;
     ClassesRecord: put_classes, get_classes;
@@ -340,6 +362,9 @@ fields! { CounterRecord: put_counter, get_counter, counter_rows {
 } }
 fields! { WriterRecord: put_writer, get_writer, writer_rows {
     session: "the session that may write the file",
+} }
+fields! { ShortRecord: put_short, get_short, short_rows {
+    copies: "copies of each block that the file wants",
 } }
 fields! { NamespaceRecord: put_namespace, get_namespace, namespace_rows {
     node: "the machine that has it",

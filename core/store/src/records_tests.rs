@@ -81,6 +81,7 @@ fn golden_values() {
     golden(&OrphanRecord { kind: InodeKind::Directory, since: UnixNanos(8) }, "01 02 0800000000000000");
     golden(&CounterRecord { next: 258 }, "01 0201000000000000");
     golden(&WriterRecord { session: SessionId(4) }, "01 0400000000000000");
+    golden(&ShortRecord { copies: 2 }, "01 02");
     golden(
         &NamespaceRecord {
             node: NodeId(1),
@@ -171,7 +172,7 @@ type Table = (&'static str, fn() -> Vec<Row>);
 fn the_documentation_has_every_field() {
     let text = include_str!("../../../docs/reference/formats.md");
     let section = text.split("\n## The store's keys and values").nth(1).expect("the section");
-    let tables: [Table; 19] = [
+    let tables: [Table; 20] = [
         ("Inode", inode_rows),
         ("NameRecord", name_rows),
         ("ParentRecord", parent_rows),
@@ -185,6 +186,7 @@ fn the_documentation_has_every_field() {
         ("OrphanRecord", orphan_rows),
         ("CounterRecord", counter_rows),
         ("WriterRecord", writer_rows),
+        ("ShortRecord", short_rows),
         ("NamespaceRecord", namespace_rows),
         ("RemovedRecord", removed_rows),
         ("ClassesRecord", classes_rows),

@@ -28,6 +28,7 @@
 //! **Lost writers** may have written some copies of a block and not others: its blocks that are marked as unsettled are recovered (`recovery.rs`).
 //!
 //! **Blocks move** off namespaces that drain or are lost (`moves.rs`), and of files that are left alone to the next class when theirs is full (`demotion.rs`).
+//! A block that lacks a copy gets it again (`lacking.rs`).
 //!
 //! **New files** get what the policy of their path says (`policies.rs`).
 //!
@@ -41,6 +42,7 @@ mod event;
 mod files;
 mod grants;
 mod handles;
+mod lacking;
 mod machine;
 mod moves;
 mod namespace_index;
@@ -53,6 +55,7 @@ mod recovery;
 mod regions;
 mod requests;
 mod resolve;
+mod short_chunks;
 mod standby;
 mod start;
 mod state;

@@ -181,7 +181,8 @@ fn falls(machines: &mut Machines, team: &Team, blow: Blow, turn: usize, random: 
     }
     machines.heal(blow, &struck)?;
     machines.settled()?;
-    team.compare()
+    team.compare()?;
+    if blow.is_of_storage() { machines.copies_are_made() } else { Ok(()) }
 }
 
 /// Processes that know nothing read every file.

@@ -85,12 +85,15 @@ impl ClientMachine {
     pub(super) fn answer<M: ClientMemory>(&mut self, number: RequestNumber, answer: Answer, out: &mut Out<'_, M>) {
         let Some(sent) = self.requests.take(number) else { return };
         let is_grant = matches!(sent.purpose, Purpose::Grant(..));
-        if let (true, Some(file)) = (is_grant, sent.file.and_then(|file| self.files.get_mut(&file))) {
+        let is_full = |error: &StoreError| {
+            matches!(error, StoreError::Freeing(_) | StoreError::NoSpace | StoreError::TooFewNodes(_))
+        };
+        let is_waiting = matches!(&answer, Answer::Failed { error, .. } if is_full(error));
+        if let (true, Some(file)) = (is_grant && !is_waiting, sent.file.and_then(|file| self.files.get_mut(&file))) {
             file.waits_for_room = false;
         }
         if let Answer::Failed { error, .. } = &answer {
-            let is_full = matches!(error, StoreError::Freeing(_) | StoreError::NoSpace | StoreError::TooFewNodes(_));
-            if is_grant && is_full {
+            if is_grant && is_waiting {
                 return self.no_room(sent, *error, answer, out);
             }
             let is_close = matches!(sent.request, Request::Close { .. });

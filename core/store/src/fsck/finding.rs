@@ -70,6 +70,8 @@ kinds! {
     ChunkOrder = "chunk-order",
     /// A chunk has unsettled blocks and the index of these does not have it, or has one without: such blocks are not recovered.
     UnsettledIndex = "unsettled-index",
+    /// A chunk has blocks with fewer copies than its file wants and the index of these does not have it, or has one without: such copies are not made again.
+    ShortIndex = "short-index",
     /// A block lies behind the end of its file.
     BlockBehindEnd = "block-behind-end",
     /// A block has another number of copies or checksums than its length asks for, or copies of several lengths.

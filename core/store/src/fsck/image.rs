@@ -8,8 +8,8 @@ use crate::members::HoldRecord;
 use crate::name::EntryName;
 use crate::records::{
     AnswerRecord, ClassesRecord, CounterRecord, LifeRecord, MapChunk, NameRecord, NamespaceRecord, OrphanRecord,
-    OwnerRecord, ParentRecord, ProcessRecord, RemovedRecord, ServiceRecord, SessionRecord, StoreRecord, WriterRecord,
-    from_value,
+    OwnerRecord, ParentRecord, ProcessRecord, RemovedRecord, ServiceRecord, SessionRecord, ShortRecord, StoreRecord,
+    WriterRecord, from_value,
 };
 use crate::space::{Epoch, ExtentRecord, RegionLease};
 use crate::{Extent, InodeId, NamespaceId, RegionId, ServiceId, SessionId};
@@ -40,6 +40,7 @@ pub struct Image {
     pub(super) answers: BTreeMap<(SessionId, u16), AnswerRecord>,
     pub(super) chunks: BTreeMap<(InodeId, u32), MapChunk>,
     pub(super) unsettled: BTreeMap<(InodeId, u32), WriterRecord>,
+    pub(super) short: BTreeMap<(InodeId, u32), ShortRecord>,
     namespaces: BTreeMap<NamespaceId, NamespaceRecord>,
     pub(super) leases: BTreeMap<RegionId, RegionLease>,
     pub(super) extents: BTreeMap<(RegionId, u64), ExtentRecord>,
@@ -128,6 +129,7 @@ impl Image {
         self.find_in_names(&mut findings);
         self.find_in_maps(places, &mut findings);
         self.find_unsettled(&mut findings);
+        self.find_short(&mut findings);
         self.find_in_index(places, &mut findings);
         self.find_in_members(&mut findings);
         findings
@@ -224,6 +226,10 @@ impl Image {
             KeySpace::Unsettled => {
                 let (inode, chunk) = split(rest)?;
                 insert(&mut self.unsettled, (InodeId(inode), u32::from_be_bytes(chunk)), read(value))
+            }
+            KeySpace::Short => {
+                let (inode, chunk) = split(rest)?;
+                insert(&mut self.short, (InodeId(inode), u32::from_be_bytes(chunk)), read(value))
             }
             KeySpace::Extent => {
                 let (region, offset) = split(rest)?;

@@ -3,9 +3,11 @@
 use super::finding::{Finding, FindingKind, Repair};
 use super::image::{Image, RegionPlaces};
 use crate::inode::Content;
-use crate::keys::{map_chunk_key, unsettled_key};
+use crate::keys::{map_chunk_key, short_key, unsettled_key};
 use crate::kv::KvWrite;
-use crate::records::{BlockRecord, CHECKSUM_BYTES, COPIES_MAX, MapChunk, WriterRecord, blocks_per_chunk, to_value};
+use crate::records::{
+    BlockRecord, CHECKSUM_BYTES, COPIES_MAX, MapChunk, ShortRecord, WriterRecord, blocks_per_chunk, to_value,
+};
 use crate::service::regions_of;
 use crate::space::{ExtentRecord, ExtentUse, GRAIN, extent_key, lease_key};
 use crate::{Extent, InodeId, RegionId};
@@ -88,6 +90,34 @@ impl Image {
             };
             if !is_right {
                 push(*of, "it has no unsettled block", KvWrite::Delete(unsettled_key(of.0, of.1)));
+            }
+        }
+    }
+
+    /// What the index of blocks that lack copies has, and what it should.
+    pub(super) fn find_short(&self, findings: &mut Vec<Finding>) {
+        let mut push = |(inode, chunk): (InodeId, u32), what: &str, write| {
+            let about = format!("chunk {chunk} of inode {inode}: {what}");
+            findings.push(Finding { kind: FindingKind::ShortIndex, about, repair: Repair::Writes(vec![write]) });
+        };
+        // What is said of a damaged inode or chunk is said of that.
+        let wanted = |of: &(InodeId, u32)| self.inodes.get(&of.0).map(|inode| inode.copies);
+        for (of, chunk) in &self.chunks {
+            let Some(copies) = wanted(of).filter(|copies| chunk.lacks_copies(*copies)) else { continue };
+            let key = short_key(of.0, of.1);
+            if self.raw(&key).is_none() {
+                let write = KvWrite::Put(key, to_value(&ShortRecord { copies }));
+                push(*of, "it has blocks whose lacking copies would not be made again", write);
+            }
+        }
+        for of in self.short.keys() {
+            let is_right = match (self.chunks.get(of), wanted(of)) {
+                (Some(chunk), Some(copies)) => chunk.lacks_copies(copies),
+                (Some(_), None) => true,
+                (None, _) => self.raw(&map_chunk_key(of.0, of.1)).is_some(),
+            };
+            if !is_right {
+                push(*of, "it has no block that lacks a copy", KvWrite::Delete(short_key(of.0, of.1)));
             }
         }
     }

@@ -6,13 +6,13 @@ use super::*;
 use crate::inode::{Content, Inode, InodeKind, UnixNanos};
 use crate::keys::{
     KeySpace, answer_key, inode_key, map_chunk_key, name_key, orphan_key, owner_key, parent_key, service_key,
-    session_key, unsettled_key,
+    session_key, short_key, unsettled_key,
 };
 use crate::kv::{Commit, Expect, Kv, KvKey, KvWrite, MemoryKv};
 use crate::members::HoldRecord;
 use crate::records::{
     AnswerRecord, BlockRecord, CounterRecord, MapChunk, NameRecord, OrphanRecord, OwnerRecord, ParentRecord,
-    ServiceRecord, SessionRecord, WriterRecord, to_value,
+    ServiceRecord, SessionRecord, ShortRecord, WriterRecord, to_value,
 };
 use crate::space::{Epoch, ExtentRecord, ExtentUse, RegionLease, extent_key, lease_key};
 use crate::{EntryName, Extent, Generation, InodeId, NamespaceId, RegionId, ServiceId, SessionId, Term, make_store};
@@ -226,6 +226,9 @@ fn damages() -> Vec<Damage> {
         ),
         (F::UnsettledIndex, true, vec![put(unsettled_key(number(4), 0), &WriterRecord::default())]),
         (F::UnsettledIndex, true, vec![put(unsettled_key(number(3), 5), &WriterRecord::default())]),
+        (F::ShortIndex, true, vec![put_inode(4, &Inode { copies: 2, ..big() })]),
+        (F::ShortIndex, true, vec![put(short_key(number(4), 0), &ShortRecord { copies: 2 })]),
+        (F::ShortIndex, true, vec![put(short_key(number(3), 5), &ShortRecord { copies: 2 })]),
         (F::BlockBehindEnd, false, vec![put_inode(4, &Inode { size: MIB, ..big() })]),
         (
             F::BlockShape,
@@ -317,7 +320,8 @@ fn a_block_that_has_lost_its_first_copy_is_sound() {
     let mut kv = healthy();
     let two = Inode { copies: 2, ..inode(InodeKind::File, 2, Content::Mapped) };
     let left = BlockRecord { generation: Generation(1 << 32 | 9), ..block(1, 2) };
-    write(&mut kv, &[put_inode(4, &two), put_chunk(4, 0, vec![block(0, 1), left])]);
+    let index = put(short_key(InodeId(4), 0), &ShortRecord { copies: 2 });
+    write(&mut kv, &[put_inode(4, &two), put_chunk(4, 0, vec![block(0, 1), left]), index]);
     assert_eq!(found(&mut kv), []);
 }
 

@@ -20,7 +20,7 @@ use super::cold::{Look, Warmth};
 use super::event::ServiceEffect;
 use super::machine::Service;
 use super::moves::MOVES;
-use super::passes::MoveEnd;
+use super::passes::{MoveEnd, MoveReason};
 use super::state::{KvOwner, OwnRead};
 use crate::InodeId;
 use crate::class::ClassId;
@@ -58,7 +58,7 @@ impl Service {
     /// The same, as if what is leaving it had left.
     fn class_room_soon(&self, class: ClassId) -> (u64, u64) {
         let (bytes, used) = self.class_room(class);
-        let leaving = self.moves.tasks.values().filter(|task| task.demotes == Some(class));
+        let leaving = self.moves.tasks.values().filter(|task| task.reason == MoveReason::Demoted(class));
         (bytes, used.saturating_sub(leaving.map(|task| task.copy.extent.length.get()).sum()))
     }
 
@@ -208,10 +208,10 @@ impl Service {
                 let is_enough = used <= marks.low_of(bytes);
                 let Some(copy) = pass.coldest().filter(|_| !is_enough) else { break };
                 if !self.moves.has_task_at(&copy.extent) {
-                    self.begin_move(copy, Some(class), effects);
+                    self.begin_move(copy, MoveReason::Demoted(class), effects);
                 }
             }
-            let is_under_way = self.moves.tasks.values().any(|task| task.demotes == Some(class));
+            let is_under_way = self.moves.tasks.values().any(|task| task.reason == MoveReason::Demoted(class));
             let is_looking = self.demotion.look.is_some_and(|look| look.class == class);
             let now = self.clock.now;
             if let Some(pass) = self.demotion.classes.get_mut(&class).filter(|_| !is_under_way && !is_looking) {

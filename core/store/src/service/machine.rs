@@ -11,6 +11,7 @@ use super::namespace_index::NamespaceIndex;
 use super::passes::Moves;
 use super::paths::Paths;
 use super::recovery::Recovery;
+use super::short_chunks::Lacking;
 use super::state::{
     Connection, KvOwner, Namespace, Pending, SessionNumbers, SpaceOwner, Standby, Starting, TierOwner, What, Work,
 };
@@ -79,6 +80,7 @@ pub struct Service {
     /// Sessions that are fenced at that time.
     pub(super) fencing: BTreeMap<SessionId, Nanos>,
     pub(super) recovery: Recovery,
+    pub(super) lacking: Lacking,
     pub(super) moves: Moves,
     pub(super) demotion: Demotion,
     pub(super) paths: Paths,
@@ -134,6 +136,7 @@ impl Service {
             first_session: None,
             fencing: BTreeMap::new(),
             recovery: Recovery::default(),
+            lacking: Lacking::default(),
             index: NamespaceIndex::default(),
             moves: Moves::default(),
             demotion: Demotion::default(),
@@ -397,6 +400,7 @@ impl Service {
         self.free_orphans();
         self.look_at_namespaces(effects);
         self.recover(effects);
+        self.find_lacking(effects);
         self.move_blocks(effects);
         self.demote(effects);
     }

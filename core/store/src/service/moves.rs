@@ -20,12 +20,13 @@
 //!
 //! **How fast**: [`MOVES`] at a time, each with the memory of a block, [`RATE`] bytes a second in all, [`LOOKS`] extents between two ticks.
 //!
-//! Demotion is a move as well, with another choice of blocks and of classes ([`demotion`](super::demotion)).
+//! Demotion is a move as well, with another choice of blocks and of classes ([`demotion`](super::demotion)); and a copy that a block lacks is made
+//! by a move whose old copy stays ([`lacking`](super::lacking)).
 
 use super::cold::Warmth;
 use super::event::{BlockCopy, MoveBlock, ServiceEffect, TierAnswer, TierFailure, TierRequest};
 use super::machine::Service;
-use super::passes::{MoveEnd, MoveStep, MoveTask, Pass};
+use super::passes::{MoveEnd, MoveReason, MoveStep, MoveTask, Pass};
 use super::state::{KvOwner, MoveRead, Namespace, OwnRead, SpaceOwner, TierOwner, Work};
 use crate::Extent;
 use crate::class::ClassId;
@@ -115,25 +116,21 @@ impl Service {
             let Some(copy) = self.next_copy() else { return };
             self.moves.looks -= 1;
             if !self.moves.has_task_at(&copy.extent) {
-                self.begin_move(copy, None, effects);
+                self.begin_move(copy, MoveReason::Leaving, effects);
             }
         }
     }
 
-    /// Begins to move a copy, to the next class if it is demoted from one.
-    pub(super) fn begin_move(
-        &mut self,
-        copy: MappedExtent,
-        demotes: Option<ClassId>,
-        effects: &mut Vec<ServiceEffect>,
-    ) {
+    /// Begins to move a copy, or to make another one beside it.
+    pub(super) fn begin_move(&mut self, copy: MappedExtent, reason: MoveReason, effects: &mut Vec<ServiceEffect>) {
         let id = self.next();
         let task = MoveTask {
             copy,
-            demotes,
+            reason,
             step: MoveStep::Reads,
             classes: Vec::new(),
             location: Location::default(),
+            wanted: 0,
             chunk: 0,
             index: 0,
             old: BlockRecord::default(),
@@ -211,14 +208,14 @@ impl Service {
         let inode = value.and_then(|value| from_value::<Inode>(&value.value).ok());
         let inode = inode.filter(|inode| inode.content == Content::Mapped).ok_or(MoveEnd::Gone)?;
         let task = self.moves.tasks.get(&id).ok_or(MoveEnd::Gone)?;
-        let (copy, demotes) = (task.copy, task.demotes);
-        let classes = match demotes {
-            Some(class) => self.classes_of_demotion(copy, &inode, class)?,
-            None => self.classes_of_leaving(copy, &inode)?,
+        let copy = task.copy;
+        let classes = match task.reason {
+            MoveReason::Demoted(class) => self.classes_of_demotion(copy, &inode, class)?,
+            MoveReason::Leaving | MoveReason::Lacking => self.classes_of_leaving(copy, &inode)?,
         };
         let task = self.moves.tasks.get_mut(&id).ok_or(MoveEnd::Gone)?;
         task.classes = classes;
-        task.location = inode.location;
+        (task.location, task.wanted) = (inode.location, inode.copies);
         let per_chunk = u64::from(blocks_per_chunk(inode.block)).max(1);
         task.chunk = u32::try_from(copy.block / per_chunk).map_err(|_| MoveEnd::Gone)?;
         task.index = (copy.block % per_chunk) as u32;
@@ -227,7 +224,7 @@ impl Service {
         Ok(())
     }
 
-    /// Where a copy goes that leaves its namespace: its own class first.
+    /// Where a copy goes that leaves its namespace, or is made beside one: the same class first.
     fn classes_of_leaving(&self, copy: MappedExtent, inode: &Inode) -> Result<Vec<ClassId>, MoveEnd> {
         let class = self.namespaces.get(&copy.extent.namespace).ok_or(MoveEnd::Gone)?.record.class;
         let all = || (0..self.classes.names.len()).filter_map(|class| u16::try_from(class).ok()).map(ClassId).collect();
@@ -256,6 +253,9 @@ impl Service {
         let old = chunk.blocks.into_iter().find(is_it).ok_or(MoveEnd::Gone)?;
         if old.is_unsettled {
             return Err(MoveEnd::Unsettled);
+        }
+        if task.reason == MoveReason::Lacking && old.copies.len() >= usize::from(task.wanted) {
+            return Err(MoveEnd::Gone);
         }
         task.old = old;
         self.ask_for_place(id)
@@ -308,7 +308,8 @@ impl Service {
 
     /// Namespaces of the copies that stay.
     fn stays<'a>(&'a self, task: &'a MoveTask) -> impl Iterator<Item = &'a Namespace> {
-        let stays = task.old.copies.iter().filter(|copy| **copy != task.copy.extent);
+        let is_lacking = task.reason == MoveReason::Lacking;
+        let stays = task.old.copies.iter().filter(move |copy| is_lacking || **copy != task.copy.extent);
         stays.filter_map(|copy| self.namespaces.get(&copy.namespace))
     }
 
@@ -402,8 +403,10 @@ impl Service {
     fn moved(&self, task: &MoveTask) -> Option<BlockRecord> {
         let (granted, leaves) = (task.granted?, task.copy.extent);
         let to = Extent { length: leaves.length, ..granted.extent };
-        let replaced = task.old.copies.iter().map(|copy| if *copy == leaves { to } else { *copy });
-        let copies: Vec<Extent> = replaced.collect();
+        let is_lacking = task.reason == MoveReason::Lacking;
+        let goes = |copy: &Extent| *copy == leaves && !is_lacking;
+        let replaced = task.old.copies.iter().map(|copy| if goes(copy) { to } else { *copy });
+        let copies: Vec<Extent> = replaced.chain(is_lacking.then_some(to)).collect();
         let generation = match copies.first() {
             Some(first) if *first == to => granted.generation,
             first => first.and_then(|first| self.space.generation(first)).unwrap_or(task.old.generation),
@@ -429,7 +432,8 @@ impl Service {
                     task.step = MoveStep::Commits(token);
                 }
                 let (file, block, session) = (task.copy.inode, task.copy.block, self.own_session());
-                let order = SettleOrder { file, chunk: task.chunk, block, old: task.old, new, session };
+                let (chunk, copies) = (task.chunk, task.wanted);
+                let order = SettleOrder { file, chunk, block, old: task.old, new, session, copies };
                 return self.push(Work::Tree(TreeEvent::Settle(RequestToken(token), order)));
             }
             Ok(TierAnswer::NotWritten { why }) => {
@@ -497,19 +501,19 @@ impl Service {
             }
             end => end,
         };
-        let of_class = task.demotes.map(|class| self.demotion.classes.entry(class).or_default());
-        match (of_class, self.moves.passes.get_mut(&extent.namespace)) {
-            (Some(pass), _) => pass.ended(end, extent.length.get()),
-            (None, Some(pass)) => {
-                if is_moved {
-                    pass.moved += 1;
-                    pass.moved_bytes += extent.length.get();
-                }
-                pass.found.count(end);
+        match task.reason {
+            MoveReason::Demoted(class) => {
+                self.demotion.classes.entry(class).or_default().ended(end, extent.length.get())
             }
-            (None, None) => {}
+            MoveReason::Lacking => self.lacking.found.count(end),
+            MoveReason::Leaving => {
+                if let Some(pass) = self.moves.passes.get_mut(&extent.namespace) {
+                    pass.ended(end, extent.length.get());
+                }
+            }
         }
         self.moves.end_pass(extent.namespace, self.clock.now);
+        self.make_copies(effects);
         self.begin_moves(effects);
         self.begin_demotions(effects);
     }

@@ -172,6 +172,7 @@ impl Service {
 
     fn tell_placement(&mut self, regions: Vec<RegionId>) {
         self.moves.look_again();
+        self.lacking.look_again();
         let changed = regions.into_iter().map(|region| (region, self.region_entry(region))).collect();
         self.push(Work::Placement(PlacementEvent::Changed(None, changed)));
     }

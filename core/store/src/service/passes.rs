@@ -13,9 +13,20 @@ use alloc::vec::Vec;
 use weir_units::Nanos;
 
 /// Between two passes over a namespace, at first and at the most: where clients have to do something first, and where a drive has.
-const PASS_FIRST: Nanos = Nanos::from_secs(1);
-const PASS_CLIENTS: Nanos = Nanos::from_secs(5);
-const PASS_DRIVES: Nanos = Nanos::from_secs(60);
+pub(super) const PASS_FIRST: Nanos = Nanos::from_secs(1);
+pub(super) const PASS_CLIENTS: Nanos = Nanos::from_secs(5);
+pub(super) const PASS_DRIVES: Nanos = Nanos::from_secs(60);
+
+/// Why a copy is made elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MoveReason {
+    /// The copy's namespace is left.
+    Leaving,
+    /// Its class is too full, and its file cold.
+    Demoted(ClassId),
+    /// Its block has fewer copies than its file wants: it stays, and another one is made.
+    Lacking,
+}
 
 /// How far a move is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +42,13 @@ pub(super) enum MoveStep {
 #[derive(Clone, Debug)]
 pub(super) struct MoveTask {
     pub copy: MappedExtent,
-    /// The class that it is demoted from, if it is.
-    pub demotes: Option<ClassId>,
+    pub reason: MoveReason,
     pub step: MoveStep,
     /// The classes that the new copy may be of, best first.
     pub classes: Vec<ClassId>,
     pub location: Location,
+    /// Copies of each block that the file wants.
+    pub wanted: u8,
     /// The chunk of the file's map, and the block as it was found there.
     pub chunk: u32,
     pub index: u32,
@@ -71,7 +83,8 @@ impl Moves {
     }
 
     pub fn has_task_of(&self, namespace: NamespaceId) -> bool {
-        self.tasks.values().any(|task| task.copy.extent.namespace == namespace)
+        let is_of = |task: &MoveTask| task.reason == MoveReason::Leaving && task.copy.extent.namespace == namespace;
+        self.tasks.values().any(is_of)
     }
 
     /// Whether what lies there is being moved.
@@ -164,13 +177,18 @@ impl PassCounts {
         *counter += 1;
     }
 
+    /// Whether nothing was found at all.
+    pub fn is_empty(&self) -> bool {
+        self.moved == 0 && !self.is_moving() && !self.awaits_drives()
+    }
+
     /// Whether something was moved, or may be soon.
     pub fn is_moving(&self) -> bool {
         self.moved + self.has_writer + self.unsettled + self.failed > 0
     }
 
     /// Whether what is left waits for a change of the drives: time alone changes nothing.
-    fn awaits_drives(&self) -> bool {
+    pub fn awaits_drives(&self) -> bool {
         let drives = self.no_copy + self.no_room + self.no_node;
         drives > 0 && self.has_writer + self.unsettled + self.failed == 0
     }
@@ -187,6 +205,14 @@ impl Pass {
         if self.at.is_none() && self.next <= now {
             (self.at, self.found) = (Some((RegionId(0), 0)), PassCounts::default());
         }
+    }
+
+    /// A block was moved, or not.
+    pub fn ended(&mut self, end: MoveEnd, bytes: u64) {
+        if end == MoveEnd::Moved {
+            (self.moved, self.moved_bytes) = (self.moved + 1, self.moved_bytes + bytes);
+        }
+        self.found.count(end);
     }
 
     /// All has been looked at, and no move is under way any more.

@@ -57,6 +57,8 @@ struct RecoveryTask {
     /// Bytes of the file, and of one of its blocks.
     size: u64,
     block: u64,
+    /// Copies of each block that the file wants.
+    copies: u8,
     /// Its unsettled blocks that are left; the last one is worked at.
     blocks: Vec<BlockRecord>,
     /// Asked of the tree: the last one is to be settled.
@@ -185,8 +187,16 @@ impl Service {
         let Some(of) = self.recovery.queue.pop_front() else { return };
         // From now on its blocks stay; whether they were about to go is told by its inode.
         let was_open = self.handles.keep_open(of.0);
-        self.recovery.task =
-            Some(RecoveryTask { of, was_open, first: 0, size: 0, block: 0, blocks: Vec::new(), settles: None });
+        self.recovery.task = Some(RecoveryTask {
+            of,
+            was_open,
+            first: 0,
+            size: 0,
+            block: 0,
+            copies: 0,
+            blocks: Vec::new(),
+            settles: None,
+        });
         self.recovery_asks(RecoveryRead::Writer, KvRequest::Get(writer_key(of.0)), effects);
     }
 
@@ -215,7 +225,7 @@ impl Service {
             return self.next_chunk(effects);
         }
         task.first = u64::from(task.of.1) * u64::from(blocks_per_chunk(inode.block));
-        (task.size, task.block) = (inode.size, inode.block.into());
+        (task.size, task.block, task.copies) = (inode.size, inode.block.into(), inode.copies);
         let key = map_chunk_key(task.of.0, task.of.1);
         self.recovery_asks(RecoveryRead::Chunk, KvRequest::Get(key), effects);
     }
@@ -271,6 +281,7 @@ impl Service {
         let Some(task) = &self.recovery.task else { return };
         let Some(old) = task.blocks.last().cloned() else { return };
         let (file, chunk, block) = (task.of.0, task.of.1, task.first + u64::from(old.index));
+        let wanted = task.copies;
         let good = match &answer {
             Ok(TierAnswer::Recovered { good, .. }) => &good[..],
             _ => &[],
@@ -285,7 +296,7 @@ impl Service {
         };
         let copies = good.iter().filter_map(|index| old.copies.get(*index).copied()).collect();
         let new = BlockRecord { is_unsettled: false, copies, checksums, ..old.clone() };
-        let order = SettleOrder { file, chunk, block, old, new, session: SessionId(0) };
+        let order = SettleOrder { file, chunk, block, old, new, session: SessionId(0), copies: wanted };
         let token = self.next();
         if let Some(task) = &mut self.recovery.task {
             task.settles = Some(token);

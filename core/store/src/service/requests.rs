@@ -532,7 +532,7 @@ impl Service {
             handles: self.handles.len() as u64,
             requests: self.answered,
             classes: classes.collect(),
-            trouble: self.trouble.clone().or_else(|| self.recovery.trouble()),
+            trouble: self.trouble.clone().or_else(|| self.recovery.trouble()).or_else(|| self.lacking.trouble()),
         }
     }
 

@@ -84,6 +84,7 @@ impl Service {
             (OwnRead::IsOver(session), KvAnswer::Outcome(outcome)) => self.is_over(session, outcome),
             (OwnRead::Recovery(read), answer) => self.recovery_read(read, answer, effects),
             (OwnRead::Move(id, read), answer) => self.move_read(id, read, answer, effects),
+            (OwnRead::Lacking(read), answer) => self.lacking_read(read, answer, effects),
             (OwnRead::Cold(look), answer) => self.looked_at(look, answer, effects),
             (OwnRead::Parent(id), KvAnswer::Value(value)) => self.parent_read(id, value, effects),
             (OwnRead::Donated(namespace, donating, record), KvAnswer::Outcome(outcome)) => {

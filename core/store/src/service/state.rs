@@ -279,6 +279,8 @@ pub(super) enum OwnRead {
     Recovery(RecoveryRead),
     /// Something that a move waits for.
     Move(u64, MoveRead),
+    /// Something that is read to find blocks which lack copies.
+    Lacking(LackingRead),
     /// The inode of a block that may be demoted, by the number of the look.
     Cold(u64),
     /// Where a container is whose name a request looks for.
@@ -327,6 +329,16 @@ pub(super) enum RecoveryRead {
     Fenced,
     Inode,
     Chunk,
+}
+
+/// What is read of the key-value store to find blocks that lack copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LackingRead {
+    /// The index.
+    Index,
+    Chunk,
+    /// A chunk is taken off the index.
+    TakenOff,
 }
 
 /// What a move reads of the key-value store.

@@ -1,6 +1,7 @@
 //! Whole conversations with a service, over a key-value store that is right and over one that is late, unsure, and answers twice.
 
 mod demoted;
+mod lacking;
 mod mended;
 mod moved;
 mod numbers;

@@ -196,6 +196,8 @@ pub struct SettleOrder {
     pub new: BlockRecord,
     /// Who the new copies were granted to; 0 where there are none.
     pub session: SessionId,
+    /// Copies of each block that the file wants.
+    pub copies: u8,
 }
 
 /// A name of a list.

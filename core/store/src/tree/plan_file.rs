@@ -14,13 +14,14 @@ use crate::extent::Extent;
 use crate::id::{InodeId, SessionId};
 use crate::inode::{Content, Inode, InodeKind};
 use crate::keys::{
-    inode_key, map_chunk_key, map_chunk_range, orphan_key, session_key, unsettled_key, unsettled_range, writer_key,
+    inode_key, map_chunk_key, map_chunk_range, orphan_key, session_key, short_key, unsettled_key, unsettled_range,
+    writer_key,
 };
 use crate::kv::{Expect, KvKey, KvWrite};
 use crate::members::HoldRecord;
 use crate::records::{
-    BlockRecord, COPIES_MAX, Changed, MapChunk, NameRecord, OrphanRecord, WriterRecord, blocks_per_chunk, from_value,
-    to_value,
+    BlockRecord, COPIES_MAX, Changed, MapChunk, NameRecord, OrphanRecord, ShortRecord, WriterRecord, blocks_per_chunk,
+    from_value, to_value,
 };
 use crate::space::BlockPlace;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,8 @@ use alloc::vec::Vec;
 /// Extents whose use one commit changes at the most: each takes up to four keys.
 const STEP_EXTENTS: usize = 20;
 
-/// Chunks of a map that one commit changes at the most: each is in it twice, with 32 KiB, and once more where it has unsettled blocks.
+/// Chunks of a map that one commit changes at the most: each is in it twice, with 32 KiB, and once more where it has unsettled blocks,
+/// and where it has blocks that lack copies.
 const STEP_CHUNKS: usize = 4;
 
 /// Chunks that are looked through at a time when a file is cut.
@@ -48,8 +50,19 @@ pub(super) fn size_max(block: u32) -> u64 {
 struct ChunkPlace {
     file: InodeId,
     number: u32,
-    /// It had an unsettled block before.
+    /// Copies of each block that the file wants.
+    copies: u8,
+    /// It had an unsettled block before, and one that lacked a copy.
     was_unsettled: bool,
+    was_short: bool,
+}
+
+impl ChunkPlace {
+    /// A chunk as it is before the change.
+    fn of(file: InodeId, number: u32, before: &MapChunk, copies: u8) -> Self {
+        let (was_unsettled, was_short) = (has_unsettled(before), before.lacks_copies(copies));
+        Self { file, number, copies, was_unsettled, was_short }
+    }
 }
 
 fn has_unsettled(chunk: &MapChunk) -> bool {
@@ -209,6 +222,13 @@ impl Planner<'_> {
             (true, false, _) => self.remove(None, index),
             _ => {}
         }
+        // So does that of blocks which lack copies; what a service of an older version has left out is put in.
+        let index = short_key(at.file, at.number);
+        match (at.was_short, chunk.lacks_copies(at.copies)) {
+            (_, true) => self.put(None, index, &ShortRecord { copies: at.copies }),
+            (true, false) => self.remove(None, index),
+            (false, false) => {}
+        }
     }
 
     /// Size and blocks of a file.
@@ -253,8 +273,8 @@ impl Planner<'_> {
             return Err(Stop::Never(StoreError::Malformed));
         }
         let mut chunks = self.chunks(file, &numbers)?;
-        let unsettled: BTreeSet<u32> =
-            chunks.iter().filter(|(_, chunk)| has_unsettled(chunk)).map(|(number, _)| *number).collect();
+        let place = |(number, chunk): (&u32, &MapChunk)| ChunkPlace::of(file, *number, chunk, inode.copies);
+        let places: Vec<ChunkPlace> = chunks.iter().map(place).collect();
         let mut changed = BTreeSet::new();
         let mut done = 0;
         for (block, record) in blocks {
@@ -279,8 +299,8 @@ impl Planner<'_> {
             }
             done += 1;
         }
-        for (number, chunk) in chunks.iter().filter(|(number, _)| changed.contains(number)) {
-            self.put_chunk(ChunkPlace { file, number: *number, was_unsettled: unsettled.contains(number) }, chunk)?;
+        for (place, chunk) in places.into_iter().zip(chunks.values()).filter(|(at, _)| changed.contains(&at.number)) {
+            self.put_chunk(place, chunk)?;
         }
         Ok(done)
     }
@@ -337,7 +357,7 @@ impl Planner<'_> {
                 left = (base + per_chunk) * block;
                 break;
             }
-            let at = ChunkPlace { file, number, was_unsettled: has_unsettled(&chunk) };
+            let at = ChunkPlace::of(file, number, &chunk, inode.copies);
             let stopped = self.take_from_end(file, &mut chunk, |index| base + u64::from(index) >= first);
             self.put_chunk_over(at, Some(value.clone()), &chunk);
             if let Some(index) = stopped {
@@ -395,7 +415,7 @@ impl Planner<'_> {
         let Ok(place) = chunk.blocks.binary_search_by_key(&index, |block| block.index) else {
             return Err(Stop::Never(StoreError::Malformed));
         };
-        let chunk_place = ChunkPlace { file: at.inode, number, was_unsettled: has_unsettled(chunk) };
+        let chunk_place = ChunkPlace::of(at.inode, number, chunk, inode.copies);
         change(self, &mut chunk.blocks[place])?;
         let chunk = chunk.clone();
         self.put_chunk(chunk_place, &chunk)?;
@@ -426,7 +446,7 @@ impl Planner<'_> {
 
     /// A block is what was recovered of it, or where it was moved to. Refused if it is not as it was found any more.
     pub fn settle(&mut self, order: &SettleOrder) -> Planned<Changed> {
-        let SettleOrder { file, chunk: number, block: place, old, new, .. } = order;
+        let SettleOrder { file, chunk: number, block: place, old, new, copies, .. } = order;
         if !self.mutation.is(Mutant::MovedUnderWriter) {
             self.expect_no_other_writer(*file)?;
             if self.view.free::<WriterRecord>(writer_key(*file))?.is_none() {
@@ -436,7 +456,7 @@ impl Planner<'_> {
         }
         let mut chunks = self.chunks(*file, &BTreeSet::from([*number]))?;
         let Some(chunk) = chunks.get_mut(number) else { return Err(Stop::Never(StoreError::Damaged)) };
-        let at = ChunkPlace { file: *file, number: *number, was_unsettled: has_unsettled(chunk) };
+        let at = ChunkPlace::of(*file, *number, chunk, *copies);
         let Some(block) = chunk.blocks.iter_mut().find(|block| *block == old) else {
             return Err(Stop::Never(StoreError::NotFound));
         };
@@ -460,7 +480,7 @@ impl Planner<'_> {
             let found = self.view.seen.pages.get(&page).ok_or(Stop::Page(page))?;
             if let Some((key, value)) = found.first() {
                 let (number, mut chunk) = read_chunk(key, value)?;
-                let at = ChunkPlace { file, number, was_unsettled: has_unsettled(&chunk) };
+                let at = ChunkPlace::of(file, number, &chunk, inode.copies);
                 self.take_from_end(file, &mut chunk, |_| true);
                 self.put_chunk_over(at, Some(value.clone()), &chunk);
                 self.plan.is_step = true;

@@ -304,8 +304,7 @@ impl Worker {
     ) -> Outcome {
         match done {
             Ok(()) => {
-                let is_thin = self.is_struck(since);
-                self.model.known.insert(path, Known { shape, bytes: after, is_thin });
+                self.model.known.insert(path, Known { shape, bytes: after });
             }
             Err(why) => {
                 self.may_fail(shape, since, &why)?;
@@ -406,12 +405,7 @@ impl Worker {
             let Some(known) = self.model.known.get(&path) else { continue };
             let again = if known.shape.copies == 1 { CONNECTED } else { Duration::ZERO };
             match self.get_again(&path, again)? {
-                Ok(found) => {
-                    known.is(&path, &found)?;
-                    if known.is_thin {
-                        self.delete(&path)?;
-                    }
-                }
+                Ok(found) => known.is(&path, &found)?,
                 Err(why) => {
                     let may_be = is_memory_lost && known.shape == SHAPES[0];
                     let names = why.starts_with(&path) && why.contains("nvme-tcp://");

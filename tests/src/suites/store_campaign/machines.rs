@@ -137,6 +137,18 @@ impl Machines {
         done.map_err(|e| format!("{e}\n{said}\n{}", self.log()))
     }
 
+    /// All blocks have as many copies as their files want: those that were marked out while a node was struck are made again.
+    pub fn copies_are_made(&self) -> Outcome {
+        let mut said = String::new();
+        let done = until(LIMIT, "all copies are made again", || {
+            let scrub = self.fs(&["scrub", "--json"])?;
+            said = scrub.describe();
+            let found: Option<Value> = serde_json::from_str(&scrub.stdout).ok();
+            Ok(found.filter(|found| found["short_blocks"] == 0).map(drop))
+        });
+        done.map_err(|e| format!("{e}\n{said}"))
+    }
+
     /// The member that leads etcd, or one that follows.
     fn member(&self, leads: bool) -> Result<usize, String> {
         until(LIMIT, "etcd has a leader", || {

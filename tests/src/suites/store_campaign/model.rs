@@ -25,8 +25,6 @@ pub const SHAPES: [Shape; 4] = [
 pub struct Known {
     pub shape: Shape,
     pub bytes: Vec<u8>,
-    /// It was changed while a storage node was struck: blocks of it may have one copy.
-    pub is_thin: bool,
 }
 
 /// A file with a change that has failed: each of its bytes, and its size, are as before or as they were to be.
@@ -99,7 +97,7 @@ mod tests {
 
     #[test]
     fn lost_bytes_are_seen() {
-        let known = Known { shape: SHAPES[0], bytes: bytes(1, 9000), is_thin: false };
+        let known = Known { shape: SHAPES[0], bytes: bytes(1, 9000) };
         assert_eq!(known.is("/a", &known.bytes), Ok(()));
         let mut other = known.bytes.clone();
         other[5000..].fill(0);

@@ -7,6 +7,7 @@ use super::*;
 use crate::mutant::Mutant;
 use crate::policy::{Tiering, Watermarks};
 use crate::protocol::DemotionInfo;
+use crate::service::passes::MoveReason;
 use weir_units::rng::SplitMix64;
 
 /// A region of 65 MiB: a hundredth of it has ten blocks.
@@ -188,7 +189,7 @@ fn a_drain_goes_first() {
     wait(world, client, 8);
     for _ in 0..2 {
         let mut tasks = world.service.moves.tasks.values();
-        assert!(tasks.all(|task| task.demotes.is_none()), "the drain goes first, although others are cold");
+        assert!(tasks.all(|task| task.reason == MoveReason::Leaving), "the drain goes first, although others are cold");
         assert!(!world.held.is_empty(), "blocks leave it");
         for (token, answer) in core::mem::take(&mut world.held) {
             world.give(ServiceEvent::Tier(token, answer));
