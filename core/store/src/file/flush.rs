@@ -34,8 +34,8 @@ const NEW_COPY_KEYS: usize = 5;
 /// Keys of a copy that is given up: the region's lease, and its record before and after.
 const OLD_COPY_KEYS: usize = 3;
 
-/// Keys of a chunk of the map: before and after.
-const CHUNK_KEYS: usize = 2;
+/// Keys of a chunk of the map: before and after, and its place in the index of blocks that lack copies.
+const CHUNK_KEYS: usize = 3;
 
 const _: () = assert!(
     COPIES_MAX * (NEW_COPY_KEYS + OLD_COPY_KEYS) + CHUNK_KEYS <= PUBLISH_KEYS && PUBLISH_KEYS + 17 <= COMMIT_KEYS_MAX,

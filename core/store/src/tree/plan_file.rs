@@ -28,7 +28,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// Extents whose use one commit changes at the most: each takes up to four keys.
-const STEP_EXTENTS: usize = 20;
+const STEP_EXTENTS: usize = 19;
 
 /// Chunks of a map that one commit changes at the most: each is in it twice, with 32 KiB, and once more where it has unsettled blocks,
 /// and where it has blocks that lack copies.
