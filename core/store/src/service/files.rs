@@ -283,6 +283,9 @@ impl Service {
             Err(why) => {
                 let freeing = StoreError::Freeing(self.space.epoch().0);
                 let error = match why {
+                    PlacementError::Full(_) if granting.error.is_none() && self.awaits_namespaces() => {
+                        StoreError::Unavailable
+                    }
                     PlacementError::Full(_) if granting.error.is_none() && self.has_deleted_files() => freeing,
                     PlacementError::Malformed => StoreError::Malformed,
                     PlacementError::Full(0) => granting.error.unwrap_or(StoreError::NoSpace),

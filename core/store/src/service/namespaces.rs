@@ -40,6 +40,9 @@ const LOOK_EVERY: Nanos = Nanos::from_secs(60);
 /// How long until a namespace that was not reached is tried again, at first and at the most.
 const RETRY: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(5));
 
+/// How long after the start of a process a namespace may be reached for the first time, and its room be waited for: it may start with the service.
+const REACHED_BY: Nanos = Nanos::from_secs(5);
+
 impl Service {
     /// A namespace that is recorded; its regions are taken.
     pub(super) fn add_namespace(&mut self, number: NamespaceId, record: NamespaceRecord, is_known: bool) {
@@ -99,6 +102,12 @@ impl Service {
         if is_other {
             self.tell_regions(number);
         }
+    }
+
+    /// Whether this process has begun a moment ago and has not reached all namespaces: that there is no room is not known then.
+    pub(super) fn awaits_namespaces(&self) -> bool {
+        let is_awaited = |found: &Namespace| found.state == NamespaceState::Unreachable && !found.is_removed;
+        self.clock.now < self.began.saturating_add(REACHED_BY) && self.namespaces.values().any(is_awaited)
     }
 
     /// When the label of a namespace that answers is read again. Where nothing is done about one that does not, it is not.

@@ -742,3 +742,28 @@ fn drives_that_join_at_once_are_of_different_nodes_and_copies_are_far_apart() {
         assert_eq!(world.ask_until(client, &back), Answer::Done {});
     }
 }
+
+/// A service that has just begun and has not reached its drives does not know that there is no room: who asks for blocks then asks again.
+#[test]
+fn that_there_is_no_room_is_known_when_drives_were_looked_for() {
+    let mut world = World::with_drive(1, KvFaults::default());
+    let label = world.drives.remove(TARGET).expect("its label");
+    world.restart();
+    let client = world.client();
+    let (handle, _) = world.file(client, "a", 1);
+    let grant = Request::Grant { handle, count: 1 };
+    assert_eq!(failed(&world.ask(client, grant.clone())), Some(StoreError::Unavailable));
+    world.drives.insert(TARGET.into(), label);
+    assert!(matches!(world.ask_until(client, &grant), Answer::Granted { .. }));
+    // One that does not come has no room.
+    world.drives.remove(TARGET);
+    world.restart();
+    let client = world.client();
+    let (handle, _) = world.file(client, "b", 1);
+    let grant = Request::Grant { handle, count: 1 };
+    assert_eq!(failed(&world.ask(client, grant)), Some(StoreError::Unavailable));
+    (0..52).for_each(|_| world.pass(Nanos::from_millis(100)));
+    let client = world.client();
+    let (handle, _) = world.file(client, "c", 1);
+    assert_eq!(failed(&world.ask(client, Request::Grant { handle, count: 1 })), Some(StoreError::NoSpace));
+}
