@@ -119,6 +119,9 @@ struct Issued {
     doubt: Vec<bool>,
 }
 
+/// The bytes of the file, and those of them that are in doubt.
+type WrittenBytes = (Vec<u8>, Vec<bool>);
+
 struct World {
     random: SplitMix64,
     now: u64,
@@ -143,7 +146,7 @@ struct World {
     /// Bytes of what was granted in each place.
     lengths: BTreeMap<(NamespaceId, u64), u64>,
     /// What was written when the flush of a beginning that is under way took its blocks.
-    beginning: Option<(FileOpId, (Vec<u8>, Vec<bool>))>,
+    beginning: Option<(FileOpId, WrittenBytes)>,
     /// Places of blocks of which a write has failed.
     failed: BTreeSet<(NamespaceId, u64)>,
     counter: u64,
@@ -573,7 +576,7 @@ impl World {
     }
 
     /// The bytes of the file; those of writes that are under way are in doubt.
-    fn written_so_far(&self) -> (Vec<u8>, Vec<bool>) {
+    fn written_so_far(&self) -> WrittenBytes {
         let mut doubt = self.unknown.clone();
         for write in self.issued.values().filter(|issued| issued.is_write) {
             let start = write.offset as usize;
