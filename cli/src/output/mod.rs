@@ -69,9 +69,14 @@ pub fn is_read(bytes: &[u8]) -> Result<bool, CommandFailure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe || has_hung_up(&out) => Ok(false),
         Err(e) => Err(CommandFailure::new(format_args!("standard output: {e}"))),
     }
+}
+
+/// Whether it was a terminal that is gone: a node that still says what it serves then is ended by SIGHUP, in good order.
+fn has_hung_up(out: &impl std::os::fd::AsFd) -> bool {
+    rustix::termios::tcgetwinsize(out) == Err(rustix::io::Errno::IO)
 }
 
 /// Writes text that ends its own lines.
