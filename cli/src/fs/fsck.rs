@@ -1,11 +1,12 @@
 //! `weir store fsck`: what is wrong in the metadata of a store.
 
+use super::store_args::{EtcdArgs, FsckArgs};
 use crate::failure::CommandFailure;
 use crate::output;
 use serde_json::{Value, json};
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
-use weir_config::StoreMeta;
+use weir_config::{EtcdAccess, EtcdMeta, EtcdUser, PemPair, StoreMeta};
 use weir_store::fsck::{Finding, Repair};
 use weir_store_node::fsck::{FsckReport, FsckStep, fsck};
 
@@ -24,11 +25,35 @@ pub fn place(text: &str) -> Result<StoreMeta, String> {
     }
 }
 
-/// Checks the metadata there, and with `repairs` puts right what can be.
+/// The same, with what lets the command into an etcd.
+///
+/// # Errors
+/// What of it does not go with the metadata.
+fn with_access(meta: &StoreMeta, access: &EtcdArgs) -> Result<StoreMeta, CommandFailure> {
+    let EtcdArgs { etcd_ca, etcd_cert, etcd_key, etcd_user, etcd_password_file } = access;
+    let identity = etcd_cert.clone().zip(etcd_key.clone()).map(|(cert, key)| PemPair { cert, key });
+    let user = etcd_user.clone().zip(etcd_password_file.clone());
+    let user = user.map(|(name, password_file)| EtcdUser { name, password_file });
+    let access = EtcdAccess { ca: etcd_ca.clone(), identity, user };
+    match meta {
+        StoreMeta::Etcd(etcd) => {
+            let etcd = EtcdMeta { access, ..etcd.clone() };
+            etcd.check().map_err(|wrong| CommandFailure::usage(format_args!("--etcd-{}: {wrong}", wrong.key())))?;
+            Ok(StoreMeta::Etcd(etcd))
+        }
+        StoreMeta::Redb(_) | StoreMeta::Memory if access == EtcdAccess::default() => Ok(meta.clone()),
+        StoreMeta::Redb(_) | StoreMeta::Memory => {
+            Err(CommandFailure::usage(format_args!("{meta} is no etcd; leave the options --etcd-… out")))
+        }
+    }
+}
+
+/// Checks the metadata there, and with `--repair` puts right what can be.
 ///
 /// # Errors
 /// Something was found, or it cannot be checked.
-pub fn run(meta: &StoreMeta, repairs: bool, json: bool) -> Result<(), CommandFailure> {
+pub fn run(FsckArgs { meta, repair, access }: &FsckArgs, json: bool) -> Result<(), CommandFailure> {
+    let (meta, repairs) = (&with_access(meta, access)?, *repair);
     let (is_watched, mut shown, mut is_open) = (std::io::stderr().is_terminal(), Instant::now(), false);
     let mut watch = |step: FsckStep| {
         if is_watched && shown.elapsed() >= PROGRESS {

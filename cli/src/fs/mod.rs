@@ -86,8 +86,8 @@ pub fn run_store(
     json: bool,
     running: impl Fn() -> Result<String, CommandFailure>,
 ) -> Result<(), CommandFailure> {
-    if let StoreCommand::Fsck { meta, repair } = &args.command {
-        return fsck::run(meta, *repair, json);
+    if let StoreCommand::Fsck(of) = &args.command {
+        return fsck::run(of, json);
     }
     // No session: what operators ask leaves nothing behind that would have to end.
     let operator = reach(args.store.as_deref(), running, |address| {

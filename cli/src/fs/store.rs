@@ -30,7 +30,7 @@ pub fn run(command: &StoreCommand, operator: &OperatorConnection, json: bool) ->
             StoreClientCommand::Ls => clients_table(operator, json),
         },
         // It asks no service.
-        StoreCommand::Fsck { meta, repair } => super::fsck::run(meta, *repair, json),
+        StoreCommand::Fsck(of) => super::fsck::run(of, json),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `weir store`: its commands and options.
 
 use clap::{Args, Subcommand, ValueHint};
+use std::path::PathBuf;
 use weir_config::StoreMeta;
 
 /// The store that a metadata service is of.
@@ -40,15 +41,41 @@ Examples:
   weir store fsck weir-store/store.redb
   weir store fsck /var/lib/weir/meta.redb --repair
   weir store fsck etcd:http://10.0.0.1:2379,http://10.0.0.2:2379/store1 --repair
+  weir store fsck etcd:https://10.0.0.1:2379/store1 --etcd-ca ca.pem --etcd-user weir --etcd-password-file etcd.password
   weir store fsck meta.redb --json | jq -r '.left[].kind'")]
-    Fsck {
-        /// FILE, or etcd:http://HOST:PORT,http://HOST:PORT/PREFIX: as the configuration's [store] has it behind meta
-        #[arg(value_name = "META", value_parser = super::fsck::place, value_hint = ValueHint::FilePath)]
-        meta: StoreMeta,
-        /// Put right what can be
-        #[arg(long)]
-        repair: bool,
-    },
+    Fsck(Box<FsckArgs>),
+}
+
+#[derive(Debug, Args)]
+pub struct FsckArgs {
+    /// FILE, or etcd:http://HOST:PORT,http://HOST:PORT/PREFIX: as the configuration's [store] has it behind meta; https:// with TLS
+    #[arg(value_name = "META", value_parser = super::fsck::place, value_hint = ValueHint::FilePath)]
+    pub meta: StoreMeta,
+    /// Put right what can be
+    #[arg(long)]
+    pub repair: bool,
+    #[command(flatten)]
+    pub access: EtcdArgs,
+}
+
+/// By what an etcd lets the command in: what the configuration has in `etcd` of `[store]`.
+#[derive(Debug, Args)]
+pub struct EtcdArgs {
+    /// The certificates, in PEM, of the authorities that sign those of etcd's members; else those that the system trusts
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub etcd_ca: Option<PathBuf>,
+    /// The certificate of this client, in PEM, where etcd asks for one
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "etcd_key")]
+    pub etcd_cert: Option<PathBuf>,
+    /// Its private key, in PEM
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "etcd_cert")]
+    pub etcd_key: Option<PathBuf>,
+    /// The user of etcd, where etcd asks for one
+    #[arg(long, value_name = "NAME", requires = "etcd_password_file")]
+    pub etcd_user: Option<String>,
+    /// The file whose first line is the user's password; others must not be able to read it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "etcd_user")]
+    pub etcd_password_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -1,8 +1,8 @@
 //! `[api]`: who may use the control API over TCP, and its certificate.
 
 use super::node::Address;
-use super::read::{Read, Section, quoted, text, word};
-use super::value::{Entry, Value};
+use super::read::{Section, file, word};
+use super::value::Entry;
 use super::word_enum::word_enum;
 use std::path::{Path, PathBuf};
 
@@ -80,7 +80,7 @@ pub(super) fn read(root: &Section<'_>, base: &Path) -> ApiConfig {
 
 fn token(api: &Section<'_>, base: &Path, (i, (line, entries)): (usize, (u32, &[Entry]))) -> Option<ApiToken> {
     let section = api.inner(format!("api.tokens#{}", i + 1), line, entries);
-    let (role, file) = (section.get("role", word(ApiRole::WORDS)), section.get("file", |v| path(v, base)));
+    let (role, file) = (section.get("role", word(ApiRole::WORDS)), section.get("file", file(base)));
     for (key, what) in [("role", "write \"read\", \"operate\" or \"admin\""), ("file", "write the path of its file")] {
         if !section.has(key) {
             section.fault(key, format_args!("missing; {what}"));
@@ -92,7 +92,7 @@ fn token(api: &Section<'_>, base: &Path, (i, (line, entries)): (usize, (u32, &[E
 
 fn tls(api: &Section<'_>, base: &Path, line: u32, entries: &[Entry]) -> Option<ApiTls> {
     let section = api.inner("api.tls", line, entries);
-    let [cert, key] = ["cert", "key"].map(|name| section.get(name, |v| path(v, base)));
+    let [cert, key] = ["cert", "key"].map(|name| section.get(name, file(base)));
     for (name, what) in [("cert", "certificate"), ("key", "private key")] {
         if !section.has(name) {
             section.fault(name, format_args!("missing; write the path of the {what}, in PEM"));
@@ -100,12 +100,4 @@ fn tls(api: &Section<'_>, base: &Path, line: u32, entries: &[Entry]) -> Option<A
     }
     section.finish();
     Some(ApiTls { cert: cert?, key: key? })
-}
-
-fn path(value: &Value, base: &Path) -> Read<PathBuf> {
-    let text = text(value)?;
-    if text.is_empty() || text.contains('\0') {
-        return Err(format!("{} is no path of a file", quoted(&text)).into());
-    }
-    Ok(super::resolve(base, &text))
 }

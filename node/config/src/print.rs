@@ -5,6 +5,7 @@ use super::arbitration::Arbitration;
 use super::config::Config;
 use super::demand;
 use super::device::DeviceConfig;
+use super::etcd::{EtcdAccess, EtcdUser, PemPair};
 use super::export::{DoorConfig, ExportConfig};
 use super::fdp;
 use super::flash;
@@ -13,7 +14,7 @@ use super::node::NodeConfig;
 use super::policy::percent;
 use super::pool::{PoolConfig, VolumeConfig};
 use super::promise::{self, Promises};
-use super::store::{Donated, DonatedDrive, StoreConfig};
+use super::store::{Donated, DonatedDrive, StoreConfig, StoreMeta};
 use super::tenant::TenantConfig;
 use super::toml_text::{string, strings};
 use std::fmt::Write;
@@ -132,6 +133,9 @@ impl Config {
             strings(classes),
             repair_after.map_or_else(|| string("none"), string)
         )?;
+        if let StoreMeta::Etcd(etcd) = meta {
+            write_etcd_access(out, &etcd.access)?;
+        }
         let Watermarks { high, low } = &tiering.watermarks;
         writeln!(out, "high_watermark = {}\nlow_watermark = {}", string(percent(*high)), string(percent(*low)))?;
         for Donated { drive, class, location } in donate {
@@ -157,6 +161,20 @@ impl Config {
         writeln!(out, "class_from = {}\nqueues = {}", string(export.class_from), export.queues)?;
         writeln!(out, "read_only = {}", export.read_only)
     }
+}
+
+/// Programs that do not know the key take over from this one where it says nothing.
+fn write_etcd_access(out: &mut String, access: &EtcdAccess) -> std::fmt::Result {
+    let EtcdAccess { ca, identity, user } = access;
+    let mut pairs = Vec::new();
+    pairs.extend(ca.iter().map(|ca| format!("ca = {}", string(ca.display()))));
+    if let Some(PemPair { cert, key }) = identity {
+        pairs.push(format!("cert = {}, key = {}", string(cert.display()), string(key.display())));
+    }
+    if let Some(EtcdUser { name, password_file }) = user {
+        pairs.push(format!("user = {}, password_file = {}", string(name), string(password_file.display())));
+    }
+    if pairs.is_empty() { Ok(()) } else { writeln!(out, "etcd = {{ {} }}", pairs.join(", ")) }
 }
 
 fn write_policy(out: &mut String, policy: &PathPolicy) -> std::fmt::Result {

@@ -7,6 +7,7 @@ pub use super::value::{Entry, Item, Value};
 use std::cell::RefCell;
 use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use weir_units::{Bytes, Nanos, parse};
 
 /// Where the faults of one file gather.
@@ -282,6 +283,17 @@ pub fn text(value: &Value) -> Read<String> {
     match value {
         Value::Text(text) | Value::Bare(text) => Ok(text.clone()),
         other => Err(format!("{} where a string is wanted", other.kind()).into()),
+    }
+}
+
+/// Reads the path of a file; one that is not absolute lies in `base`.
+pub fn file(base: &Path) -> impl Fn(&Value) -> Read<PathBuf> {
+    move |value| {
+        let text = text(value)?;
+        if text.is_empty() || text.contains('\0') {
+            return Err(format!("{} is no path of a file", quoted(&text)).into());
+        }
+        Ok(super::resolve(base, &text))
     }
 }
 

@@ -1,5 +1,6 @@
 //! `[store]` and `[[store.donate]]` (`[[store.policy]]` is in `policy.rs`): a metadata service in this node, and the drives that its files lie on.
 
+use super::etcd::{self, EtcdMeta};
 use super::policy::{self, PolicyRead};
 use super::read::{Placed, Read, Section, one_or_list, quoted, size, text, time, word};
 use super::runtime::socket_path;
@@ -9,7 +10,6 @@ use super::word_enum::word_enum;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use weir_store::space::{BLOCK_MAX, BLOCK_MIN};
 use weir_store::{ClassName, Location, Tiering};
 use weir_units::{Bytes, Nanos};
@@ -46,69 +46,16 @@ pub enum StoreMeta {
     Etcd(EtcdMeta),
 }
 
-/// Where an etcd is, and what of it is the store's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EtcdMeta {
-    /// Its members, `http://HOST:PORT` each, in the order in which they are tried; at least one.
-    pub endpoints: Vec<String>,
-    /// What all keys of the store begin with, before a zero byte. Not empty.
-    pub prefix: String,
-}
-
-/// As the configuration writes it.
+/// As the configuration writes it behind `meta`.
 impl fmt::Display for StoreMeta {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreMeta::Redb(path) => write!(f, "redb:{}", path.display()),
             StoreMeta::Memory => f.write_str("memory:"),
-            StoreMeta::Etcd(EtcdMeta { endpoints, prefix }) => write!(f, "etcd:{}/{prefix}", endpoints.join(",")),
-        }
-    }
-}
-
-/// `http://HOST:PORT,http://HOST:PORT/PREFIX`, as it stands behind `etcd:`: the prefix may stand at any of them, and is the same at all that have one.
-impl FromStr for EtcdMeta {
-    type Err = String;
-
-    fn from_str(urls: &str) -> Result<Self, String> {
-        let (mut endpoints, mut prefix) = (Vec::new(), None::<String>);
-        for url in urls.split(',') {
-            if url.starts_with("https:") {
-                return Err(format!(
-                    "{}: etcd is reached without TLS; write http://HOST:PORT, over a network of your own",
-                    quoted(url)
-                ));
-            }
-            let wrong = || {
-                format!("{} is no member of an etcd; write etcd:http://HOST:PORT,http://HOST:PORT/PREFIX", quoted(url))
-            };
-            let rest = url.strip_prefix("http://").ok_or_else(wrong)?;
-            let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
-            let (host, port) = place.rsplit_once(':').ok_or_else(wrong)?;
-            let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
-            if host.is_empty() || !host.chars().all(is_host) || port.parse::<u16>().map_or(true, |port| port == 0) {
-                return Err(wrong());
-            }
-            let endpoint = format!("http://{place}");
-            if endpoints.contains(&endpoint) {
-                return Err(format!("{endpoint} is listed twice; keep one"));
-            }
-            endpoints.push(endpoint);
-            let path = path.trim_matches('/');
-            if path.is_empty() {
-                continue;
-            }
-            if !path.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_')) {
-                return Err(format!("{} is no prefix; use letters, digits, '/', '.', '-' and '_'", quoted(path)));
-            }
-            match &prefix {
-                Some(other) if other != path => {
-                    return Err(format!("{} and {} are two prefixes; a store has one", quoted(other), quoted(path)));
-                }
-                _ => prefix = Some(path.to_string()),
+            StoreMeta::Etcd(EtcdMeta { endpoints, prefix, access: _ }) => {
+                write!(f, "etcd:{}/{prefix}", endpoints.join(","))
             }
         }
-        Ok(Self { endpoints, prefix: prefix.unwrap_or_else(|| "weir".into()) })
     }
 }
 
@@ -185,7 +132,11 @@ pub(super) fn read(root: &Section<'_>, base: &Path) -> Option<StoreRead> {
         line,
         key: section.key("listen"),
     });
-    let meta = section.or("meta", StoreMeta::Redb(base.join("store.redb")), |v| meta(v, base));
+    let mut meta = section.or("meta", StoreMeta::Redb(base.join("store.redb")), |v| meta(v, base));
+    if let Some(table) = section.table("etcd") {
+        let meta = if let StoreMeta::Etcd(meta) = &mut meta { Some(meta) } else { None };
+        etcd::read(&section, base, table, meta);
+    }
     let is_etcd = matches!(meta, StoreMeta::Etcd(_));
     // etcd answers when most of its members have a commit on their medium.
     let usual = if is_etcd { StoreDurability::Power } else { StoreDurability::Process };

@@ -312,13 +312,27 @@ fn a_store_and_its_drives() {
     assert_eq!((&store.meta, store.block, store.classes.len()), (&StoreMeta::Memory, Bytes(4 << 20), 3));
     assert_eq!(store.listen[0], StoreAddress::Unix("/etc/weir/s.sock".into()));
     let etcd = good("[store]\nmeta = \"etcd:http://a:2379/,http://[::1]:2380/x/y\"\n");
-    let meta = EtcdMeta { endpoints: vec!["http://a:2379".into(), "http://[::1]:2380".into()], prefix: "x/y".into() };
+    let endpoints = vec!["http://a:2379".into(), "http://[::1]:2380".into()];
+    let meta = EtcdMeta { endpoints, prefix: "x/y".into(), access: EtcdAccess::default() };
     let store_of = |c: &Config| c.store.clone().unwrap();
     assert_eq!(store_of(&etcd).durability, StoreDurability::Power, "as etcd answers");
     assert_eq!((store_of(&etcd).meta, good(&etcd.to_toml())), (StoreMeta::Etcd(meta), etcd));
     assert!(
         matches!(store_of(&good("[store]\nmeta = \"etcd:http://a:2379\"\n")).meta, StoreMeta::Etcd(m) if m.prefix == "weir")
     );
+    let secure = good(
+        "[store]\nmeta = \"etcd:https://a:2379/x\"\n\
+         etcd = { ca = \"ca.pem\", cert = \"/c.pem\", key = \"c.key\", user = \"weir\", password_file = \"p\" }\n",
+    );
+    let access = EtcdAccess {
+        ca: Some("/etc/weir/ca.pem".into()),
+        identity: Some(PemPair { cert: "/c.pem".into(), key: "/etc/weir/c.key".into() }),
+        user: Some(EtcdUser { name: "weir".into(), password_file: "/etc/weir/p".into() }),
+    };
+    assert!(matches!(&store_of(&secure).meta, StoreMeta::Etcd(meta) if meta.access == access), "{secure:?}");
+    assert_eq!(good(&secure.to_toml()), secure);
+    let local = good("[store]\nmeta = \"etcd:http://[::1]:2379\"\netcd = { user = \"u\", password_file = \"p\" }\n");
+    assert_eq!(good(&local.to_toml()), local, "a password to this machine needs no TLS");
     assert_eq!(store.donate[0].drive, DonatedDrive::Device(0));
     assert_eq!(store.donate[1].drive, DonatedDrive::Target("nvme-tcp://10.0.0.2:4420/nqn.x?ns=2".into()));
     assert_eq!((store.donate[1].class.as_str(), store.donate[1].location.as_str()), ("flash", "hall1/rack2"));
@@ -332,11 +346,11 @@ fn what_a_store_cannot_be() {
         ("[store]\nblok = 1", "weir.toml:2: store.blok: unknown key; did you mean block?"),
         (
             "[store]\nmeta = \"etcd:127.0.0.1:2379\"",
-            "weir.toml:2: store.meta: \"127.0.0.1:2379\" is no member of an etcd; write etcd:http://HOST:PORT,http://HOST:PORT/PREFIX",
+            "weir.toml:2: store.meta: \"127.0.0.1:2379\" is no member of an etcd; write etcd:http://HOST:PORT,http://HOST:PORT/PREFIX, with TLS etcd:https://",
         ),
         (
-            "[store]\nmeta = \"etcd:https://etcd:2379\"",
-            "weir.toml:2: store.meta: \"https://etcd:2379\": etcd is reached without TLS; write http://HOST:PORT, over a network of your own",
+            "[store]\nmeta = \"etcd:https://a:2379,http://b:2379\"",
+            "weir.toml:2: store.meta: https://a:2379 and http://b:2379: one member has TLS and another has none; write https:// for all",
         ),
         (
             "[store]\nmeta = \"etcd:http://a:2379,http://a:2379\"",
@@ -353,6 +367,30 @@ fn what_a_store_cannot_be() {
         (
             "[store]\nmeta = \"etcd:http://a:2379\"\ndurability = \"process\"",
             "weir.toml:3: store.durability: \"process\" does not go with etcd, which has every commit on its medium; leave it out, or write \"power\"",
+        ),
+        (
+            "[store]\nmeta = \"etcd:http://a:2379\"\netcd = { ca = \"ca.pem\" }",
+            "weir.toml:3: store.etcd.ca: http://a:2379 is reached without TLS; write https://a:2379 for it",
+        ),
+        (
+            "[store]\nmeta = \"etcd:http://127.0.0.1:2379,http://10.0.0.1:2379\"\netcd = { user = \"u\", password_file = \"p\" }",
+            "weir.toml:3: store.etcd.user: http://10.0.0.1:2379 is not loopback, and the network would see the password; write https://10.0.0.1:2379 for it",
+        ),
+        (
+            "[store]\nmeta = \"etcd:https://a:2379\"\netcd = { cert = \"c\" }",
+            "weir.toml:3: store.etcd.key: missing; write the path of the certificate's private key, in PEM",
+        ),
+        (
+            "[store]\nmeta = \"etcd:https://a:2379\"\netcd = { user = \"u\" }",
+            "weir.toml:3: store.etcd.password_file: missing; write the path of the file with the user's password",
+        ),
+        (
+            "[store]\nmeta = \"etcd:https://a:2379\"\netcd = { user = \"u\", password = \"secret\", password_file = \"p\" }",
+            "weir.toml:3: store.etcd.password: unknown key; there is ca, cert, key, password_file, user",
+        ),
+        (
+            "[store]\netcd = { ca = \"ca.pem\" }",
+            "weir.toml:2: store.etcd: the metadata are not in etcd; leave it out, or write meta = \"etcd:https://HOST:PORT\"",
         ),
         (
             "[store]\nmeta = \"redb:\"",

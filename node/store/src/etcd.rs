@@ -10,11 +10,18 @@
 //! reached, so that nobody asks without a pause.
 //!
 //! Where etcd has no room left ([quota](https://etcd.io/docs/v3.5/op-guide/maintenance/#space-quota)) reads go on and no change is made; [`EtcdKv::trouble`] says so.
+//! **TLS and users**: a member may ask for a certificate, and etcd for a user. A user is given a token when the connection is made, which the requests carry; where etcd
+//! does not know it any more another one is asked for, and what was refused for that is sent again.
+//!
 //! The keys of the store begin with its prefix and a zero byte, so that several stores share an etcd, also where one prefix begins with another.
 
+mod access;
 mod connection;
 mod messages;
+mod transport;
 
+#[cfg(test)]
+mod access_tests;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -29,7 +36,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
-pub use weir_config::EtcdMeta;
+pub use weir_config::{EtcdAccess, EtcdMeta, EtcdUser, PemPair};
 use weir_store::kv::{
     Commit, CommitOutcome, Expect, Kv, KvAnswer, KvKey, KvRequest, KvToken, KvUnavailable, KvWrite, RANGE_MAX,
     Revision, Versioned,
@@ -80,13 +87,14 @@ impl EtcdKv {
     /// Begins to ask the etcd there; `has_answered` is called, by another thread, when there is an [answer](Self::answered). etcd need not be reached yet.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// A file of its [access](EtcdMeta::access) cannot be used, or no thread can be had.
     pub fn open(meta: &EtcdMeta, has_answered: impl Fn() + Send + Sync + 'static) -> std::io::Result<Self> {
+        access::check(meta).map_err(std::io::Error::other)?;
         let (requests, mut asked) = tokio::sync::mpsc::unbounded_channel::<(KvToken, KvRequest)>();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let shared = Arc::<Shared>::default();
         let (with, has_answered) = (Arc::clone(&shared), Arc::new(has_answered));
-        let members: SharedMembers = Arc::new(Members::new(meta.endpoints.clone()));
+        let members: SharedMembers = Arc::new(Members::new(meta));
         let prefix: Arc<str> = format!("{}{SEPARATOR}", meta.prefix).into();
         let run = async move {
             while let Some((token, request)) = asked.recv().await {

@@ -34,11 +34,11 @@ pub(super) struct Authority {
 
 /// A certificate and its key.
 pub(super) struct Certificate {
-    cert: PathBuf,
-    key: PathBuf,
+    pub(super) cert: PathBuf,
+    pub(super) key: PathBuf,
 }
 
-fn write(path: &Path, text: &str, mode: u32) -> Outcome {
+pub(super) fn write(path: &Path, text: &str, mode: u32) -> Outcome {
     std::fs::write(path, text).context(|| path.display().to_string())?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).context(|| path.display().to_string())
 }

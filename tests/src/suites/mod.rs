@@ -75,6 +75,7 @@ mod store_bench;
 mod store_campaign;
 mod store_drain;
 mod store_etcd;
+mod store_etcd_access;
 mod store_policy;
 mod store_services;
 mod terminal;
@@ -108,6 +109,7 @@ pub fn all() -> Vec<Test> {
         store_drain::tests(),
         store_policy::tests(),
         store_etcd::tests(),
+        store_etcd_access::tests(),
         store_services::tests(),
         store_campaign::tests(),
         mount::tests(),

@@ -31,7 +31,7 @@ pub fn tests() -> Vec<Test> {
 }
 
 /// How long clients may see no service after a failure: elections, leases and starts on a busy machine.
-const RECOVERY: Duration = Duration::from_secs(60);
+pub(super) const RECOVERY: Duration = Duration::from_secs(60);
 
 /// A member of an etcd.
 pub(super) struct Member {
@@ -63,6 +63,17 @@ pub(super) fn program(env: &Env) -> Option<PathBuf> {
 
 /// An etcd of so many members.
 pub(super) fn etcd(env: &Env, program: &Path, members: usize, more: &[&str]) -> Result<Vec<Member>, String> {
+    etcd_at(env, program, "http", members, more)
+}
+
+/// The same, which clients reach by that scheme.
+pub(super) fn etcd_at(
+    env: &Env,
+    program: &Path,
+    scheme: &str,
+    members: usize,
+    more: &[&str],
+) -> Result<Vec<Member>, String> {
     let dir = env.folder()?;
     let ports = (0..members).map(|_| Ok(Ports { client: env.free_port()?, peer: env.free_port()? }));
     let ports = ports.collect::<Result<Vec<_>, String>>()?;
@@ -70,7 +81,7 @@ pub(super) fn etcd(env: &Env, program: &Path, members: usize, more: &[&str]) -> 
     let cluster = ports.iter().enumerate().map(peer).collect::<Vec<_>>().join(",");
     let mut started = Vec::new();
     for (i, ports) in ports.iter().enumerate() {
-        let (name, url) = (format!("m{i}"), format!("http://127.0.0.1:{}", ports.client));
+        let (name, url) = (format!("m{i}"), format!("{scheme}://127.0.0.1:{}", ports.client));
         let peer = format!("http://127.0.0.1:{}", ports.peer);
         let pairs = [
             ("--name", name.clone()),
@@ -110,7 +121,7 @@ impl Member {
         let ended = self.process.take().map(|process| process.wait(RECOVERY));
         ended.transpose()?;
         self.start()?;
-        let at = self.url.trim_start_matches("http://").to_owned();
+        let at = self.url.trim_start_matches("http://").trim_start_matches("https://").to_owned();
         until(RECOVERY, "the member is back", || Ok(std::net::TcpStream::connect(&at).is_ok().then_some(())))
     }
 
@@ -123,13 +134,13 @@ impl Member {
         self.process.as_ref().ok_or("it does not run")?.signal(signal)
     }
 
-    fn kill(&mut self) -> Outcome {
+    pub(super) fn kill(&mut self) -> Outcome {
         self.signal(Signal::KILL)?;
         self.process.take().ok_or("it does not run")?.wait(RECOVERY).map(drop)
     }
 }
 
-fn setup(members: &[Member]) -> Setup {
+pub(super) fn setup(members: &[Member]) -> Setup {
     let urls: Vec<&str> = members.iter().map(|member| member.url.as_str()).collect();
     let whole = store::setup().whole.replace("redb:store.redb", &format!("etcd:{}/e2e", urls.join(",")));
     Setup { whole, ..Setup::default() }
@@ -140,7 +151,7 @@ fn fs(node: &Node, args: &[&str]) -> Result<Finished, String> {
 }
 
 /// The command comes to succeed.
-fn succeeds(node: &Node, args: &[&str]) -> Result<String, String> {
+pub(super) fn succeeds(node: &Node, args: &[&str]) -> Result<String, String> {
     let mut said = String::new();
     let done = until(RECOVERY, &format!("weir fs {}", args.join(" ")), || {
         let finished = fs(node, args)?;
@@ -151,19 +162,19 @@ fn succeeds(node: &Node, args: &[&str]) -> Result<String, String> {
 }
 
 /// A file of this machine with bytes of its own.
-fn file(node: &Node, fill: u8, len: usize) -> Result<PathBuf, String> {
+pub(super) fn file(node: &Node, fill: u8, len: usize) -> Result<PathBuf, String> {
     let path = node.socket(&format!("put{fill}"));
     let bytes: Vec<u8> = (0..len).map(|at| fill ^ (at / 251 + at) as u8).collect();
     std::fs::write(&path, bytes).context(|| path.display().to_string())?;
     Ok(path)
 }
 
-fn put(node: &Node, from: &Path, to: &str) -> Outcome {
+pub(super) fn put(node: &Node, from: &Path, to: &str) -> Outcome {
     let args = ["put", "--class", "flash", &from.display().to_string(), to];
     fs(node, &args)?.success(&format!("weir fs {}", args.join(" "))).map(drop)
 }
 
-fn has(node: &Node, name: &str, from: &Path) -> Outcome {
+pub(super) fn has(node: &Node, name: &str, from: &Path) -> Outcome {
     let got = node.socket("got");
     let _ = std::fs::remove_file(&got);
     succeeds(node, &["get", name, &got.display().to_string()])?;
@@ -227,7 +238,7 @@ fn damaged(env: &Env) -> Outcome {
     node.kill()?;
     fsck(&node, &meta, &[], 0, &["records"])?;
     let kv = |writes: Vec<KvWrite>| {
-        let meta = EtcdMeta { endpoints: vec![members[0].url.clone()], prefix: "e2e".into() };
+        let meta: EtcdMeta = format!("{}/e2e", members[0].url).parse()?;
         let mut kv = WaitingEtcdKv::open(&meta).context(|| meta.prefix.clone())?;
         let outcome = kv.commit(&Commit { expect: Vec::new(), writes });
         ensure(matches!(outcome, CommitOutcome::Done(_)), || format!("{outcome:?}: {:?}", kv.trouble()))

@@ -130,3 +130,17 @@ pub(super) struct TxnResponse {
     #[prost(bool, tag = "2")]
     pub succeeded: bool,
 }
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct AuthenticateRequest {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub password: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct AuthenticateResponse {
+    #[prost(string, tag = "2")]
+    pub token: String,
+}

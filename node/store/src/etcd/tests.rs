@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use weir_config::EtcdMeta;
+use weir_config::{EtcdAccess, EtcdMeta};
 use weir_store::kv::{Commit, CommitOutcome, Expect, Kv as _, KvKey, KvUnavailable, KvWrite, Revision, conformance};
 
 /// An etcd of one member, in a folder of its own.
@@ -27,6 +27,11 @@ pub(crate) fn free_port() -> u16 {
 impl Etcd {
     /// `None` where there is no etcd.
     pub(crate) fn start(name: &str, more: &[&str]) -> Option<Etcd> {
+        Self::start_at("http", name, more)
+    }
+
+    /// One that clients reach by that scheme.
+    pub(crate) fn start_at(scheme: &str, name: &str, more: &[&str]) -> Option<Etcd> {
         let named = std::env::var_os("WEIR_ETCD").map(PathBuf::from);
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut programs = named.into_iter().chain(std::env::split_paths(&path).map(|folder| folder.join("etcd")));
@@ -36,7 +41,8 @@ impl Etcd {
         };
         let folder = std::env::temp_dir().join(format!("weir-etcd-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        let (url, peer) = (format!("http://127.0.0.1:{}", free_port()), format!("http://127.0.0.1:{}", free_port()));
+        let url = format!("{scheme}://127.0.0.1:{}", free_port());
+        let peer = format!("http://127.0.0.1:{}", free_port());
         let mut arguments: Vec<String> = vec!["--data-dir".into(), folder.join("data").display().to_string()];
         for (key, value) in [
             ("--listen-client-urls", &url),
@@ -62,7 +68,28 @@ impl Etcd {
     }
 
     pub(crate) fn meta(&self, prefix: &str) -> EtcdMeta {
-        EtcdMeta { endpoints: vec![self.url.clone()], prefix: prefix.into() }
+        EtcdMeta { endpoints: vec![self.url.clone()], prefix: prefix.into(), access: EtcdAccess::default() }
+    }
+
+    /// etcdctl does that; `None` where there is none beside etcd.
+    pub(crate) fn control(&self, args: &[&str]) -> Option<()> {
+        let program = self.program.with_file_name("etcdctl");
+        if !program.is_file() {
+            println!("left out: there is no etcdctl beside {}", self.program.display());
+            return None;
+        }
+        let begun = Instant::now();
+        loop {
+            let mut command = Command::new(&program);
+            let done =
+                command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url]).args(args).output().expect("it runs");
+            if done.status.success() {
+                return Some(());
+            }
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(begun.elapsed() < Duration::from_secs(60), "etcdctl {args:?}: {said}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     pub(crate) fn kill(&mut self) {
@@ -81,11 +108,11 @@ impl Drop for Etcd {
     }
 }
 
-fn key(text: &str) -> KvKey {
+pub(super) fn key(text: &str) -> KvKey {
     KvKey(text.as_bytes().to_vec())
 }
 
-fn put(name: &str, value: &[u8]) -> Commit {
+pub(super) fn put(name: &str, value: &[u8]) -> Commit {
     Commit { expect: Vec::new(), writes: vec![KvWrite::Put(key(name), value.to_vec())] }
 }
 
@@ -180,7 +207,7 @@ fn a_full_etcd_reads_on_and_says_so() {
 fn a_member_that_is_gone_is_left_for_the_next() {
     let Some(etcd) = Etcd::start("members", &[]) else { return };
     let gone = format!("http://127.0.0.1:{}", free_port());
-    let meta = EtcdMeta { endpoints: vec![gone, etcd.url.clone()], prefix: "weir".into() };
+    let meta = EtcdMeta { endpoints: vec![gone, etcd.url.clone()], ..etcd.meta("weir") };
     let mut kv = opened(&meta);
     assert!(matches!(kv.commit(&put("x", b"1")), CommitOutcome::Done(_)));
     let expect = vec![(key("x"), Expect::Value(b"1".to_vec()))];

@@ -200,6 +200,6 @@ fn an_etcd_that_is_away_or_full_is_named() {
     etcd.start_again();
     drop(opened(&etcd.meta("weir")));
     let gone = format!("http://127.0.0.1:{}", free_port());
-    let meta = EtcdMeta { endpoints: vec![gone, etcd.url.clone()], prefix: "weir".into() };
+    let meta = EtcdMeta { endpoints: vec![gone, etcd.url.clone()], ..etcd.meta("weir") };
     fsck(&StoreMeta::Etcd(meta), false, &mut |_| {}).expect("the other one answers");
 }
