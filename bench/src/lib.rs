@@ -43,7 +43,7 @@ mod rig;
 mod ring;
 mod servers;
 mod simulator;
-mod store;
+pub mod store;
 mod tcp;
 mod vfio;
 mod vhost;

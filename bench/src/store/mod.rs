@@ -1,8 +1,9 @@
 //! What a store adds to its drives and to a bare round trip, row by row of its targets. `weir fs bench` is the client of most rows, so that
 //! what is measured is what users run; it and what it is compared with take turns.
 
-mod answers;
+pub mod answers;
 mod bare;
+mod etcd;
 mod node;
 
 use crate::figure::{Report, Series, Target};
@@ -47,7 +48,7 @@ fn pairs(
 /// Something could not be started, or an operation failed.
 pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
     let (s, c) = (setup.server_core, setup.client_core);
-    let method = vec![
+    let mut method = vec![
         format!(
             "weir up on core {s}, not polling: RAM drives of 2 GiB in the store and one beside it, NVMe/TCP; metadata service (redb, \
              durability process) on the same core; bare contestants on core {c}, weir fs bench on whichever is free"
@@ -55,7 +56,18 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
         format!("{} pairs in turn; medians [lowest - highest] and the 95 % interval of the median of the pairs", setup.rounds.max(PAIRS)),
         "raw: the drive beside the store, by the same driver, queue and waiting; bare: sockets, epoll at the server, as many bytes".into(),
     ];
+    let etcd = etcd::program();
+    method.push(match &etcd {
+        Some(program) => format!(
+            "etcd: {} with its files in memory; both sides by one gRPC connection and one thread",
+            program.display()
+        ),
+        None => "etcd: there is none in PATH, and WEIR_ETCD names none; its rows are left out".into(),
+    });
     let mut report = Report::new("store", method);
+    if let Some(program) = etcd {
+        etcd::commits(setup, &program, &mut report)?;
+    }
     let node = StoreNode::start(setup)?;
     node.run("writeAsync -s 1MiB -b 8 -w 0 -f /read", FILE >> 20)?;
     node.run_raw("writeAsync -s 1MiB -b 8 -w 0", FILE >> 20, FILE)?;
