@@ -77,6 +77,7 @@ mod store_drain;
 mod store_etcd;
 mod store_etcd_access;
 mod store_policy;
+mod store_scale;
 mod store_services;
 mod terminal;
 mod upgrade;
@@ -108,6 +109,7 @@ pub fn all() -> Vec<Test> {
         store_api::tests(),
         store_drain::tests(),
         store_policy::tests(),
+        store_scale::tests(),
         store_etcd::tests(),
         store_etcd_access::tests(),
         store_services::tests(),
