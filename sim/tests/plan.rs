@@ -7,7 +7,7 @@ use weir_plan::calibrate::{LoadCurve, Test};
 use weir_sim::Scenario;
 use weir_sim::accuracy::{Cell, CellPair, Predictor, cells};
 use weir_sim::plan::campaign::{Tally, trial};
-use weir_sim::plan::{AnswerSource, Effort, Figures, PlanFile, Planned};
+use weir_sim::plan::{AnswerSource, Effort, Figures, PlanFile, PlanProgress, Planned};
 use weir_workload::Xoshiro256;
 
 fn example(name: &str) -> Document {
@@ -65,6 +65,22 @@ fn who_misses_even_alone_is_told_so() {
     let reason = planned.reason().unwrap();
     assert!(reason.starts_with("t misses its p99 of 70us: it is 8"), "{reason}");
     assert!(reason.ends_with("even alone on the drive"), "{reason}");
+}
+
+/// Nobody is asked whether tenants fit together of whom one misses its promise alone.
+#[test]
+fn with_who_misses_alone_nothing_fits() {
+    let member = |name: &str, p99: &str| {
+        format!("[[tenant]]\nname = \"{name}\"\ndemand = {{ qd = 2 }}\nsla = {{ p99 = \"{p99}\" }}\n")
+    };
+    let plan = "time = \"5ms\"\n[[device]]\nkind = \"null\"\nlatency = \"80us\"\nslots = 8\narbitration = \"wrr\"\n";
+    let plan = format!("{plan}{}{}{}", member("a", "1ms"), member("b", "70us"), member("c", "1ms"));
+    let file = PlanFile::read(&text(&plan), &[]).unwrap_or_else(|e| panic!("{e}"));
+    let mut searches = 0;
+    let mut watch = |progress| searches += u32::from(progress == PlanProgress::Simulating { runs: 0 });
+    let planned = file.plan(Effort::Brief, &mut watch).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((planned.alone.as_slice(), planned.fitting), (&[1][..], Some(1)));
+    assert_eq!(searches, 3, "of all, of b alone, and of a");
 }
 
 #[test]

@@ -133,7 +133,9 @@ impl Asked<'_> {
                     alone.push(missed);
                 }
             }
-            for count in (1..self.plans.len()).rev() {
+            // Who misses something alone does so beside others as well.
+            let most = alone.first().map_or(self.plans.len() - 1, |missed| *missed);
+            for count in (1..=most).rev() {
                 if fits(0..count)? {
                     fitting = Some(count);
                     break;
