@@ -236,14 +236,14 @@ impl Scenario {
     /// # Errors
     /// As [`Scenario::world`].
     pub fn load_test(&self) -> Result<Summary, RunError> {
-        self.load_test_in(self.world()?)
+        Ok(self.load_test_in(&mut self.world()?))
     }
 
     /// The same in a world that was made of it.
-    pub(crate) fn load_test_in(&self, mut world: SimulatedDrive) -> Result<Summary, RunError> {
+    pub(crate) fn load_test_in(&self, world: &mut SimulatedDrive) -> Summary {
         world.tell_kinds_apart();
         world.run_until(self.ramp.saturating_add(self.time.unwrap_or_default()));
-        Ok(world.total().summary)
+        world.total().summary
     }
 
     /// Runs the ramp; what the drive had counted at its end. Flash counts from zero then.

@@ -70,6 +70,12 @@ impl Subsystem {
         self.timing = OwnTiming(Some(service));
     }
 
+    /// Takes the drive's inside away; commands fetched from now on take the fixed latency.
+    pub fn take_service(&mut self) -> Option<Box<dyn TimingModel>> {
+        self.placement = None;
+        self.timing.0.take()
+    }
+
     /// The drive's inside, if it was given one.
     pub fn service(&self) -> Option<&dyn TimingModel> {
         self.timing.0.as_deref()

@@ -33,6 +33,19 @@ impl<T> DerefMut for Cells<T> {
     }
 }
 
+impl<T: Copy> Cells<T> {
+    /// A copy that is owned, in the memory of `used` where that has the same length: memory that is in use costs no page faults.
+    pub(crate) fn copied_into(&self, used: Cells<T>) -> Cells<T> {
+        match used {
+            Cells::Own(mut own) if own.len() == self.len() => {
+                own.copy_from_slice(self);
+                Cells::Own(own)
+            }
+            _ => self.clone(),
+        }
+    }
+}
+
 impl<T: Clone> Clone for Cells<T> {
     fn clone(&self) -> Self {
         Cells::Own(self.to_vec())

@@ -8,10 +8,9 @@ use crate::config_error::ConfigError;
 use crate::derived_config::DerivedConfig;
 use crate::durable::Durable;
 use crate::flush_policy::FlushPolicy;
-use crate::ftl::{NONE, PageFtl, Prefetch, Separation, Striping, TAG, VictimPolicy, WearPolicy};
+use crate::ftl::{Map, NONE, PageFtl, Prefetch, Separation, Striping, TAG, VictimPolicy, WearPolicy};
 use crate::geometry::{PageAddress, Shape};
 use crate::host::Host;
-use crate::image::Image;
 use crate::lun::Promise;
 use crate::pending_commands::PendingCommands;
 use crate::stats::{DieBlocks, Stats, WearSpread};
@@ -56,9 +55,10 @@ impl Flash {
         Ok(made)
     }
 
-    pub(crate) fn made(config: &FlashDriveConfig, now: Nanos, plan: &DerivedConfig, image: Option<Image>) -> Flash {
+    /// The same with a map that says what it holds, where there is one.
+    pub(crate) fn made(config: &FlashDriveConfig, now: Nanos, plan: &DerivedConfig, map: Option<Map>) -> Flash {
         let silicon = Array::new(&plan.shape, &config.timing, &config.variability);
-        let ftl = PageFtl::new(config, plan, &silicon, image);
+        let ftl = PageFtl::new(config, plan, &silicon, map);
         let planes = if config.ftl.multi_plane { plan.shape.planes_per_die() } else { 1 };
         let program = plan.shape.units_per_page() * planes;
         let partitions = ftl.striping.as_ref().map_or(1, Striping::count);

@@ -3,6 +3,7 @@
 use crate::Flash;
 use crate::array::Array;
 use crate::config::{GcMode, Mapping};
+use crate::derived_config::DerivedConfig;
 use crate::ftl::{Map, PageFtl, Striping};
 use crate::geometry::UNIT;
 use crate::host::Host;
@@ -69,15 +70,31 @@ impl Flash {
     /// `None` where there is more to it than the map (a map cache, hybrid mapping, placement handles, a detector of hot data), where the
     /// map is lent, or where the drive has counted work since then.
     pub fn twin(&self) -> Option<Flash> {
+        let plan = self.twin_plan()?;
+        Some(self.twin_with(&plan, self.ftl.map.clone()))
+    }
+
+    /// Becomes the [`twin`](Self::twin) of another drive, whatever it has done so far; a map of the same size is copied into the
+    /// memory of its own. False, and nothing has changed, where the other drive has no twins.
+    pub fn become_twin(&mut self, of: &Flash) -> bool {
+        let Some(plan) = of.twin_plan() else { return false };
+        let used = core::mem::replace(&mut self.ftl.map, Map::empty(plan.shape));
+        *self = of.twin_with(&plan, of.ftl.map.copied_into(used));
+        true
+    }
+
+    /// What a twin is made by; `None` where there is none.
+    fn twin_plan(&self) -> Option<DerivedConfig> {
         let ftl = &self.ftl;
         let is_plain = ftl.cache.is_none() && ftl.hybrid.is_none() && ftl.fdp.is_none() && ftl.streams.policy.is_none();
-        if !is_plain || !ftl.map.is_own() || ftl.stats != Stats::default() {
-            return None;
-        }
-        let mut made = Flash::made(&self.config, self.origin, &self.config.plan().ok()?, None);
-        made.ftl.take_state(ftl);
-        made.set_prefetch(ftl.map.prefetch);
-        Some(made)
+        self.config.plan().ok().filter(|_| is_plain && ftl.map.is_own() && ftl.stats == Stats::default())
+    }
+
+    /// The twin whose map this is.
+    fn twin_with(&self, plan: &DerivedConfig, map: Map) -> Flash {
+        let mut made = Flash::made(&self.config, self.origin, plan, Some(map));
+        made.ftl.take_state(&self.ftl);
+        made
     }
 
     fn fill(&mut self) {
@@ -223,7 +240,6 @@ impl Deck {
 impl PageFtl {
     /// Takes over where an idle drive of the same configuration has its data; see [`Flash::twin`].
     fn take_state(&mut self, of: &PageFtl) {
-        self.map = of.map.clone();
         self.points.clone_from(&of.points);
         self.free.clone_from(&of.free);
         self.slc_free.clone_from(&of.slc_free);

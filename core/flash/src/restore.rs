@@ -3,6 +3,7 @@
 use crate::config::{FlashDriveConfig, FtlConfig};
 use crate::config_error::ConfigError;
 use crate::flash::Flash;
+use crate::ftl::Map;
 use crate::image::Image;
 use weir_units::Nanos;
 
@@ -58,6 +59,8 @@ impl Flash {
             return Err(plan.foreign(&image));
         }
         let config = FlashDriveConfig { ftl: FtlConfig { spare: true, ..config.ftl }, ..*config };
-        Ok(Flash::made(&config, now, &config.plan()?, Some(image)))
+        let plan = config.plan()?;
+        let map = Map::on(plan.shape, plan.mapped, plan.slots, image);
+        Ok(Flash::made(&config, now, &plan, Some(map)))
     }
 }

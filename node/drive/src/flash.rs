@@ -202,6 +202,17 @@ impl FlashService {
         Some(FlashService::around(flash, self.since))
     }
 
+    /// Becomes the [`twin`](Self::twin) of another one, whatever it has done so far, in the memory that it has; see
+    /// [`Flash::become_twin`]. False, and nothing has changed, where the other one has no twins.
+    pub fn become_twin(&mut self, of: &FlashService) -> bool {
+        if !self.flash.become_twin(&of.flash) {
+            return false;
+        }
+        (self.since, self.before) = (of.since, Utilisation::default());
+        (self.flushes, self.collection, self.policy) = (Flushes::default(), Collection::of(&self.flash), None);
+        true
+    }
+
     /// Flash that was made or found elsewhere, idle since `now`; whether its page map lies in memory that outlives the process.
     pub fn of(mut flash: Flash, is_mapped: bool, now: Nanos) -> FlashService {
         hint(&mut flash, is_mapped);

@@ -126,5 +126,8 @@ pub(crate) fn run(
         power_cuts: Vec::new(),
         faults: Vec::new(),
     };
-    scenario.load_test_in(scenario.world_with(insides.one()?)?)
+    let mut world = scenario.world_with(insides.one()?)?;
+    let summary = scenario.load_test_in(&mut world);
+    insides.give_back(world.drive().take_service());
+    Ok(summary)
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 /// Threads at the most.
-const THREADS: usize = 2;
+pub(crate) const THREADS: usize = 2;
 
 /// Works on every item, on as many threads as the machine has cores and two at the most; the answers are in the items' order, and the
 /// same whatever the number of threads. `done` hears of each item on the caller's thread.

@@ -231,11 +231,13 @@ impl Bench<'_> {
         world.run_until(self.end());
         let results = world.results();
         let above = |(job, sla)| times(sla).map(|(time, _)| time.map_or(0.0, |time| world.above(job, time)));
-        Ok(Run {
+        let run = Run {
             got: results.iter().enumerate().map(|(job, result)| got(result, world.keeps_up(job))).collect(),
             above: self.slas.iter().enumerate().map(above).collect(),
             commands: results.iter().map(|r| r.summary.iops).sum::<f64>() * self.end().as_secs_f64(),
-        })
+        };
+        self.insides.give_back(world.drive().take_service());
+        Ok(run)
     }
 
     /// What of several runs can be promised to each tenant.

@@ -173,6 +173,38 @@ impl Map {
         map
     }
 
+    /// A copy of its own, in the memory of another map that nobody needs.
+    pub(crate) fn copied_into(&self, used: Map) -> Map {
+        Map {
+            shape: self.shape,
+            l2p: self.l2p.copied_into(used.l2p),
+            p2l: self.p2l.copied_into(used.p2l),
+            valid: self.valid.copied_into(used.valid),
+            written: self.written.copied_into(used.written),
+            erases: self.erases.copied_into(used.erases),
+            stamp: self.stamp.copied_into(used.stamp),
+            sequence: self.sequence.copied_into(used.sequence),
+            trimmed: self.trimmed.copied_into(used.trimmed),
+            erased_at: self.erased_at.copied_into(used.erased_at),
+            state: self.state.copied_into(used.state),
+            behind: self.behind.copied_into(used.behind),
+            waiting: self.waiting.copied_into(used.waiting),
+            undo: self.undo.clone(),
+            prefetch: self.prefetch,
+            lender: self.lender.clone(),
+            clock: self.clock,
+            #[cfg(test)]
+            trace: self.trace.clone(),
+            #[cfg(test)]
+            cuts: self.cuts.clone(),
+        }
+    }
+
+    /// Without any words: in the place of one whose memory another takes over.
+    pub(crate) fn empty(shape: Shape) -> Map {
+        Map::bare(shape, 0, 0, 0)
+    }
+
     /// Whether nobody lends any of it.
     pub(crate) fn is_own(&self) -> bool {
         matches!((&self.l2p, &self.p2l), (Cells::Own(_), Cells::Own(_)))

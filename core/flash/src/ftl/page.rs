@@ -18,7 +18,7 @@ use crate::config::{FlashDriveConfig, GcMode, Mapping};
 use crate::derived_config::DerivedConfig;
 use crate::fdp::{Fdp, Placement};
 use crate::geometry::Shape;
-use crate::image::{FREE, Image};
+use crate::image::FREE;
 use crate::lun::Promise;
 use crate::stats::{DieBlocks, Stats, WearSpread};
 use alloc::boxed::Box;
@@ -95,7 +95,7 @@ pub struct PageFtl {
 
 impl PageFtl {
     /// An empty drive as planned.
-    pub(crate) fn new(config: &FlashDriveConfig, plan: &DerivedConfig, silicon: &Array, image: Option<Image>) -> Self {
+    pub(crate) fn new(config: &FlashDriveConfig, plan: &DerivedConfig, silicon: &Array, map: Option<Map>) -> Self {
         let shape = plan.shape;
         let ftl = &config.ftl;
         let (streams, kept) = ftl.write_points();
@@ -109,10 +109,7 @@ impl PageFtl {
         let placement = ftl.fdp.map(|fdp| Placement::build(&fdp, shape.units_per_page() * die));
         let policy = placement.or_else(|| ftl.separation.build(plan.logical));
         let mut made = PageFtl {
-            map: match image {
-                Some(image) => Map::on(shape, plan.mapped, plan.slots, image),
-                None => Map::new(shape, plan.mapped, plan.slots, ftl.spare),
-            },
+            map: map.unwrap_or_else(|| Map::new(shape, plan.mapped, plan.slots, ftl.spare)),
             points: vec![SHUT; (shape.planes() * kinds.count) as usize],
             kinds,
             free: FreeLists::new(shape.planes(), shape.blocks_per_plane()),

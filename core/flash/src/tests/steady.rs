@@ -139,7 +139,12 @@ proptest! {
         let mut flash = Flash::new(&config, Nanos(0)).unwrap();
         flash.precondition(state);
         if let Some(mut twin) = flash.twin() {
-            are_alike(&mut flash, &mut twin, 400, seed)?;
+            let mut again = flash.twin().expect("it has twins");
+            are_alike(&mut again, &mut twin, 400, seed)?;
+            // What has worked becomes another twin in its own memory.
+            prop_assert!(again.become_twin(&flash));
+            are_alike(&mut flash, &mut again, 400, seed ^ 1)?;
+            prop_assert!(!again.become_twin(&twin), "that one has worked");
         }
     }
 }
