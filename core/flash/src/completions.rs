@@ -31,8 +31,10 @@ impl Flash {
             if told.is_some() {
                 return told;
             }
-            let (at, signal) = self.silicon.step_before(until)?;
-            self.hear(at, signal);
+            match self.silicon.step_before(until)? {
+                (at, Signal::Told { tag }) => return Some((tag, at)),
+                (at, signal) => self.hear(at, signal),
+            }
         }
     }
 

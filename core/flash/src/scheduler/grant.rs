@@ -144,8 +144,8 @@ impl Scheduler {
             Hold::Load(_) => self.loaded(target, id),
             Hold::Out(_) => self.out(target, id),
         }
+        // It grants the channel as well.
         self.update(target);
-        self.grant(channel);
     }
 
     /// A piece of a program's data is in.
