@@ -11,6 +11,11 @@ impl Subsystem {
     /// Panics unless the invariants hold.
     pub fn check(&self) {
         self.slots.check();
+        let quiet = self.slots.quiet_until;
+        assert!(
+            quiet == Nanos(0) || quiet == self.next_of_service(),
+            "the drive's inside may know more before {quiet:?}"
+        );
         assert_eq!(self.tenants.is_judged, self.tenants.list.iter().any(|t| t.judge.is_some()));
         self.arbiter.check();
         for (q, sq) in self.queues.sqs.iter().enumerate() {

@@ -68,11 +68,13 @@ impl Subsystem {
     pub fn set_service(&mut self, service: Box<dyn TimingModel>) {
         self.placement = service.placement().and_then(Flash::fdp).map(|fdp| Box::new(Placement::new(fdp)));
         self.timing = OwnTiming(Some(service));
+        self.slots.quiet_until = Nanos(0);
     }
 
     /// Takes the drive's inside away; commands fetched from now on take the fixed latency.
     pub fn take_service(&mut self) -> Option<Box<dyn TimingModel>> {
         self.placement = None;
+        self.slots.quiet_until = Nanos(0);
         self.timing.0.take()
     }
 
@@ -83,6 +85,7 @@ impl Subsystem {
 
     /// The same, to change it.
     pub fn service_mut(&mut self) -> Option<&mut dyn TimingModel> {
+        self.slots.quiet_until = Nanos(0);
         self.timing.0.as_deref_mut()
     }
 
@@ -98,6 +101,7 @@ impl Subsystem {
         match &mut self.timing.0 {
             None => When::at(now.saturating_add(self.config.latency)),
             Some(service) => {
+                self.slots.quiet_until = Nanos(0);
                 let when = service.begin(now, operation);
                 when.known().map_or(when, |at| When::at(at.max(now)))
             }
@@ -106,6 +110,7 @@ impl Subsystem {
 
     /// The later of two such times.
     pub(crate) fn later_of(&mut self, a: When, b: When) -> When {
+        self.slots.quiet_until = Nanos(0);
         match (a.known(), b.known(), &mut self.timing.0) {
             (None, _, Some(service)) | (_, None, Some(service)) => service.later_of(a, b),
             (a, b, _) => When::at(a.max(b).unwrap_or_default()),
@@ -132,6 +137,7 @@ impl Subsystem {
     #[cold]
     fn wait_to_be_told(&mut self, id: u32, io: Option<Io>, due: When) {
         self.slots.pend(id, io);
+        self.slots.quiet_until = Nanos(0);
         if let Some(service) = &mut self.timing.0 {
             service.tell(due, id.into());
         }
@@ -140,13 +146,19 @@ impl Subsystem {
     /// Hears from the drive's inside which commands are complete, and when.
     #[inline]
     pub(crate) fn hear_service(&mut self, now: Nanos) {
-        if self.slots.pending > 0 && self.next_of_service() <= now {
+        if self.slots.pending > 0 && self.slots.quiet_until <= now {
             self.hear_from_service(now);
         }
     }
 
     #[cold]
     fn hear_from_service(&mut self, now: Nanos) {
+        let next = self.next_of_service();
+        if next > now {
+            self.slots.quiet_until = next;
+            return;
+        }
+        self.slots.quiet_until = Nanos(0);
         let Some(service) = &mut self.timing.0 else { return };
         while let Some((slot, due)) = service.told(now) {
             self.slots.known(slot as u32, due);
@@ -164,10 +176,14 @@ impl Subsystem {
 
     #[cold]
     fn run_inside(&mut self, until: Nanos) {
+        self.slots.quiet_until = Nanos(0);
         while self.slots.pending > 0 {
             let until = until.min(self.own_deadline());
             let told = self.timing.0.as_mut().and_then(|service| service.told_before(until));
-            let Some((slot, due)) = told else { return };
+            let Some((slot, due)) = told else {
+                self.slots.quiet_until = self.next_of_service();
+                return;
+            };
             self.slots.known(slot as u32, due);
         }
     }

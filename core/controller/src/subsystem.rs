@@ -162,8 +162,8 @@ impl Subsystem {
         })
     }
 
-    /// Takes one event to its end.
-    #[inline]
+    /// Takes one event to its end. Inlined, as most callers know which event it is.
+    #[inline(always)]
     pub fn apply<H: Host>(&mut self, now: Nanos, event: Event, host: &mut H, effects: &mut Effects) {
         // Events that are found together come at one moment.
         if now != self.turn.now {
@@ -196,7 +196,9 @@ impl Subsystem {
             Event::Tick => {
                 self.run(now, host, effects);
                 self.expire(now);
-                self.announce(effects);
+                if !self.queues.to_disconnect.is_empty() {
+                    self.announce(effects);
+                }
             }
         }
         if !matches!(event, Event::Run | Event::Tick) {
@@ -212,7 +214,10 @@ impl Subsystem {
     pub fn next_deadline(&self) -> Option<Nanos> {
         let mut due = self.own_deadline();
         if self.slots.pending > 0 {
-            due = due.min(self.next_of_service());
+            due = due.min(match self.slots.quiet_until {
+                Nanos(0) => self.next_of_service(),
+                until => until,
+            });
         }
         Some(due).filter(|due| *due != Nanos::NEVER)
     }

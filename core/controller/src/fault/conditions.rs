@@ -239,6 +239,7 @@ impl Subsystem {
     }
 
     fn set_dies(&mut self, condition: &HeldCondition, thousandths: u32) {
+        self.slots.quiet_until = Nanos(0);
         let Some(inside) = &mut self.timing.0 else { return };
         let Some(shape) = inside.flash_shape() else { return };
         let is = |die: &u32| {

@@ -23,6 +23,7 @@ impl Subsystem {
     }
 
     fn flash_mut(&mut self) -> Option<&mut Flash> {
+        self.slots.quiet_until = Nanos(0);
         self.timing.0.as_mut()?.placement_mut()
     }
 

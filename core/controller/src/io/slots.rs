@@ -104,6 +104,8 @@ pub(crate) struct Slots {
     timers: BinaryHeap<Reverse<u128>>,
     /// Timed slots whose time is not known yet.
     pub pending: u32,
+    /// When the drive's inside may know more, as it has said since it was last asked to do something; 0 where it has not.
+    pub quiet_until: Nanos,
     sequence: u64,
     /// How much earlier than it is to complete a command is emitted, in nanoseconds a MiB, and the least that such a command moves,
     /// in bytes.
@@ -148,6 +150,7 @@ impl Slots {
             ios: alloc::vec![None; n],
             timers: BinaryHeap::with_capacity(n),
             pending: 0,
+            quiet_until: Nanos(0),
             sequence: 0,
             lead: (0, 0),
             early: false,
