@@ -19,8 +19,8 @@
 //!                              ─► FileEffect::{Read, Write, FlushDrive, Abort} ─► drives ─► FileEvent::Done
 //!                              ─► FileEffect::Answer: the memory is the caller's again
 //! ```
-//! [`FileIo`] is an open file of one client. Pieces in one block go on in the order in which they came, reads beside each other; those in
-//! different blocks in any order. The machine names memory ([`FileBuffer`]) and the caller moves the bytes; what answers at once is a
+//! [`FileIo`] is an open file of one client. Pieces in one block go on in the order in which they came, reads beside each other, and writes of whole
+//! sectors beside others ([order]); those in different blocks in any order. The machine names memory ([`FileBuffer`]) and the caller moves the bytes; what answers at once is a
 //! port ([`FileMemory`]).
 //!
 //! **Writes** go to all copies and are acknowledged when all that are left have it. A copy that has failed is marked out by a commit that
@@ -54,6 +54,7 @@ mod grow;
 mod io;
 mod local;
 mod marks;
+mod order;
 mod piece;
 mod reconnect;
 mod split;

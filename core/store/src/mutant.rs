@@ -118,6 +118,8 @@ pub(crate) enum Mutant {
     UnitNotCompared,
     /// File: a flush of the beginning takes blocks that a write is under way in.
     BeginningUnderWriter,
+    /// File: writes of the same bytes are at drives at once.
+    OverlappingWrites,
     /// File: the first of several commits of a flush has the size of all of them.
     SizeBeforeBlocks,
 }

@@ -31,7 +31,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Longer than three leases of a service.
 const THREE_LEASES: Duration = Duration::from_secs(12);
 
-/// Blows of the long form, unless `WEIR_CAMPAIGN_BLOWS` says another number: about 40 minutes. `WEIR_CAMPAIGN_SEED` is its seed.
+/// Between two blows of the long form every client renews its session: two outages without a renewal in between may be longer than a session lives.
+const RENEWED: Duration = Duration::from_secs(3);
+
+/// Blows of the long form, unless `WEIR_CAMPAIGN_BLOWS` says another number: about 50 minutes. `WEIR_CAMPAIGN_SEED` is its seed.
 const BLOWS: u64 = 240;
 
 /// Which process a blow is for.
@@ -108,7 +111,7 @@ fn short(env: &Env) -> Outcome {
         (Victim::Node, Kind::Killed, Step::Publish),
         (Victim::Follower, Kind::Killed, Step::Delete),
     ];
-    run(env, 1, &all.map(|(victim, kind, step)| Blow { victim, kind, step }))
+    run(env, 1, &all.map(|(victim, kind, step)| Blow { victim, kind, step }), Duration::ZERO)
 }
 
 /// Every kind of blow on every victim, at every step, in any order, again and again.
@@ -133,13 +136,13 @@ fn many(env: &Env) -> Outcome {
     }
     println!("seed {seed}");
     all.truncate(usize::try_from(blows).unwrap_or(usize::MAX));
-    run(env, seed, &all)?;
+    run(env, seed, &all, RENEWED)?;
     let is_hit = |victim: &Victim, kind: Kind| all.iter().any(|blow| blow.victim == *victim && blow.kind == kind);
     let empty = VICTIMS.iter().find(|victim| !is_hit(victim, Kind::Killed) || !is_hit(victim, Kind::Stopped));
     ensure(empty.is_none(), || format!("{empty:?} has an empty cell"))
 }
 
-fn run(env: &Env, seed: u64, blows: &[Blow]) -> Outcome {
+fn run(env: &Env, seed: u64, blows: &[Blow], pause: Duration) -> Outcome {
     let Some(mut machines) = Machines::start(env, "10s")? else { return Ok(()) };
     let team = Team::start(&machines.address(), seed)?;
     let (begun, mut done) = (Instant::now(), Vec::new());
@@ -147,7 +150,7 @@ fn run(env: &Env, seed: u64, blows: &[Blow]) -> Outcome {
     let mut ends = Ok(());
     for (turn, blow) in blows.iter().enumerate() {
         let at = Instant::now();
-        ends = falls(&mut machines, &team, *blow, turn, &mut random);
+        ends = falls(&mut machines, &team, *blow, turn, pause, &mut random);
         if let Err(why) = &mut ends {
             *why = format!("blow {turn}, {blow:?}, seed {seed}: {why}");
             break;
@@ -168,8 +171,15 @@ fn run(env: &Env, seed: u64, blows: &[Blow]) -> Outcome {
     machines.stop()
 }
 
-/// One blow: it falls at its step, everything is there again, and everything is compared.
-fn falls(machines: &mut Machines, team: &Team, blow: Blow, turn: usize, random: &mut SplitMix64) -> Outcome {
+/// One blow: it falls at its step, everything is there again, and everything is compared; nothing follows for as long as `pause`.
+fn falls(
+    machines: &mut Machines,
+    team: &Team,
+    blow: Blow,
+    turn: usize,
+    pause: Duration,
+    random: &mut SplitMix64,
+) -> Outcome {
     let struck = machines.aim(blow.victim, turn)?;
     team.reaches(blow.step)?;
     team.is_struck(blow.is_of_storage(), blow.loses_memory());
@@ -182,7 +192,11 @@ fn falls(machines: &mut Machines, team: &Team, blow: Blow, turn: usize, random: 
     machines.heal(blow, &struck)?;
     machines.settled()?;
     team.compare()?;
-    if blow.is_of_storage() { machines.copies_are_made() } else { Ok(()) }
+    if blow.is_of_storage() {
+        machines.copies_are_made()?;
+    }
+    std::thread::sleep(pause);
+    Ok(())
 }
 
 /// Processes that know nothing read every file.

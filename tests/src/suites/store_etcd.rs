@@ -110,10 +110,15 @@ impl Member {
 
     /// Whether it says that it leads.
     pub(super) fn leads(&self) -> bool {
+        self.leader().is_some_and(|(leader, member)| leader == member)
+    }
+
+    /// The member that leads, as far as it knows, and itself; `None` if it does not answer, or knows of none.
+    pub(super) fn leader(&self) -> Option<(String, String)> {
         let at = self.url.trim_start_matches("http://");
-        let said = http::request_at(at, "POST", "/v3/maintenance/status", "{}").ok();
-        let status = said.and_then(|(_, body)| serde_json::from_str::<Value>(&body).ok());
-        status.is_some_and(|status| status["leader"].is_string() && status["leader"] == status["header"]["member_id"])
+        let (_, body) = http::request_at(at, "POST", "/v3/maintenance/status", "{}").ok()?;
+        let status: Value = serde_json::from_str(&body).ok()?;
+        Some((status["leader"].as_str()?.to_owned(), status["header"]["member_id"].as_str()?.to_owned()))
     }
 
     /// Starts it again once it has ended, which is waited for.

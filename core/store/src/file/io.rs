@@ -273,26 +273,17 @@ impl FileIo {
         self.ops.insert(id, op);
     }
 
-    /// A piece may begin: those before it in its block are over, or are reads as it is.
-    fn is_first(&self, number: u64, piece: &Piece) -> bool {
-        let Some(queue) = self.queues.get(&piece.piece.block) else { return false };
-        let mut before = queue.iter().take_while(|other| **other != number);
-        if piece.is_write {
-            let is_held = self.flushes.iter().any(|flush| flush.holds_back(number, piece.piece.block));
-            return !is_held && before.next().is_none();
-        }
-        before.all(|other| self.pieces.get(other).is_some_and(|other| !other.is_write))
-    }
-
     fn go_on(&mut self, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
         loop {
             let waits = |number: &u64| self.pieces.get(number).is_some_and(|piece| piece.stage == PieceStage::Waiting);
             self.waiting.retain(waits);
-            let waiting = self.waiting.iter().filter_map(|number| Some((*number, self.pieces.get(number)?)));
-            let first: Vec<u64> =
-                waiting.filter(|(number, piece)| self.is_first(*number, piece)).map(|(number, _)| number).collect();
-            let before = (self.pieces.len(), self.flushes.len());
-            first.into_iter().for_each(|number| self.start(number, memory, effects));
+            let (before, mut last) = ((self.pieces.len(), self.flushes.len()), 0);
+            while let Some(number) = self.waiting.range(last + 1..).next().copied() {
+                last = number;
+                if self.may_begin(number) {
+                    self.start(number, memory, effects);
+                }
+            }
             self.go_on_flushing(memory, effects);
             if (self.pieces.len(), self.flushes.len()) == before {
                 return;
@@ -540,6 +531,15 @@ impl FileIo {
             let waits = piece.stage == PieceStage::Waiting;
             assert!(!waits || self.waiting.contains(number), "piece {number} is looked at");
             assert_eq!(piece.epoch.is_none(), waits, "piece {number} goes to drives under an epoch");
+        }
+        let under_way = |piece: &&Piece| piece.is_write && piece.stage != PieceStage::Waiting;
+        for queue in self.queues.values() {
+            let writes: Vec<&Piece> = queue.iter().filter_map(|n| self.pieces.get(n)).filter(under_way).collect();
+            let is_apart = |(at, piece): (usize, &&Piece)| {
+                let (one, others) = (&piece.piece, &writes[at + 1..]);
+                others.iter().all(|other| other.piece.end() <= one.start || one.end() <= other.piece.start)
+            };
+            assert!(writes.iter().enumerate().all(is_apart), "no bytes are written twice at once");
         }
         for (id, op) in &self.ops {
             let left = self.pieces.values().filter(|piece| piece.op == *id).count();

@@ -480,14 +480,17 @@ impl FileIo {
     fn write_done(&mut self, number: u64, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
         let Some(piece) = self.pieces.get_mut(&number) else { return };
         piece.failed |= piece.unrepaired;
-        let (block, failed, copies) = (piece.piece.block, piece.failed, piece.copies.len());
+        let (block, failed) = (piece.piece.block, piece.failed);
         let Some(local) = self.local.get_mut(&block) else { return };
-        if (0..copies).all(|copy| failed & 1 << copy != 0) {
+        // By place, and not by number: another write of the block may have dropped copies meanwhile.
+        let bad = piece.copies.iter().enumerate().filter(|(copy, _)| failed & 1 << copy != 0);
+        let bad: Vec<Extent> = bad.map(|(_, copy)| *copy).collect();
+        if local.record.copies.iter().all(|copy| bad.contains(copy)) {
             self.poison.get_or_insert(FileError::Unwritable(block));
             return self.fail(number, FileError::Unwritable(block), memory, effects);
         }
         if failed != 0 {
-            let gone = local.keep_copies(|copy, _| failed & 1 << copy == 0);
+            let gone = local.keep_copies(|_, copy| !bad.contains(copy));
             self.unused.extend(gone);
         }
         // Those that are left lack earlier writes.

@@ -2,6 +2,7 @@
 
 use super::checksum::tests::crc32c;
 use super::flush::Flush;
+use super::piece::PieceStage;
 use super::{
     BlockSeed, DriveFailure, DriveTicket, FileBuffer, FileEffect, FileError, FileEvent, FileIo, FileMemory, FileOpId,
     FileSetup, NewBlock, SectorSize, pieces,
@@ -20,6 +21,7 @@ use weir_units::{Bytes, Nanos};
 
 extern crate std;
 
+mod beside;
 mod compared;
 mod epochs;
 mod large;
@@ -107,6 +109,7 @@ struct Totals {
     damaged: u64,
     corrupt: u64,
     beginnings: u64,
+    beside: u64,
 }
 
 struct Issued {
@@ -307,13 +310,14 @@ impl World {
         let far = BLOCKS * u64::from(BLOCK);
         let len = match self.below(6) {
             0 => 1 + self.below(150_000),
-            1 => 4096 * (1 + self.below(20)),
+            1 | 5 => 4096 * (1 + self.below(20)),
             2 => u64::from(BLOCK),
             _ => 1 + self.below(9_000),
         };
         let offset = match self.below(4) {
             0 => self.below(BLOCKS) * u64::from(BLOCK),
             1 => self.end.min(far - 1),
+            2 => self.below(far) / 4096 * 4096,
             _ => self.below(far),
         };
         let len = len.min(far - offset);
@@ -380,6 +384,9 @@ impl World {
         if self.beginning.as_ref().map(|(op, _)| *op) != begun {
             self.beginning = begun.map(|op| (op, self.written_so_far()));
         }
+        let writes = self.file.pieces.values().filter(|piece| piece.stage == PieceStage::Write);
+        let blocks: Vec<u64> = writes.map(|piece| piece.piece.block).collect();
+        self.totals.beside += (blocks.len() - BTreeSet::from_iter(blocks.iter()).len()) as u64;
         for effect in effects {
             let is_sent = matches!(effect, FileEffect::Read(..) | FileEffect::Write(..) | FileEffect::FlushDrive(..));
             if is_sent && self.now >= self.file.setup.lease.get() {
@@ -753,7 +760,7 @@ fn run(seed: u64, mutant: Option<Mutant>) -> Result<Totals, String> {
 
 #[test]
 fn a_file_is_as_an_array_of_bytes() {
-    let mut all = [0; 17];
+    let mut all = [0; 18];
     for seed in 0..300 {
         let t = World::new(seed, None).run().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         let counts = [
@@ -774,11 +781,12 @@ fn a_file_is_as_an_array_of_bytes() {
             t.damaged,
             t.corrupt,
             t.beginnings,
+            t.beside,
         ];
         all.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
     std::println!(
-        "reads, writes, flushes, replaced, marked out, unsettled, lease over, deadlines, unwritable, unreadable, more commits than flushes, power cuts, flushes of its own, short blocks, damaged bytes, corrupt, flushes of the beginning: {all:?}"
+        "reads, writes, flushes, replaced, marked out, unsettled, lease over, deadlines, unwritable, unreadable, more commits than flushes, power cuts, flushes of its own, short blocks, damaged bytes, corrupt, flushes of the beginning, events with writes beside others of their block: {all:?}"
     );
     assert!(all.iter().all(|count| *count > 20), "everything happens: {all:?}");
 }
@@ -794,6 +802,7 @@ fn every_planted_fault_is_found() {
         Mutant::GapsNotFilled,
         Mutant::SizeBeforeBlocks,
         Mutant::BeginningUnderWriter,
+        Mutant::OverlappingWrites,
         Mutant::FlushVouchesForAll,
         Mutant::UnitNotCompared,
     ] {

@@ -114,8 +114,17 @@ impl Machines {
         self.addresses.iter().position(|known| known == address)
     }
 
-    /// Everything is there again: one service serves and the other stands by, all drives are up, and nothing is left to be made again.
+    /// All members of etcd follow the same leader.
+    fn etcd_is_whole(&self) -> Outcome {
+        until(LIMIT, "etcd is whole", || {
+            let leaders: Vec<_> = self.etcd.iter().map(|member| member.leader().map(|(leader, _)| leader)).collect();
+            Ok((leaders[0].is_some() && leaders.iter().all(|leader| *leader == leaders[0])).then_some(()))
+        })
+    }
+
+    /// Everything is there again: etcd is whole, one service serves and the other stands by, all drives are up, and nothing is left to be made again.
     pub fn settled(&self) -> Outcome {
+        self.etcd_is_whole()?;
         let mut said = String::new();
         let done = until(LIMIT, "the store is whole", || {
             let status = match self.status() {
