@@ -76,6 +76,7 @@ mod store_campaign;
 mod store_drain;
 mod store_etcd;
 mod store_etcd_access;
+mod store_loss;
 mod store_policy;
 mod store_scale;
 mod store_services;
@@ -108,6 +109,7 @@ pub fn all() -> Vec<Test> {
         store_bench::tests(),
         store_api::tests(),
         store_drain::tests(),
+        store_loss::tests(),
         store_policy::tests(),
         store_scale::tests(),
         store_etcd::tests(),

@@ -9,7 +9,6 @@ use crate::Extent;
 use crate::mutant::Mutant;
 use crate::records::{BlockRecord, COPIES_MAX, MapChunk};
 use crate::space::{Epoch, GRAIN};
-use alloc::collections::BTreeSet;
 use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 use weir_units::Nanos;
@@ -146,7 +145,8 @@ impl FileIo {
 
     /// What a block that is asked for has to hold, for the writes that wait for it; `None` if none does.
     pub fn needs(&self, block: u64) -> Option<ShortBlock> {
-        let waits = self.pieces.values().filter(|piece| piece.is_write && piece.piece.block == block);
+        let queue = self.queues.get(&block)?;
+        let waits = queue.iter().filter_map(|number| self.pieces.get(number)).filter(|piece| piece.is_write);
         let end = waits.map(|piece| piece.piece.end()).max()?;
         let before = match (self.local.get(&block), self.map.find(block)) {
             (Some(local), _) => length(&local.record),
@@ -161,9 +161,15 @@ impl FileIo {
     /// Blocks that are granted to this file and not published, or that its writes may still ask for.
     pub fn ahead(&self) -> u64 {
         let is_new = |block: &u64| self.local.get(block).is_some_and(|local| local.is_new);
-        let mut wanted: BTreeSet<u64> = self.granting.iter().chain(self.grants.keys()).copied().collect();
-        wanted.extend(self.pieces.values().filter(|piece| piece.is_write).map(|piece| piece.piece.block));
-        (self.new_blocks - self.lost_blocks + wanted.iter().filter(|block| !is_new(block)).count()) as u64
+        let is_written = |block: &u64| {
+            let mut queue = self.queues.get(block).into_iter().flatten();
+            queue.any(|number| self.pieces.get(number).is_some_and(|piece| piece.is_write))
+        };
+        let is_asked_for = |block: &u64| self.granting.contains(block) || self.grants.contains_key(block);
+        let asked_for = self.granting.iter().chain(self.grants.keys().filter(|block| !self.granting.contains(block)));
+        let written = self.queues.keys().filter(|block| !is_asked_for(block) && is_written(block));
+        let wanted = asked_for.chain(written).filter(|block| !is_new(block)).count();
+        (self.new_blocks - self.lost_blocks + wanted) as u64
     }
 
     /// Blocks that a write of these bytes may need beside those.

@@ -76,8 +76,8 @@ pub struct FileIo {
     pub(super) local: BTreeMap<u64, LocalBlock>,
     pub(super) ops: BTreeMap<FileOpId, FileOp>,
     pub(super) pieces: BTreeMap<u64, Piece>,
-    /// All pieces that wait, and perhaps some that do not any more.
-    pub(super) waiting: BTreeSet<u64>,
+    /// Pieces that wait: of which block, and the number.
+    pub(super) waiting: BTreeSet<(u64, u64)>,
     /// Before then no operation's time is over, unless the lease is.
     expires: Nanos,
     /// Pieces of each block, in the order in which they came.
@@ -264,7 +264,7 @@ impl FileIo {
             let number = self.next_number();
             self.queues.entry(piece.block).or_default().push_back(number);
             self.pieces.insert(number, Piece::new(id, piece, writes));
-            self.waiting.insert(number);
+            self.waiting.insert((piece.block, number));
         }
     }
 
@@ -275,13 +275,19 @@ impl FileIo {
 
     fn go_on(&mut self, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
         loop {
-            let waits = |number: &u64| self.pieces.get(number).is_some_and(|piece| piece.stage == PieceStage::Waiting);
-            self.waiting.retain(waits);
-            let (before, mut last) = ((self.pieces.len(), self.flushes.len()), 0);
-            while let Some(number) = self.waiting.range(last + 1..).next().copied() {
-                last = number;
+            let before = (self.pieces.len(), self.flushes.len());
+            // As long as one waits, all behind it in its block do.
+            let mut next = (0, 0);
+            while let Some(place @ (block, number)) = self.waiting.range(next..).next().copied() {
                 if self.may_begin(number) {
                     self.start(number, memory, effects);
+                }
+                if self.pieces.get(&number).is_some_and(|piece| piece.stage == PieceStage::Waiting) {
+                    let Some(behind) = block.checked_add(1) else { break };
+                    next = (behind, 0);
+                } else {
+                    self.waiting.remove(&place);
+                    next = (block, number + 1);
                 }
             }
             self.go_on_flushing(memory, effects);
@@ -365,10 +371,10 @@ impl FileIo {
         self.marked.may_be(block) || self.unsettling.contains(&block)
     }
 
+    /// Those that wait, and are meant.
     pub(super) fn waiting_on(&self, is_meant: impl Fn(&Piece) -> bool) -> Vec<u64> {
-        let meant = |piece: &Piece| piece.stage == PieceStage::Waiting && is_meant(piece);
-        let waiting = self.waiting.iter().filter(|number| self.pieces.get(number).is_some_and(meant));
-        waiting.copied().collect()
+        let waiting = self.waiting.iter().map(|(_, number)| *number);
+        waiting.filter(|number| self.pieces.get(number).is_some_and(&is_meant)).collect()
     }
 
     fn done(
@@ -444,6 +450,7 @@ impl FileIo {
     /// A piece is over, and its operation with the last one.
     pub(super) fn finish(&mut self, number: u64, memory: &mut impl FileMemory, effects: &mut Vec<FileEffect>) {
         let Some(piece) = self.pieces.remove(&number) else { return };
+        self.waiting.remove(&(piece.piece.block, number));
         if let Some(queue) = self.queues.get_mut(&piece.piece.block) {
             queue.retain(|other| *other != number);
             if queue.is_empty() {
@@ -529,9 +536,10 @@ impl FileIo {
             let is_under_way = piece.is_write && piece.stage != PieceStage::Waiting;
             assert!(flushed.is_none() || !is_under_way, "block {} is written while it is published", piece.piece.block);
             let waits = piece.stage == PieceStage::Waiting;
-            assert!(!waits || self.waiting.contains(number), "piece {number} is looked at");
+            assert_eq!(waits, self.waiting.contains(&(piece.piece.block, *number)), "piece {number} is looked at");
             assert_eq!(piece.epoch.is_none(), waits, "piece {number} goes to drives under an epoch");
         }
+        assert!(self.waiting.iter().all(|(_, number)| self.pieces.contains_key(number)), "what waits is there");
         let under_way = |piece: &&Piece| piece.is_write && piece.stage != PieceStage::Waiting;
         for queue in self.queues.values() {
             let writes: Vec<&Piece> = queue.iter().filter_map(|n| self.pieces.get(n)).filter(under_way).collect();

@@ -469,7 +469,7 @@ impl FileIo {
     fn read_again(&mut self, number: u64, memory: &mut impl FileMemory) {
         if let Some(piece) = self.pieces.get_mut(&number) {
             (piece.stage, piece.failed, piece.copy, piece.epoch) = (PieceStage::Waiting, 0, 0, None);
-            self.waiting.insert(number);
+            self.waiting.insert((piece.piece.block, number));
             if let Some(own) = piece.own.take() {
                 memory.release(own);
             }
