@@ -21,12 +21,17 @@ use crate::process::{Finished, Process, until};
 pub fn tests() -> Vec<Test> {
     const S: &str = "store_etcd";
     vec![
-        test(S, "files_outlive_kills_of_node_and_etcd", outlives),
-        test(S, "damaged_metadata_in_etcd_are_found_and_put_right", damaged),
-        long(S, "an_etcd_that_is_stopped_is_waited_for", stopped),
-        long(S, "a_full_etcd_is_named_and_nothing_is_lost", full),
-        long(S, "without_etcd_a_node_says_why_it_does_not_start", away),
-        long(S, "the_leader_of_three_members_is_killed", leader),
+        test(S, "files_outlive_kills_of_node_and_etcd", |env| usual(env, outlives)),
+        test(S, "files_outlive_kills_of_node_and_a_newer_etcd", |env| newer(env, outlives)),
+        test(S, "damaged_metadata_in_etcd_are_found_and_put_right", |env| usual(env, damaged)),
+        long(S, "damaged_metadata_in_a_newer_etcd_are_found_and_put_right", |env| newer(env, damaged)),
+        long(S, "an_etcd_that_is_stopped_is_waited_for", |env| usual(env, stopped)),
+        long(S, "a_newer_etcd_that_is_stopped_is_waited_for", |env| newer(env, stopped)),
+        long(S, "a_full_etcd_is_named_and_nothing_is_lost", |env| usual(env, full)),
+        long(S, "a_newer_etcd_that_is_full_is_named_and_nothing_is_lost", |env| newer(env, full)),
+        long(S, "without_etcd_a_node_says_why_it_does_not_start", |env| usual(env, away)),
+        long(S, "the_leader_of_three_members_is_killed", |env| usual(env, leader)),
+        long(S, "the_leader_of_three_newer_members_is_killed", |env| newer(env, leader)),
     ]
 }
 
@@ -59,6 +64,22 @@ pub(super) fn program(env: &Env) -> Option<PathBuf> {
         env.skip("there is no etcd; install Debian's package etcd-server, or name the program with WEIR_ETCD");
     }
     found
+}
+
+/// A test with the etcd that there is.
+fn usual(env: &Env, test: fn(&Env, &Path) -> Outcome) -> Outcome {
+    program(env).map_or(Ok(()), |program| test(env, &program))
+}
+
+/// The same with the etcd of a newer Debian; without one it is skipped.
+fn newer(env: &Env, test: fn(&Env, &Path) -> Outcome) -> Outcome {
+    match std::env::var_os("WEIR_NEWER_ETCD").map(PathBuf::from).filter(|path| path.exists()) {
+        Some(program) => test(env, &program),
+        None => {
+            env.skip("there is no second etcd; name the program of a newer one with WEIR_NEWER_ETCD");
+            Ok(())
+        }
+    }
 }
 
 /// An etcd of so many members.
@@ -188,9 +209,8 @@ pub(super) fn has(node: &Node, name: &str, from: &Path) -> Outcome {
 }
 
 /// The node and etcd are killed in turns, and both: every file that was put is there.
-fn outlives(env: &Env) -> Outcome {
-    let Some(program) = program(env) else { return Ok(()) };
-    let mut members = etcd(env, &program, 1, &[])?;
+fn outlives(env: &Env, program: &Path) -> Outcome {
+    let mut members = etcd(env, program, 1, &[])?;
     let mut node = Node::start(env, &setup(&members))?;
     // One that lies in its inode nowhere, one with a map, and one with chunks of a map.
     let sizes = [200, 300_000, 5 << 20];
@@ -221,9 +241,8 @@ fn outlives(env: &Env) -> Outcome {
 
 /// Metadata are damaged while no service runs: `weir store fsck` names what is wrong, puts it right, and finds nothing after that; the service starts and the
 /// files read. As long as a service lives it does nothing.
-fn damaged(env: &Env) -> Outcome {
-    let Some(program) = program(env) else { return Ok(()) };
-    let members = etcd(env, &program, 1, &[])?;
+fn damaged(env: &Env, program: &Path) -> Outcome {
+    let members = etcd(env, program, 1, &[])?;
     let mut node = Node::start(env, &setup(&members))?;
     let from = file(&node, 1, 300_000)?;
     for name in ["/one", "/two"] {
@@ -265,9 +284,8 @@ fn damaged(env: &Env) -> Outcome {
 }
 
 /// etcd stands still for longer than the service's lease: nothing hangs, and afterwards everything is there and new files are taken.
-fn stopped(env: &Env) -> Outcome {
-    let Some(program) = program(env) else { return Ok(()) };
-    let members = etcd(env, &program, 1, &[])?;
+fn stopped(env: &Env, program: &Path) -> Outcome {
+    let members = etcd(env, program, 1, &[])?;
     let node = Node::start(env, &setup(&members))?;
     let from = file(&node, 1, 300_000)?;
     put(&node, &from, "/before")?;
@@ -284,9 +302,8 @@ fn stopped(env: &Env) -> Outcome {
 }
 
 /// etcd has no room left: no change is acknowledged, the log says why, and what was put stays.
-fn full(env: &Env) -> Outcome {
-    let Some(program) = program(env) else { return Ok(()) };
-    let mut members = etcd(env, &program, 1, &["--quota-backend-bytes", "4000000"])?;
+fn full(env: &Env, program: &Path) -> Outcome {
+    let mut members = etcd(env, program, 1, &["--quota-backend-bytes", "4000000"])?;
     let mut node = Node::start(env, &setup(&members))?;
     let from = file(&node, 1, 200)?;
     let mut put_so_far = 0;
@@ -323,9 +340,8 @@ fn full(env: &Env) -> Outcome {
     node.stop()
 }
 
-fn away(env: &Env) -> Outcome {
-    let Some(program) = program(env) else { return Ok(()) };
-    let mut members = etcd(env, &program, 1, &[])?;
+fn away(env: &Env, program: &Path) -> Outcome {
+    let mut members = etcd(env, program, 1, &[])?;
     members[0].kill()?;
     let whole = setup(&members).whole.replace("keeper = true", "keeper = false");
     let said = super::pool::fails(env, &env.folder()?, &whole)?;
@@ -333,9 +349,8 @@ fn away(env: &Env) -> Outcome {
 }
 
 /// Whichever member leads, its death is outlived: each is killed once, and comes back before the next.
-fn leader(env: &Env) -> Outcome {
-    let Some(program) = program(env) else { return Ok(()) };
-    let mut members = etcd(env, &program, 3, &[])?;
+fn leader(env: &Env, program: &Path) -> Outcome {
+    let mut members = etcd(env, program, 3, &[])?;
     let node = Node::start(env, &setup(&members))?;
     let from = file(&node, 1, 300_000)?;
     put(&node, &from, "/f")?;
