@@ -55,6 +55,7 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
         ),
         format!("{} pairs in turn; medians [lowest - highest] and the 95 % interval of the median of the pairs", setup.rounds.max(PAIRS)),
         "raw: the drive beside the store, by the same driver, queue and waiting; bare: sockets, epoll at the server, as many bytes".into(),
+        "what is written was written before, in files as on the drive alone: a RAM drive takes memory for what is new".into(),
     ];
     let etcd = etcd::program();
     method.push(match &etcd {
@@ -69,6 +70,7 @@ pub fn measure(setup: &Setup) -> Result<Report, BenchError> {
         etcd::commits(setup, &program, &mut report)?;
     }
     let node = StoreNode::start(setup)?;
+    node.touch()?;
     node.run("writeAsync -s 1MiB -b 8 -w 0 -f /read", FILE >> 20)?;
     node.run_raw("writeAsync -s 1MiB -b 8 -w 0", FILE >> 20, FILE)?;
     let lookup = names(setup, &node, &mut report)?;

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use weir_store_node::client::{Client, ClientOptions, Operator as _};
 
 const NQN: &str = "nqn.2026-11.io.weir:bench:";
+/// Bytes of the drives in the store.
+const ROOM: u64 = 4 << 30;
 
 /// What a run of `weir fs bench` gave.
 #[derive(Clone, Copy, Debug)]
@@ -50,14 +52,25 @@ impl StoreNode {
         );
         for name in ["ram0", "ram1", "raw"] {
             config += &format!(
-                "[[device]]\nname = \"{name}\"\nkind = \"ram\"\ncapacity = \"2GiB\"\nnqn = \"{NQN}{name}\"\n\
-                 [[export]]\ndevice = \"{name}\"\ndoor = \"nvme-tcp\"\n"
+                "[[device]]\nname = \"{name}\"\nkind = \"ram\"\ncapacity = \"{}MiB\"\nnqn = \"{NQN}{name}\"\n\
+                 [[export]]\ndevice = \"{name}\"\ndoor = \"nvme-tcp\"\n",
+                (ROOM / 2) >> 20
             );
         }
         config += "[[store.donate]]\ndevice = \"ram0\"\nclass = \"dram\"\n[[store.donate]]\ndevice = \"ram1\"\nclass = \"dram\"\n";
         let server = serve(setup, &scratch, &config, &address)?;
         let raw = format!("nvme-tcp://127.0.0.1:{port}/{NQN}raw?ns=1");
         Ok(Self { server, scratch, setup: setup.clone(), address, raw, config })
+    }
+
+    /// Writes nearly all of its drives once, so that they have their memory.
+    ///
+    /// # Errors
+    /// It failed.
+    pub fn touch(&self) -> Result<(), BenchError> {
+        self.run("writeAsync -s 1MiB -b 8 -w 0 -f /touched", (ROOM / 16 * 15) >> 20)?;
+        let client = Client::connect(&self.address, ClientOptions::default());
+        client.and_then(|client| client.remove("/touched", false)).map_err(|e| failed("the store", e))
     }
 
     /// A line of `weir fs bench` with so many operations.
