@@ -22,7 +22,7 @@ use weir_store_node::etcd::{EtcdKv, EtcdMeta, request_bytes};
 const IN_FLIGHT: [usize; 2] = [1, 32];
 
 /// How long etcd may take to begin, and for an answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
 /// The program: what `WEIR_ETCD` names, else that of `PATH`.
 pub fn program() -> Option<PathBuf> {
@@ -128,7 +128,7 @@ impl Store {
         let begin = Commit { expect: Vec::new(), writes: vec![KvWrite::Put(key, value)] };
         let begun = Instant::now();
         while let Err(e) = store.ask(0, &begin).and_then(|()| store.wait().map(drop)) {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > ANSWER_LIMIT {
                 return Err(e);
             }
         }
@@ -142,7 +142,7 @@ impl Store {
 
     /// Slots that are done.
     fn wait(&self) -> Result<Vec<usize>, BenchError> {
-        self.bell.recv_timeout(PATIENCE).map_err(|e| failed("etcd", e))?;
+        self.bell.recv_timeout(ANSWER_LIMIT).map_err(|e| failed("etcd", e))?;
         let done = |(token, answer): (KvToken, KvAnswer)| match answer {
             KvAnswer::Outcome(CommitOutcome::Done(_)) => Ok(token.0 as usize),
             other => Err(failed("a commit", format!("{other:?}: {:?}", self.kv.trouble()))),
