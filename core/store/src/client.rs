@@ -30,6 +30,7 @@
 mod answers;
 mod checks;
 mod drives;
+mod elsewhere;
 mod event;
 mod lease;
 mod machine;

@@ -33,11 +33,11 @@ struct Drive {
 
 /// Whose a command is.
 #[derive(Clone, Copy, Debug)]
-struct Command {
-    namespace: NamespaceId,
-    file: OpenFileId,
-    memory: MemoryId,
-    ticket: DriveTicket,
+pub(super) struct Command {
+    pub namespace: NamespaceId,
+    pub file: OpenFileId,
+    pub memory: MemoryId,
+    pub ticket: DriveTicket,
 }
 
 /// All drives, and what is under way at them. A ticket is one of an open file's machine: together with its memory's number it is used once.
@@ -71,10 +71,21 @@ impl Drives {
         self.open.iter_mut().find(|(_, drive)| drive.id == id)
     }
 
-    pub fn set_trouble(&mut self, id: DriveId, why: Option<String>) {
-        if let Some((_, drive)) = self.by_id(id) {
-            drive.trouble = why;
-        }
+    /// The namespace of the drive.
+    pub fn set_trouble(&mut self, id: DriveId, why: Option<String>) -> Option<NamespaceId> {
+        let (namespace, drive) = self.by_id(id)?;
+        drive.trouble = why;
+        Some(*namespace)
+    }
+
+    /// Whether something is wrong with the drive of a namespace; `None` if it is not open.
+    pub fn trouble_of(&self, namespace: NamespaceId) -> Option<bool> {
+        self.open.get(&namespace).map(|drive| drive.trouble.is_some())
+    }
+
+    /// What is under way at drives.
+    pub fn commands(&self) -> impl Iterator<Item = (&CommandId, &Command)> {
+        self.commands.iter()
     }
 
     /// Which drive does not answer, and why.
@@ -132,6 +143,10 @@ impl ClientMachine {
             if let Some(file) = self.files.get_mut(&whose.file) {
                 file.violation = Some(what);
             }
+            return self.fail_command(&whose);
+        }
+        if self.goes_elsewhere(&whose, &command) {
+            self.ask_for_namespaces_again(out);
             return self.fail_command(&whose);
         }
         let drive = match (self.drives.open.get(&whose.namespace), self.namespaces.get(&whose.namespace)) {

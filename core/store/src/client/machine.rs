@@ -249,7 +249,7 @@ impl ClientMachine {
             ClientEvent::Done(command, result) => self.drive_done(command, result, out),
             ClientEvent::Reconnected(drive) => self.drive_reconnected(drive),
             ClientEvent::NotOpened(drive, why) => self.drive_not_opened(drive, why, out),
-            ClientEvent::Trouble(drive, why) => self.drives.set_trouble(drive, why),
+            ClientEvent::Trouble(drive, why) => self.trouble(drive, why, out),
             ClientEvent::Doubt(drive, is_in_doubt) => self.drive_doubt(drive, is_in_doubt, out),
             ClientEvent::Ask(work, request, deadline) => self.ask(work, request, deadline, out),
             ClientEvent::Open(work, request, deadline) => self.open(work, request, deadline, out),

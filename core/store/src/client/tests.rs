@@ -2,6 +2,7 @@
 
 mod chaos;
 mod drives;
+mod elsewhere;
 mod files;
 mod full;
 mod random;

@@ -1,7 +1,7 @@
 //! A piece of a read or write: its I/O on all copies of its block.
 
 use super::blocks::MapLookup;
-use super::event::{FileBuffer, FileEffect, FileError, FileMemory, FileOpId};
+use super::event::{DriveTicket, FileBuffer, FileEffect, FileError, FileMemory, FileOpId};
 use super::io::{DriveTarget, FileIo, caller};
 use super::local::length;
 use super::split::{BlockPiece, PartAction, SectorPart, read_parts_until, write_parts};
@@ -383,6 +383,16 @@ impl FileIo {
             (PieceStage::Read, _) => self.read_parts_of(number, effects, |_| true),
             _ => self.read_parts_of(number, effects, |part| part.action == PartAction::ReadModifyWrite),
         }
+    }
+
+    /// Whether a read that is under way could be made at another copy, of a namespace that is meant.
+    pub fn may_read_elsewhere(&self, ticket: DriveTicket, is_meant: impl Fn(NamespaceId) -> bool) -> bool {
+        let Some(DriveTarget::Piece(number, _)) = self.drive.get(&ticket) else { return false };
+        let piece = self.pieces.get(number).filter(|piece| piece.stage == PieceStage::Read);
+        piece.is_some_and(|piece| {
+            let mut copies = piece.copies.iter().enumerate();
+            copies.any(|(at, copy)| at != piece.copy && piece.failed & 1 << at == 0 && is_meant(copy.namespace))
+        })
     }
 
     /// The old block's bytes go to every copy of the new one.
