@@ -64,16 +64,17 @@ fn namespace(node: &Node, storage: &Node) -> Result<Value, String> {
     all.into_iter().find(of).ok_or_else(|| format!("no namespace at {port}: {told}"))
 }
 
-/// Waits until a namespace has that state, and nothing on it has another copy that could be made again.
-fn is_repaired(node: &Node, storage: &Node, state: &str) -> Outcome {
+/// Waits until a namespace cannot be reached, and its blocks that have another copy have a second one again. Until that begins nothing is told of it.
+fn is_repaired(node: &Node, storage: &Node) -> Outcome {
     let mut said = String::new();
     let done = until(LIMIT, "what was on the drive is made again", || {
         let found = namespace(node, storage)?;
         said = found.to_string();
-        let left = |what: &str| found["movement"][what].as_u64().unwrap_or(0);
-        Ok((found["state"] == state && left("blocks_left") == left("no_copy")).then_some(()))
+        let movement = &found["movement"];
+        let is_over = movement["repair"] == true && movement["blocks_left"] == movement["no_copy"];
+        Ok((found["state"] == "unreachable" && is_over).then_some(()))
     });
-    done.map_err(|e| format!("{e}: {state}\n{said}\n{}", node.log()))
+    done.map_err(|e| format!("{e}\n{said}\n{}", node.log()))
 }
 
 /// `weir fs get` of a file with one copy, which waits for a drive that is away until its deadline. Whether it has the file; an error names file and drive.
@@ -155,7 +156,7 @@ fn lost(env: &Env) -> Outcome {
     let stops = AtomicBool::new(false);
     let rounds = std::thread::scope(|scope| {
         let reader = scope.spawn(|| reads(&node, &stops));
-        let done = storage[0].kill().and_then(|()| is_repaired(&node, &storage[0], "unreachable"));
+        let done = storage[0].kill().and_then(|()| is_repaired(&node, &storage[0]));
         stops.store(true, Ordering::Release);
         let rounds = reader.join().map_err(|_| "it has panicked".to_owned())?;
         done.and(rounds)
@@ -189,10 +190,14 @@ fn lost(env: &Env) -> Outcome {
     for number in 0..TWICE {
         has(&node, &format!("/twice/{number}"), &bytes(TWICE_BYTES + number))?;
     }
-    is_repaired(&node, &storage[1], "up")?;
-    let scrub = node.cli(&["fs", "--store", &address(&node), "scrub", "--json"])?;
-    let found: Value = serde_json::from_str(&scrub.stdout).context(|| scrub.describe())?;
-    ensure(found["short_blocks"] == 0, || format!("all of two copies have two: {}", scrub.describe()))?;
+    let mut said = String::new();
+    let whole = until(LIMIT, "all blocks of files with two copies have two", || {
+        let scrub = node.cli(&["fs", "--store", &address(&node), "scrub", "--json"])?;
+        said = scrub.describe();
+        let found: Value = serde_json::from_str(&scrub.stdout).context(|| said.clone())?;
+        Ok((found["short_blocks"] == 0).then_some(()))
+    });
+    whole.map_err(|e| format!("{e}\n{said}"))?;
     node.stop()?;
     storage.into_iter().try_for_each(Node::stop)
 }

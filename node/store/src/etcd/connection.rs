@@ -53,6 +53,8 @@ struct Current {
     logins: u64,
     /// When the user was refused, and why.
     refused: Option<(Instant, String)>,
+    /// Why there is no connection: what the last attempt came to, also that of a request whose time others have waited away.
+    trouble: Option<String>,
 }
 
 #[derive(Clone)]
@@ -86,7 +88,6 @@ impl Members {
         if let Some(connection) = &current.connection {
             return Ok(connection.clone());
         }
-        let mut why = String::from("there was no time to connect");
         while Instant::now() < until {
             let number = current.tried;
             current.tried += 1;
@@ -97,15 +98,15 @@ impl Members {
                     let connection = Connection { number, channel, token: None };
                     match self.log_in(&mut current, connection, until).await {
                         Ok(connection) => return Ok(connection),
-                        Err(NoAnswer::Lost(e)) => why = e,
+                        Err(NoAnswer::Lost(e)) => current.trouble = Some(e),
                         Err(refused) => return Err(refused),
                     }
                 }
-                Err(e) => why = format!("{url}: {e}"),
+                Err(e) => current.trouble = Some(format!("{url}: {e}")),
             }
             sleep(PAUSE).await;
         }
-        Err(NoAnswer::Lost(why))
+        Err(NoAnswer::Lost(current.trouble.clone().unwrap_or_else(|| "there was no time to connect".into())))
     }
 
     /// The connection with a token, where there is a user; it is the current one then.
@@ -129,7 +130,7 @@ impl Members {
             let number = current.logins;
             connection.token = token?.map(|value| Token { number, value });
         }
-        current.connection = Some(connection.clone());
+        (current.connection, current.trouble) = (Some(connection.clone()), None);
         Ok(connection)
     }
 
