@@ -3,8 +3,11 @@
 //! ```text
 //!   file ◄─► requests in the order of the volume ─► vhost-user socket of the node; it is there as long as this process
 //! ```
+//! What reads as zeroes is neither read nor moved: the node says which chunks of a volume may have something, and a file has holes.
+//!
 //! A file gets its name when it is whole, and so does a volume: until then they are called `FILE.partial` and `NAME.importing`.
 
+mod contents;
 mod file;
 
 use crate::address::ApiAddress;
@@ -13,6 +16,7 @@ use crate::client::{ApiClient, in_url};
 use crate::failure::CommandFailure;
 use crate::fs::progress::CopyProgress;
 use crate::output;
+use contents::DataRanges;
 use file::{ImageSource, ImageTarget};
 use serde::Serialize;
 use std::io::IsTerminal;
@@ -84,12 +88,19 @@ pub fn export(client: &ApiClient, volume: &str, (file, force): (&str, bool), jso
     let mut progress = if file == "-" { CopyProgress::hidden() } else { CopyProgress::new() };
     progress.file(volume.to_string(), Some(size));
     let mut data = 0;
-    let read = read_all(&mut way.pair, volume, &stop, &mut |at, bytes| {
-        let written = target.write(at, bytes)?;
-        data += written;
-        progress.bytes(bytes.len() as u64);
+    let mut passed = 0;
+    let mut pass = |target: &mut ImageTarget, to: u64| {
+        target.pass(to, &mut || stop.check(volume))?;
+        progress.bytes(to - std::mem::replace(&mut passed, to));
         Ok(())
+    };
+    let mut ranges = DataRanges::new(|from| client.get(&format!("{}/contents?from={from}", at(volume))));
+    let read = read_all(&mut way.pair, volume, &stop, &mut ranges, &mut |at, bytes| {
+        pass(&mut target, at)?;
+        data += target.write(at, bytes)?;
+        pass(&mut target, at + bytes.len() as u64)
     });
+    let read = read.and_then(|()| pass(&mut target, size));
     progress.clear();
     way.close(client);
     read?;
@@ -267,25 +278,30 @@ type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<(), CommandFailure> + 'a;
 /// A request and how it has ended.
 type Asked = Option<(Io, Option<Status>)>;
 
-/// Reads all of a drive, and gives its bytes to `take` in their order.
+/// Reads what of a drive may have something, and gives its bytes to `take` in their order.
 fn read_all<Q: QueuePair>(
     pair: &mut Q,
     volume: &str,
     stop: &Interrupts,
+    ranges: &mut DataRanges,
     take: &mut Take,
 ) -> Result<(), CommandFailure> {
     let (size, depth, most) = (pair.capacity(), pair.depth(), u64::from(pair.max_io().min(PIECE)));
     let mut asked: Vec<Asked> = vec![None; depth as usize];
-    let (mut offset, mut oldest, mut newest) = (0, 0u32, 0u32);
+    let (mut oldest, mut newest, mut is_over) = (0u32, 0u32, false);
     let mut answers = Answers { done: Vec::new(), idle: 0 };
-    while offset < size || oldest != newest {
+    while !is_over || oldest != newest {
         stop.check(volume)?;
-        while offset < size && newest.wrapping_sub(oldest) < depth {
+        while !is_over && newest.wrapping_sub(oldest) < depth {
+            let Some(part) = ranges.next(most, size)? else {
+                is_over = true;
+                break;
+            };
             let slot = newest % depth;
-            let io = Io { kind: IoKind::Read, offset, len: most.min(size - offset) as u32, slot };
+            let io = Io { kind: IoKind::Read, offset: part.start, len: (part.end - part.start) as u32, slot };
             pair.submit(io).map_err(|e| broken(volume, e))?;
             asked[slot as usize] = Some((io, None));
-            (offset, newest) = (offset + u64::from(io.len), newest.wrapping_add(1));
+            newest = newest.wrapping_add(1);
         }
         answers.poll(pair).map_err(|e| broken(volume, e))?;
         for done in &answers.done {
@@ -326,6 +342,8 @@ fn write_all<Q: QueuePair>(
         while let (false, Some(slot)) = (is_over, free.last().copied()) {
             let buffer = &mut pair.buffer(slot)[..most];
             let Some(piece) = source.next(buffer)? else {
+                // A hole at the end of a file.
+                progress.bytes(source.len().map_or(0, |len| len.saturating_sub(begun)));
                 is_over = true;
                 break;
             };

@@ -8,7 +8,8 @@ use weir_api::{
     Bound, Control, Counters, DevicePatch, DeviceStats, DeviceStatus, DriveBoardStatus, ExportAdd, ExportStatus,
     FaultAdd, FaultStatus, PlanAsked, PlanStatus, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus,
     PowerCutStatus, Refusal, Running, SlaPatch, State, Status, TenantAdd, TenantPatch, TenantStatus, UpgradeStart,
-    UpgradeState, UpgradeStatus, VolumeAdd, VolumeClone, VolumeExport, VolumePatch, VolumeSnapshotAdd, VolumeStatus,
+    UpgradeState, UpgradeStatus, VolumeAdd, VolumeClone, VolumeContents, VolumeExport, VolumePatch, VolumeSnapshotAdd,
+    VolumeStatus,
 };
 use weir_config::{Address, Arbitration, ClassFrom, Cost};
 use weir_node::events::{EventLog, Listener, NodeEvent};
@@ -275,6 +276,10 @@ impl Control for Fake {
     fn volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
         let found = self.volumes()?.into_iter().find(|v| v.name == name);
         found.ok_or_else(|| Refusal::NotFound(format!("there is no volume \"{name}\"")))
+    }
+
+    fn volume_contents(&self, _: &str, _: u64) -> Result<VolumeContents, Refusal> {
+        Err(Refusal::Unavailable("the node is stopping".into()))
     }
 
     fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal> {

@@ -1,6 +1,7 @@
 //! The executor: carries out what a drive's machine decides, moving bytes between its media and the doors through [`Host`].
 
 mod backend;
+mod contents;
 mod drives;
 mod error;
 mod fault_state;
@@ -13,6 +14,7 @@ mod metadata;
 mod moments;
 mod open;
 mod open_channel;
+mod own_flash;
 mod power;
 mod power_state;
 mod regions;
@@ -25,6 +27,7 @@ mod state_file;
 mod store;
 mod volumes;
 
+pub use contents::ChunkContents;
 pub use drives::Drives;
 pub use error::OpenError;
 pub use handover::region;
@@ -54,7 +57,6 @@ use weir_controller::{
     Effect, Effects, Event, Host, Io, Management, NamespaceConfig, Op, Owner, SlotId, Subsystem,
     SubsystemConfig as MachineConfig,
 };
-use weir_drive::FlashService;
 use weir_spec::nvme::Status;
 use weir_sys::keeper_channel::Keep;
 use weir_sys::media::{FlashState, NonvolatileFile, Null, Store};
@@ -437,18 +439,6 @@ impl Device {
                     executor.go_on_whole(host, reactor);
                 }
             }
-        }
-    }
-
-    /// Its flash, if it has any inside.
-    pub fn flash(&self) -> Option<&FlashService> {
-        self.machine.service()?.as_any().downcast_ref()
-    }
-
-    /// Counts anew what its flash does.
-    pub fn reset_flash(&mut self, now: Nanos) {
-        if let Some(flash) = flash_of(&mut self.machine) {
-            flash.reset(now);
         }
     }
 

@@ -63,6 +63,11 @@ impl KernelIo {
         (token >> DRIVE_SHIFT) as u32
     }
 
+    /// See [`FileMedia::file`].
+    pub fn file(&self) -> &Arc<OwnedFd> {
+        self.media.file()
+    }
+
     /// See [`FileMedia::sync_beside`].
     pub fn sync_beside(&mut self, file: Arc<OwnedFd>) {
         self.media.sync_beside(file);

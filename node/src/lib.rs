@@ -62,9 +62,9 @@ pub use refusal::Refusal;
 pub use remote::{HealthStatus, RemoteStatus};
 pub use shard::{Call, Shard, ShardHandle};
 pub use snapshot::{
-    DeviceSnapshot, DeviceTiming, DoorSnapshot, DriveBoard, ExpectedTenants, ExportSnapshot, FaultSnapshot, LostDrive,
-    NamedLatencies, NodeLatencies, NodeSnapshot, PoolMember, PoolSnapshot, ScrubSnapshot, ShardSnapshot,
-    TenantSnapshot, VolumeLatencies, VolumeSnapshot,
+    DataRange, DeviceSnapshot, DeviceTiming, DoorSnapshot, DriveBoard, ExpectedTenants, ExportSnapshot, FaultSnapshot,
+    LostDrive, NamedLatencies, NodeLatencies, NodeSnapshot, PoolMember, PoolSnapshot, ScrubSnapshot, ShardSnapshot,
+    TenantSnapshot, VolumeContents, VolumeLatencies, VolumeSnapshot,
 };
 pub use start_error::StartError;
 pub use weir_drive::SpeedStatus;

@@ -341,6 +341,24 @@ pub struct LostDrive {
     pub name: String,
 }
 
+/// What of a volume may be other than zeroes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeContents {
+    /// Whole chunks, in their order; no two ranges touch.
+    pub ranges: Vec<DataRange>,
+    /// What lies from there on was not looked at.
+    pub next: Option<Bytes>,
+}
+
+/// Bytes of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataRange {
+    /// Where they begin.
+    pub offset: Bytes,
+    /// How many.
+    pub len: Bytes,
+}
+
 /// A drive of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolMember {

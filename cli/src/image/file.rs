@@ -16,9 +16,9 @@ const OTHERS: [(&[u8], &str, &str); 6] = [
     (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -dc FILE | weir volume import - NAME --size SIZE"),
     (b"\xfd7zXZ\0", "compressed by xz", "xz -dc FILE | weir volume import - NAME --size SIZE"),
 ];
-/// To compare with; the least hole is so long.
-static ZEROES: [u8; BLOCK as usize] = [0; BLOCK as usize];
-/// Bytes of the largest block of a volume.
+/// To compare with, and to write.
+static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+/// Bytes of the largest block of a volume; the least hole is so long.
 const BLOCK: u64 = 4096;
 
 /// Whether nothing else is in there.
@@ -30,10 +30,14 @@ fn about(what: impl std::fmt::Display, error: &io::Error) -> CommandFailure {
     CommandFailure::new(format!("{what}: {error}"))
 }
 
+fn to_stdout(bytes: &[u8]) -> Result<(), CommandFailure> {
+    io::stdout().lock().write_all(bytes).map_err(|e| about("standard output", &e))
+}
+
 /// Where an image goes.
 pub enum ImageTarget {
-    /// The standard output takes all bytes in their order.
-    Stdout,
+    /// The standard output takes all bytes in their order: how many it has.
+    Stdout(u64),
     /// A file of another name until it is whole.
     File {
         /// What has been written.
@@ -52,7 +56,7 @@ impl ImageTarget {
     /// It is there already and not to be replaced, or cannot be made.
     pub fn create(name: &str, force: bool) -> Result<ImageTarget, CommandFailure> {
         if name == "-" {
-            return Ok(ImageTarget::Stdout);
+            return Ok(ImageTarget::Stdout(0));
         }
         let path = PathBuf::from(name);
         match path.symlink_metadata() {
@@ -70,14 +74,35 @@ impl ImageTarget {
         Ok(ImageTarget::File { file, unfinished, path })
     }
 
-    /// The next bytes; those that were no zeroes.
+    /// What has not been written up to there is zeroes: a hole of a file, bytes of the standard output, before each piece of which `check` is
+    /// called.
+    ///
+    /// # Errors
+    /// They cannot be written, or what `check` says.
+    pub fn pass(
+        &mut self,
+        to: u64,
+        check: &mut dyn FnMut() -> Result<(), CommandFailure>,
+    ) -> Result<(), CommandFailure> {
+        let ImageTarget::Stdout(at) = self else { return Ok(()) };
+        while *at < to {
+            check()?;
+            let len = (to - *at).min(ZEROES.len() as u64);
+            to_stdout(&ZEROES[..len as usize])?;
+            *at += len;
+        }
+        Ok(())
+    }
+
+    /// The next bytes, behind what has been written and [passed](Self::pass); those that were no zeroes.
     ///
     /// # Errors
     /// They cannot be written.
     pub fn write(&mut self, at: u64, bytes: &[u8]) -> Result<u64, CommandFailure> {
         match self {
-            ImageTarget::Stdout => {
-                io::stdout().lock().write_all(bytes).map_err(|e| about("standard output", &e))?;
+            ImageTarget::Stdout(has) => {
+                to_stdout(bytes)?;
+                *has += bytes.len() as u64;
                 Ok(bytes.len() as u64)
             }
             ImageTarget::File { file, unfinished, .. } => {
@@ -85,12 +110,12 @@ impl ImageTarget {
                 let mut from = 0;
                 // Runs of blocks that are no zeroes, each in one call.
                 while from < bytes.len() {
-                    let run = bytes[from..].chunks(ZEROES.len()).take_while(|chunk| !is_zero(chunk));
+                    let run = bytes[from..].chunks(BLOCK as usize).take_while(|chunk| !is_zero(chunk));
                     let run: usize = run.map(<[u8]>::len).sum();
                     let data = &bytes[from..from + run];
                     file.write_all_at(data, at + from as u64).map_err(|e| about(unfinished.display(), &e))?;
                     written += run as u64;
-                    let zeroes = bytes[from + run..].chunks(ZEROES.len()).take_while(|chunk| is_zero(chunk));
+                    let zeroes = bytes[from + run..].chunks(BLOCK as usize).take_while(|chunk| is_zero(chunk));
                     from += run + zeroes.map(<[u8]>::len).sum::<usize>();
                 }
                 Ok(written)
@@ -104,7 +129,7 @@ impl ImageTarget {
     /// It cannot be finished.
     pub fn finish(mut self, size: u64) -> Result<(), CommandFailure> {
         match &mut self {
-            ImageTarget::Stdout => io::stdout().lock().flush().map_err(|e| about("standard output", &e)),
+            ImageTarget::Stdout(_) => io::stdout().lock().flush().map_err(|e| about("standard output", &e)),
             ImageTarget::File { file, unfinished, path } => {
                 let done = file.set_len(size).and_then(|()| file.sync_all());
                 done.map_err(|e| about(unfinished.display(), &e))?;

@@ -1,7 +1,9 @@
+use super::contents::DataRanges;
 use super::file::{ImagePiece, ImageSource, ImageTarget, is_zero};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
+use weir_api::{DataRange, VolumeContents};
 
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("weir-image-{name}-{}", std::process::id()));
@@ -82,4 +84,46 @@ fn images_of_other_kinds_are_told_by_name() {
     assert_eq!(open("c.img", b"\xeb\x63\x90\0"), Ok(()));
     assert!(ImageSource::open(folder.to_str().unwrap()).is_err());
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+fn contents(ranges: &[(u64, u64)], next_bytes: Option<u64>) -> VolumeContents {
+    let range =
+        |(offset_bytes, size_bytes): &(u64, u64)| DataRange { offset_bytes: *offset_bytes, size_bytes: *size_bytes };
+    VolumeContents { ranges: ranges.iter().map(range).collect(), next_bytes }
+}
+
+#[test]
+fn what_is_to_be_read_is_asked_for_part_by_part() {
+    let mut asked = Vec::new();
+    let mut ranges = DataRanges::new(|from| {
+        asked.push(from);
+        Ok(match from {
+            0 => contents(&[(0, 10), (30, 5)], Some(40)),
+            40 => contents(&[], Some(80)),
+            _ => contents(&[(95, 5)], None),
+        })
+    });
+    let mut parts = Vec::new();
+    while let Some(part) = ranges.next(4, 100).unwrap_or_else(|e| panic!("{}", e.text())) {
+        parts.push(part);
+    }
+    assert_eq!(parts, [0..4, 4..8, 8..10, 30..34, 34..35, 95..99, 99..100]);
+    drop(ranges);
+    assert_eq!(asked, [0, 40, 80]);
+}
+
+#[test]
+fn what_a_node_cannot_mean_is_refused() {
+    let wrong = [
+        contents(&[(0, 101)], None),
+        contents(&[(5, 5), (7, 1)], None),
+        contents(&[(50, 20)], Some(60)),
+        contents(&[(u64::MAX, 2)], None),
+        contents(&[], Some(0)),
+    ];
+    for wrong in wrong {
+        let mut ranges = DataRanges::new(|_| Ok(wrong.clone()));
+        let why = ranges.next(4, 100).err().unwrap_or_else(|| panic!("{wrong:?}"));
+        assert!(why.text().contains("out of order"), "{}", why.text());
+    }
 }

@@ -306,6 +306,12 @@ impl Subsystem {
         Some((ns.blocks << ns.shift, 1 << ns.shift))
     }
 
+    /// Where a namespace that lies in one piece begins on the medium, in bytes.
+    pub fn start_of(&self, nsid: u32) -> Option<u64> {
+        let ns = self.namespaces.list.get(nsid.wrapping_sub(1) as usize)?.as_ref()?;
+        (!ns.fragmented).then_some(ns.start)
+    }
+
     /// Whether hosts create, format and delete namespaces.
     pub fn is_managed(&self) -> bool {
         self.namespaces.allocator.is_some()

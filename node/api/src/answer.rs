@@ -5,7 +5,7 @@ use super::types::ErrorBody;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use weir_node::Refusal;
@@ -63,6 +63,21 @@ pub(super) async fn ask<T: Send + 'static>(
             Err(Failure(StatusCode::INTERNAL_SERVER_ERROR, "the call failed; the node's log says why".into()))
         }
     }
+}
+
+/// The number that a query has under that name; 0 where there is none.
+pub(super) fn query_number(uri: &Uri, name: &str) -> Result<u64, Failure> {
+    let refuse = |why: String| Failure(StatusCode::BAD_REQUEST, why);
+    let mut number = 0;
+    for part in uri.query().unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
+        number = match part.split_once('=') {
+            Some((key, text)) if key == name => {
+                text.parse().map_err(|_| refuse(format!("{name}: \"{text}\" is no whole number")))?
+            }
+            _ => return Err(refuse(format!("\"{part}\" is unknown; {name}=NUMBER is allowed"))),
+        };
+    }
+    Ok(number)
 }
 
 /// A JSON body, whose faults are answered as JSON too.

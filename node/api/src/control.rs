@@ -3,8 +3,8 @@
 use super::board::{DriveBoardStatus, MOST_EVENTS, PlanAsked, PlanStatus, Sample, unix_ms};
 use super::fault::{FaultAdd, FaultStatus};
 use super::pooled::{
-    PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeClone, VolumeExport, VolumePatch,
-    VolumeSnapshotAdd, VolumeStatus,
+    PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeClone, VolumeContents, VolumeExport,
+    VolumePatch, VolumeSnapshotAdd, VolumeStatus,
 };
 use super::store::StoreControl;
 use super::timing::DeviceStats;
@@ -72,6 +72,8 @@ pub trait Control: Send + Sync + 'static {
     fn volumes(&self) -> Result<Vec<VolumeStatus>, Refusal>;
     /// One volume.
     fn volume(&self, name: &str) -> Result<VolumeStatus, Refusal>;
+    /// What of a volume, from a byte on, may be other than zeroes.
+    fn volume_contents(&self, name: &str, from: u64) -> Result<VolumeContents, Refusal>;
     /// A new volume, which reads as zeroes.
     fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal>;
     /// Another size for a volume, while its hosts use it, or another name for one that is not exported.

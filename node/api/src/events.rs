@@ -1,6 +1,6 @@
 //! `GET /v1/events`: the latest events as JSON, or from then on as server-sent events (HTML, section 9.2, "Server-sent events").
 
-use super::answer::Failure;
+use super::answer::{Failure, query_number};
 use super::control::Control;
 use axum::Extension;
 use axum::Json;
@@ -90,19 +90,13 @@ fn sent(event: &NodeEvent) -> Event {
 }
 
 /// The number after which a client asks: by its header where it comes back, else by `?after=N`.
-fn asked_after(uri: &Uri, headers: &HeaderMap) -> Result<u64, String> {
+fn asked_after(uri: &Uri, headers: &HeaderMap) -> Result<u64, Failure> {
     let header = headers.get(LAST_EVENT_ID).map(|value| value.to_str().unwrap_or_default());
     if let Some(text) = header {
-        return text.parse().map_err(|_| format!("Last-Event-ID: \"{text}\" is no number of an event"));
+        let why = |_| Failure(StatusCode::BAD_REQUEST, format!("Last-Event-ID: \"{text}\" is no number of an event"));
+        return text.parse().map_err(why);
     }
-    let mut after = 0;
-    for part in uri.query().unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
-        after = match part.split_once('=') {
-            Some(("after", text)) => text.parse().map_err(|_| format!("after: \"{text}\" is no number of an event"))?,
-            _ => return Err(format!("\"{part}\" is unknown; after=NUMBER is allowed")),
-        };
-    }
-    Ok(after)
+    query_number(uri, "after")
 }
 
 /// Answers with a list, or with a stream where the client asks for `text/event-stream`.
@@ -112,7 +106,7 @@ pub(super) async fn events(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let asked = asked_after(&uri, &headers).map_err(|why| Failure(StatusCode::BAD_REQUEST, why))?;
+    let asked = asked_after(&uri, &headers)?;
     // A node that was started anew begins with 1: who has seen more has seen another node's.
     let after = if asked > control.last_event() { 0 } else { asked };
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();

@@ -51,8 +51,8 @@ pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStat
 pub use health::{BlockRange, DriveHealth, DriveReport, DriveReportStep, DriveSpeed, SlowDie, VerdictTotal};
 pub use node::ServedNode;
 pub use pooled::{
-    ImageAccess, LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, ScrubStatus,
-    VolumeAdd, VolumeClone, VolumeExport, VolumePatch, VolumeSnapshotAdd, VolumeStatus,
+    DataRange, ImageAccess, LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus,
+    ScrubStatus, VolumeAdd, VolumeClone, VolumeContents, VolumeExport, VolumePatch, VolumeSnapshotAdd, VolumeStatus,
 };
 pub use promise::{
     AttainmentStatus, CeilingPatch, CeilingStatus, FloorPatch, FloorStatus, PeriodStatus, SlaPatch, SlaState, SlaStatus,

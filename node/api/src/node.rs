@@ -5,8 +5,8 @@ use crate::control::Control;
 use crate::fault::{FaultAdd, FaultStatus};
 use crate::flash::FlashStatus;
 use crate::pooled::{
-    ImageAccess, LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, ScrubStatus,
-    VolumeAdd, VolumeClone, VolumeExport, VolumePatch, VolumeSnapshotAdd, VolumeStatus,
+    DataRange, ImageAccess, LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus,
+    ScrubStatus, VolumeAdd, VolumeClone, VolumeContents, VolumeExport, VolumePatch, VolumeSnapshotAdd, VolumeStatus,
 };
 use crate::promise::{AttainmentStatus, CeilingStatus, Changes, FloorStatus, SlaStatus};
 use crate::store::StoreControl;
@@ -195,6 +195,10 @@ impl Control for ServedNode {
 
     fn volume(&self, name: &str) -> Result<VolumeStatus, Refusal> {
         self.node.volume(name).map(Into::into)
+    }
+
+    fn volume_contents(&self, name: &str, from: u64) -> Result<VolumeContents, Refusal> {
+        self.node.volume_contents(name, from).map(Into::into)
     }
 
     fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal> {
@@ -476,6 +480,14 @@ impl From<PoolMember> for PoolDrive {
             emptying_bytes: drive.emptying.get(),
             largest_free_bytes: drive.largest_free.get(),
         }
+    }
+}
+
+impl From<weir_node::VolumeContents> for VolumeContents {
+    fn from(found: weir_node::VolumeContents) -> Self {
+        let range =
+            |range: &weir_node::DataRange| DataRange { offset_bytes: range.offset.get(), size_bytes: range.len.get() };
+        VolumeContents { ranges: found.ranges.iter().map(range).collect(), next_bytes: found.next.map(Bytes::get) }
     }
 }
 

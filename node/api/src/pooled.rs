@@ -151,6 +151,25 @@ pub struct PoolDriveReplace {
     pub device: String,
 }
 
+/// What of a volume may be other than zeroes. Drives in memory and in files know; of another drive all counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct VolumeContents {
+    /// Whole MiB, in their order; no two ranges touch. What lies between them, up to `next_bytes`, reads as zeroes.
+    pub ranges: Vec<DataRange>,
+    /// Where the rest begins that was not looked at: ask again with `?from=`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_bytes: Option<u64>,
+}
+
+/// Bytes of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DataRange {
+    /// Where they begin.
+    pub offset_bytes: u64,
+    /// How many.
+    pub size_bytes: u64,
+}
+
 /// `POST /v1/volumes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

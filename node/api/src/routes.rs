@@ -2,15 +2,15 @@
 // tidy: long because every operation of the API is here, each a few lines
 
 use super::access::{self, AccessStatus, Granted, Tokens};
-use super::answer::{Answer, Body, Failure, Node, Way, ask};
+use super::answer::{Answer, Body, Failure, Node, Way, ask, query_number};
 use super::board::{Board, DriveBoardStatus, HistoryOverview, HistoryStatus, Live, PlanAsked, PlanStatus};
 use super::dashboard::{self, board};
 use super::events::{Followers, events};
 use super::fault::{FaultAdd, FaultStatus};
 use super::openapi::{SchemaOf, schema_of};
 use super::pooled::{
-    PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeClone, VolumeExport, VolumePatch,
-    VolumeSnapshotAdd, VolumeStatus,
+    PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeClone, VolumeContents, VolumeExport,
+    VolumePatch, VolumeSnapshotAdd, VolumeStatus,
 };
 use super::store::{
     StoreClient, StoreControl, StoreNamespace, StoreNamespaceAdd, StoreNamespacePatch, StorePolicy, StoreStatus,
@@ -22,7 +22,7 @@ use super::types::{
 };
 use super::{metrics, openapi};
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
-use axum::http::{Method, StatusCode, header};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post};
@@ -127,8 +127,14 @@ impl Operation {
 
     /// It may be followed as a stream.
     fn streams(mut self, name: &'static str, description: &'static str) -> Self {
-        (self.is_stream, self.query) = (true, vec![QueryParameter { name, description }]);
-        self
+        self.is_stream = true;
+        self.asks(name, description)
+    }
+
+    /// It may be asked for from a number on.
+    fn asks(mut self, name: &'static str, description: &'static str) -> Self {
+        self.query = vec![QueryParameter { name, description }];
+        self.or(400, WRONG_VALUE)
     }
 
     /// It is never refused: nothing is asked of the node.
@@ -334,6 +340,13 @@ pub(super) fn operations() -> Vec<Operation> {
         .or(409, "The name is taken, or there is not so much room.")
         .or(503, NO_CHANGE),
         Op::new::<VolumeStatus>(volume_path, "volume", "One volume.", ("get", 200, get(volume))),
+        Op::new::<VolumeContents>(
+            "/v1/volumes/{name}/contents",
+            "volume_contents",
+            "What of a volume may be other than zeroes, in whole MiB, as its drives know; where that is much, a part of it and where the rest begins.",
+            ("get", 200, get(volume_contents)),
+        )
+        .asks("from", "The first byte that is asked for; what lies before it is left out."),
         Op::new::<VolumeStatus>(
             volume_path,
             "set_volume",
@@ -639,6 +652,11 @@ async fn volumes(State(node): State<Node>) -> Answer<impl Serialize> {
 
 async fn volume(State(node): State<Node>, Path(name): Path<String>) -> Answer<impl Serialize> {
     ask(node, move |c| c.volume(&name)).await.map(Json)
+}
+
+async fn volume_contents(State(node): State<Node>, Path(name): Path<String>, uri: Uri) -> Answer<impl Serialize> {
+    let from = query_number(&uri, "from")?;
+    ask(node, move |c| c.volume_contents(&name, from)).await.map(Json)
 }
 
 async fn add_volume(State(node): State<Node>, Body(volume): Body<VolumeAdd>) -> Result<impl IntoResponse, Failure> {

@@ -475,6 +475,14 @@ impl Control for Fake {
         found.ok_or_else(|| Refusal::NotFound(format!("there is no volume \"{name}\"")))
     }
 
+    fn volume_contents(&self, name: &str, from: u64) -> Result<VolumeContents, Refusal> {
+        self.volume(name)?;
+        Ok(VolumeContents {
+            ranges: vec![DataRange { offset_bytes: from, size_bytes: 1 << 20 }],
+            next_bytes: Some(1 << 30),
+        })
+    }
+
     fn add_volume(&self, volume: &VolumeAdd) -> Result<VolumeStatus, Refusal> {
         Ok(VolumeStatus { name: volume.name.clone(), ..self.volumes()?.swap_remove(0) })
     }
@@ -915,6 +923,7 @@ fn answers_are_as_described() {
     check("Status", serde_json::to_value(fake.status().unwrap()).unwrap());
     check("Pool", serde_json::to_value(fake.pools().unwrap().remove(0)).unwrap());
     check("Volume", serde_json::to_value(fake.volumes().unwrap().remove(0)).unwrap());
+    check("VolumeContents", serde_json::to_value(fake.volume_contents("v0", 5).unwrap()).unwrap());
     let add = json!({ "name": "v1", "tenant": "gold", "size_bytes": 5, "pool": "pool0", "copies": 2 });
     check("VolumeAdd", add.clone());
     assert_eq!(serde_json::to_value(serde_json::from_value::<VolumeAdd>(add.clone()).unwrap()).unwrap(), add);
@@ -1220,6 +1229,17 @@ fn event(n: u64) -> NodeEvent {
         duration_ns: Some(1),
         pause_ns: Some(2),
         text: "two\nlines".into(),
+    }
+}
+
+#[test]
+fn contents_of_a_volume_are_asked_for_from_a_byte_on() {
+    let served = Served::new("contents");
+    assert_eq!(served.get("/v1/volumes/v0/contents")["ranges"][0]["offset_bytes"], 0);
+    assert_eq!(served.get("/v1/volumes/v0/contents?from=7")["ranges"][0]["offset_bytes"], 7);
+    for (wrong, code) in [("v0/contents?from=x", 400), ("v0/contents?since=5", 400), ("nobody/contents", 404)] {
+        let request = format!("GET /v1/volumes/{wrong} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        assert_eq!(served.ask(&request).0, code, "{wrong}");
     }
 }
 

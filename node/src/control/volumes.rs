@@ -5,7 +5,7 @@ use super::NodeControl;
 use crate::change::{NewVolume, VolumeChange};
 use crate::pool::volumes::{ImageUse, Measure, Tending, door};
 use crate::refusal::Refusal;
-use crate::snapshot::{PoolSnapshot, VolumeSnapshot};
+use crate::snapshot::{PoolSnapshot, VolumeContents, VolumeSnapshot};
 use std::path::Path;
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -284,6 +284,14 @@ impl NodeControl {
     /// There is none of that name.
     pub fn volume(&self, name: &str) -> Result<VolumeSnapshot, Refusal> {
         self.volumes.one(&self.config(), name)
+    }
+
+    /// What of a volume, from a byte on, may be other than zeroes.
+    ///
+    /// # Errors
+    /// There is none of that name, or it ends before that byte.
+    pub fn volume_contents(&self, name: &str, from: u64) -> Result<VolumeContents, Refusal> {
+        self.volumes.contents(name, from)
     }
 
     /// A volume at one more door, as a configuration names it; controllers at once, over all doors of the volume. For an `image` it is its only

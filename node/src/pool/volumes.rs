@@ -1,6 +1,7 @@
 //! What is done to a node's pools and volumes: found or made when it starts, changed and exported while it runs. One thing is done after the
 //! other; each is a few calls into the shard that has the pool's drives.
 
+mod contents;
 mod exports;
 mod latencies;
 mod loss;

@@ -135,6 +135,11 @@ impl FileMedia {
         }
     }
 
+    /// The file or the device itself, to ask the file system of it.
+    pub fn file(&self) -> &Arc<OwnedFd> {
+        &self.file
+    }
+
     /// Has another file synced whenever something becomes durable, after it and before those that are named already: what belongs
     /// to this medium's bytes or tells of them.
     pub fn sync_beside(&mut self, file: Arc<OwnedFd>) {

@@ -19,6 +19,7 @@
 //! one failure must not come to rely on later successes.
 
 mod bits;
+mod data;
 mod file;
 mod flash;
 mod flash_map;
@@ -36,6 +37,8 @@ mod regions;
 mod status;
 
 #[cfg(test)]
+mod data_tests;
+#[cfg(test)]
 mod file_tests;
 #[cfg(test)]
 mod flash_tests;
@@ -44,6 +47,7 @@ mod ram_tests;
 #[cfg(test)]
 mod regions_tests;
 
+pub use data::next_data;
 pub use file::{FileMedia, FileOpKind, FileRequest, Finished};
 pub use flash::{FlashState, ImageCondition, SCHEMA as FLASH_SCHEMA};
 pub use flash_map::{SCHEMA as FLASH_MAP_SCHEMA, distrust_maps};
@@ -199,6 +203,14 @@ impl Store {
     pub fn prefetch(&self, offset: u64, len: u32) {
         if let Store::Ram(ram) = self {
             ram.prefetch(offset, len);
+        }
+    }
+
+    /// Whether a range may have something other than zeroes. `false` is certain; a [`Null`] and what is outside of the medium may.
+    pub fn may_have_data(&self, offset: u64, len: u32) -> bool {
+        match self {
+            Store::Null(_) => true,
+            Store::Ram(ram) => ram.may_have_data(offset, len),
         }
     }
 

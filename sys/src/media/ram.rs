@@ -344,6 +344,14 @@ impl Ram {
         }
     }
 
+    /// See [`Store::may_have_data`](super::Store::may_have_data).
+    pub fn may_have_data(&self, offset: u64, len: u32) -> bool {
+        match super::range(self.capacity, offset, len) {
+            Ok(range) => !range.is_empty() && !bits::none(self.written(), Self::pages(&range)),
+            Err(_) => true,
+        }
+    }
+
     /// See [`Store::prefetch`](super::Store::prefetch).
     #[inline]
     pub fn prefetch(&self, offset: u64, len: u32) {

@@ -1,5 +1,8 @@
 //! Snapshots and clones of volumes, under load, through kills of the node, and what is refused.
 
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -7,7 +10,7 @@ use serde_json::Value;
 use super::pool::{device, head, nqn, read, setup};
 use super::test;
 use crate::bench::Bench;
-use crate::harness::{Env, Outcome, Test, ensure};
+use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::http;
 use crate::node::{Node, host_nqn, with_node};
 use crate::raw::nvme_tcp::{Data, Host, io, kind};
@@ -20,6 +23,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "snapshots_under_load_and_a_kill", loaded),
         test(S, "killed_between_writes_of_shared_chunks", killed),
         test(S, "a_full_pool_fails_the_write_and_keeps_the_snapshot", full),
+        test(S, "exports_have_holes_where_nothing_was_written", holes),
         test(S, "what_cannot_be_is_refused_and_changes_nothing", refused),
     ]
 }
@@ -240,6 +244,96 @@ fn full(env: &Env) -> Outcome {
         fill(node, 3)?;
         holds(node, "v", 3)?;
         snapshot_holds(node, "v@s", 1)
+    })
+}
+
+/// Blocks that are written with another byte each: at both ends of chunks, and the last one of the volume.
+const WRITTEN: [u32; 4] = [3 * 2048 - 1, 5 * 2048, 6 * 2048 + 100, MIB * 2048 - 1];
+
+/// All of a volume of 16 MiB with those blocks.
+fn picture(bytes: [u8; 4]) -> Vec<u8> {
+    let mut all = vec![0; (MIB as usize) << 20];
+    for (lba, byte) in WRITTEN.into_iter().zip(bytes) {
+        all[lba as usize * 512..][..512].fill(byte);
+    }
+    all
+}
+
+fn put(node: &Node, bytes: [u8; 4]) -> Outcome {
+    let mut client = Client::new(node, "v")?;
+    WRITTEN.into_iter().zip(bytes).filter(|(_, byte)| *byte != 0).try_for_each(|(lba, byte)| {
+        let status = client.write(lba, byte)?;
+        ensure(status == 0, || format!("a write of block {lba}: status {status:#x}"))
+    })
+}
+
+/// A file has these bytes, as cmp says, and room for no more than that.
+fn is_image(node: &Node, name: &str, bytes: &[u8], most: u64) -> Outcome {
+    let (file, expected) = (node.socket(name), node.socket("expected.img"));
+    std::fs::write(&expected, bytes).context(|| expected.display().to_string())?;
+    let output = Command::new("cmp").args([&file, &expected]).output().context(|| "cmp".into())?;
+    let told = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    ensure(output.status.success(), || format!("cmp: {told}"))?;
+    let room = std::fs::metadata(&file).context(|| name.into())?.blocks() * 512;
+    ensure(room <= most, || format!("{name} takes {room} bytes of the disk, more than {most}"))
+}
+
+/// MiB that may be other than zeroes, as the node knows it.
+fn contents(node: &Node, volume: &str) -> Result<Vec<u64>, String> {
+    let told = http::get(&node.api(), &format!("/v1/volumes/{}/contents", volume.replace('@', "%40")))?;
+    ensure(told.get("next_bytes").is_none(), || told.to_string())?;
+    let number = |range: &Value, key: &str| range[key].as_u64().unwrap_or(0) >> 20;
+    let chunks = |range: &Value| {
+        let first = number(range, "offset_bytes");
+        first..first + number(range, "size_bytes")
+    };
+    Ok(told["ranges"].as_array().into_iter().flatten().flat_map(chunks).collect())
+}
+
+fn export(node: &Node, volume: &str, name: &str) -> Outcome {
+    node.cli_ok(&["volume", "export", "-f", volume, &node.socket(name).display().to_string()]).map(|_| ())
+}
+
+fn holes(env: &Env) -> Outcome {
+    with_node(env, &setup(config()), |node| {
+        node.cli_ok(&["volume", "snapshot", "v@empty"])?;
+        put(node, [1, 0, 1, 0])?;
+        node.cli_ok(&["volume", "snapshot", "v@one"])?;
+        // Of its chunks the volume has one of its own now, one that it shares with the snapshot, and two that the snapshot has not.
+        put(node, [0, 2, 2, 2])?;
+        node.cli_ok(&["volume", "snapshot", "v@two"])?;
+        let expected = [
+            ("v@empty", vec![], [0; 4]),
+            ("v@one", vec![2, 6], [1, 0, 1, 0]),
+            ("v@two", vec![2, 5, 6, 15], [1, 2, 2, 2]),
+        ];
+        for (snapshot, chunks, bytes) in expected {
+            let told = contents(node, snapshot)?;
+            ensure(told == chunks, || format!("{snapshot} has something in {told:?}, not in {chunks:?}"))?;
+            export(node, snapshot, "out.img")?;
+            is_image(node, "out.img", &picture(bytes), 64 << 10)?;
+        }
+        // Through a pipe the zeroes come, also the last ones.
+        let (piped, out) = (node.socket("piped.img"), node.socket("out.img"));
+        let mut reads = node.command(&["volume", "export", "v@one", "-"]);
+        let status = reads.stdout(File::create(&piped).context(|| "piped.img".into())?).status();
+        ensure(status.is_ok_and(|s| s.success()), || "weir volume export to a pipe".into())?;
+        is_image(node, "piped.img", &picture([1, 0, 1, 0]), 32 << 20)?;
+        // What a file has as zeroes the volume that is made of it does not have, with holes and without.
+        for (image, volume) in [(&out, "sparse"), (&piped, "full")] {
+            let (tenant, image) = (["--tenant", "gold"], image.display().to_string());
+            export(node, "v@one", "out.img")?;
+            node.cli_ok(&[&["volume", "import", &image, volume][..], &tenant].concat())?;
+            let told = contents(node, volume)?;
+            ensure(told == [2, 6], || format!("{volume} has something in {told:?}"))?;
+            export(node, volume, "back.img")?;
+            is_image(node, "back.img", &picture([1, 0, 1, 0]), 64 << 10)?;
+        }
+        // After a kill the drives know the same.
+        node.kill_and_start()?;
+        ensure(contents(node, "v@two")? == [2, 5, 6, 15], || format!("{:?}", contents(node, "v@two")))?;
+        export(node, "v@two", "out.img")?;
+        is_image(node, "out.img", &picture([1, 2, 2, 2]), 64 << 10)
     })
 }
 

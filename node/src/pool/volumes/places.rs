@@ -10,13 +10,23 @@ use crate::shard::Shard;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use weir_config::Config;
-use weir_pool::{CopyState, PoolAnswer, Setup, SetupDrive, VolumeId, VolumeSegment};
+use weir_pool::{CopyState, PoolAnswer, SegmentCopy, Setup, SetupDrive, VolumeId, VolumeSegment};
 
 /// A run of chunks of a volume, and the drives of its copies; none that is lost.
 pub(super) struct Lies {
     pub first: Option<Place>,
     pub second: Option<Place>,
     pub segment: VolumeSegment,
+}
+
+impl Lies {
+    /// Chunks of it from one on, so many at the most.
+    pub(super) fn part(&self, skip: u32, most: u32) -> Lies {
+        let VolumeSegment { logical, start, len, second, .. } = self.segment;
+        let second = second.map(|second| SegmentCopy { start: second.start + skip, ..second });
+        let (logical, start, len) = (logical + skip, start + skip, (len - skip).min(most));
+        Lies { segment: VolumeSegment { logical, start, len, second, ..self.segment }, ..*self }
+    }
 }
 
 impl Volumes {
