@@ -156,6 +156,7 @@ impl<'a> Run<'a> {
         let folder = self.folder.join(self.started.fetch_add(1, Ordering::Relaxed).to_string());
         let output = folder.with_extension("out");
         let run = || -> Result<(Verdict, u64), String> {
+            room_for_a_test(&self.folder, ROOM)?;
             std::fs::create_dir(&folder).context(|| folder.display().to_string())?;
             let mut command = Command::new("setpriv");
             command.args(["--pdeathsig", "KILL", "--"]).arg(&self.weir_tests).args(["--one", name, "--lane"]);
@@ -259,6 +260,22 @@ fn verdict(result: Outcome, skipped: Option<String>) -> Verdict {
     }
 }
 
+/// What a test may need on the file system of its folder, in bytes: images, and what clients write through them.
+const ROOM: u64 = 2 << 30;
+
+/// On a full disk each test would fail by another word, many of them after seconds of waiting: none is begun there.
+fn room_for_a_test(folder: &Path, needed: u64) -> Result<(), String> {
+    let there = rustix::fs::statvfs(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let free = there.f_bavail.saturating_mul(there.f_frsize);
+    if free >= needed {
+        return Ok(());
+    }
+    let (folder, free, needed) = (folder.display(), free >> 20, needed >> 20);
+    Err(format!(
+        "{folder} has {free} MiB left, and a test may need {needed}: make room there, or set TMPDIR to another folder"
+    ))
+}
+
 fn said(folder: &Path) -> PathBuf {
     folder.with_extension("said")
 }
@@ -332,6 +349,14 @@ mod tests {
         }
         let one = parse(&["--one", "a::b", "--lane", "1", "--folder", "/tmp/x/1"]).unwrap().one.unwrap();
         assert_eq!(one, One { name: "a::b".into(), lane: 1, folder: "/tmp/x/1".into() });
+    }
+
+    #[test]
+    fn no_test_begins_on_a_full_disk() {
+        let folder = std::env::temp_dir();
+        assert_eq!(room_for_a_test(&folder, 1), Ok(()));
+        let why = room_for_a_test(&folder, u64::MAX).unwrap_err();
+        assert!(why.starts_with(&folder.display().to_string()) && why.contains("make room there"), "{why}");
     }
 
     #[test]
