@@ -21,6 +21,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "killed_while_it_is_written_and_rebuilt", killed),
         test(S, "a_write_that_one_drive_does_not_take_is_acknowledged_and_rebuilt", one_fails),
         test(S, "a_spare_takes_the_place_of_a_lost_drive", spare),
+        test(S, "a_spare_that_fails_while_it_is_rebuilt_is_replaced_by_the_next_one", spare_fails),
         test(S, "a_scrub_finds_and_repairs_what_differs", scrubbed),
         test(S, "what_cannot_be_is_refused_and_changes_nothing", refused),
     ]
@@ -219,17 +220,48 @@ fn spare(env: &Env) -> Outcome {
         fill(node, 1)?;
         let beside = load(env, node, "5s")?;
         node.cli_ok(&["pool", "offline", "a"])?;
-        let begun = Instant::now();
-        while !node.log().contains("spare c takes the place") {
-            ensure(begun.elapsed() < Duration::from_secs(30), || node.log())?;
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        takes_the_place(node, "c")?;
         beside.finish()?.clean()?;
         whole(node)?;
         fill(node, 2)?;
         node.cli_ok(&["pool", "offline", "b"])?;
         holds(node, 2)
     })
+}
+
+/// Two drives fail one after the other, and the second one is a spare that has got a part of the copy.
+fn spare_fails(env: &Env) -> Outcome {
+    let pool = twice("spares = [\"c\", \"d\"]\nrebuild_rate = \"4MiB\"\n");
+    let config = pool.replacen("[node]\n", "[node]\nfaults = true\n", 1)
+        + &device("d", "media = \"file:d.img\"\ncapacity = \"64MiB\"");
+    with_node(env, &setup(config), |node| {
+        fill(node, 1)?;
+        let beside = load(env, node, "8s")?;
+        node.cli_ok(&["pool", "offline", "a"])?;
+        takes_the_place(node, "c")?;
+        // Some of it is copied, and most of it is not.
+        while volume(node)?["rebuilding_bytes"].as_u64() >= Some(u64::from(MIB) << 20) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        ensure(volume(node)?["rebuilding_bytes"] != 0, || "the rebuild was over too early for this test".into())?;
+        node.cli_ok(&["fault", "add", "c", "status", "code=2/80h", "op=write"])?;
+        takes_the_place(node, "d")?;
+        beside.finish()?.clean()?;
+        whole(node)?;
+        fill(node, 2)?;
+        node.cli_ok(&["pool", "offline", "b"])?;
+        holds(node, 2)
+    })
+}
+
+/// Until a spare does.
+fn takes_the_place(node: &Node, name: &str) -> Outcome {
+    let (begun, said) = (Instant::now(), format!("spare {name} takes the place"));
+    while !node.log().contains(&said) {
+        ensure(begun.elapsed() < Duration::from_secs(60), || format!("not {said:?}: {}", node.log()))?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
 
 /// Until the comparison has ended: what it has found.
