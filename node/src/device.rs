@@ -291,7 +291,7 @@ impl Device {
             return true;
         }
         let mut busy = caught == CaughtUp::Moved;
-        busy |= self.poll_remote(now, host);
+        busy |= self.poll_remote(now, host, reactor);
         if self.down.is_some() && !self.power_back(now) {
             return busy;
         }
@@ -359,8 +359,9 @@ impl Device {
     }
 
     #[inline]
-    fn poll_remote<H: Host>(&mut self, now: Nanos, host: &mut H) -> bool {
+    fn poll_remote<H: Host>(&mut self, now: Nanos, host: &mut H, reactor: &mut Reactor) -> bool {
         let Backend::Remote(remote) = &mut self.backend else { return false };
+        remote.watch(reactor);
         let busy = remote.poll(now, &mut self.machine, host, &mut self.ended);
         // The far side may have gone, and then wakes nobody.
         self.due = self.due.min(remote.due());

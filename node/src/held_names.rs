@@ -13,3 +13,5 @@ pub const SOCKETS: &str = "socket:";
 pub const API_SOCKETS: &str = "api-socket:";
 /// Names of the API's ports.
 pub const API_PORTS: &str = "api:";
+/// Names of drives on the PCI bus, with the memory of their queues; the name of the drive whose media one is follows.
+pub const PCI_DRIVES: &str = "pci-drive:";

@@ -234,15 +234,20 @@ impl Controller {
                 };
                 Way::VfioUser(vfio::connect(path, &wanted)?.into_iter(), *nsid, options.unniced)
             }
-            Target::Pci { address, nsid } => {
+            Target::Pci { interrupts: true, .. } => {
+                let text = "interrupts=on is for the media of a node's drive; here its completion queues are polled";
+                return Err(TransportError::Usage(text.into()));
+            }
+            Target::Pci { address, nsid, .. } => {
                 let wanted = pci::PciOptions {
                     nsid: *nsid,
                     queues: options.queues.max(1),
                     depth: options.depth,
                     max_io: options.max_io,
                     priority: options.unniced,
+                    interrupts: false,
                 };
-                Way::Pci(pci::open(*address, &wanted)?.into_iter(), *nsid, options.unniced)
+                Way::Pci(pci::open(*address, &wanted, None)?.into_iter(), *nsid, options.unniced)
             }
             Target::VhostUser { path } => {
                 let queues = options.queues.max(1);

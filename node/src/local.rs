@@ -20,7 +20,7 @@ use weir_controller::{
 };
 use weir_drive::FlashFigures;
 use weir_drive::machine_config;
-use weir_driver::nvme::{BringUp, ControllerPlan, IoQueue, Port, QueuePairRings, QueuePlan, Remake};
+use weir_driver::nvme::{AdminQueue, BringUp, ControllerPlan, IoQueue, Port, QueuePlan, Remake};
 use weir_driver::{Done, Io, QueuePair, TransportError};
 use weir_spec::nvme::register::{Doorbell, ams};
 use weir_spec::nvme::{Cqe, Sqe, Status};
@@ -73,7 +73,7 @@ pub struct Local {
 
 struct Client {
     controller: ControllerHandle,
-    admin: QueuePairRings,
+    admin: AdminQueue,
     queue: IoQueue,
     /// The queue is being made anew.
     remake: Option<Remake>,

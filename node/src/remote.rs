@@ -15,11 +15,12 @@ mod connector;
 mod diagnosis;
 mod gone;
 mod hosts;
+mod interrupt;
 mod origin;
 
 use crate::events::EventLog;
 use crate::fence::{self, Fence, Link, Record};
-use crate::target::{Identity, Opened};
+use crate::target::{Identity, Opened, OpenedFor};
 use crate::transfer::Transfer;
 use answer::is_later;
 use connector::{Connector, Step};
@@ -27,6 +28,7 @@ use diagnosis::Diagnosis;
 pub use diagnosis::HealthStatus;
 pub(crate) use diagnosis::REPORTS;
 use gone::Gone;
+use interrupt::Interrupt;
 pub use origin::{Origin, Source};
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
@@ -38,6 +40,7 @@ use weir_driver::link_recovery::{
 };
 use weir_driver::{Done, Io as Request, IoKind, NamespaceNotice, QueuePair, TransportError};
 use weir_spec::nvme::Status;
+use weir_sys::reactor::Reactor;
 use weir_sys::transport::nvme_tcp::Stage;
 use weir_units::Nanos;
 
@@ -70,6 +73,8 @@ pub struct Remote {
     /// Why the association is lost; not yet handed to the machine.
     loss: Option<TransportError>,
     connector: Option<Connector>,
+    /// Its completions are interrupts.
+    interrupt: Interrupt,
     /// What an attempt has opened, until it is known to be the drive.
     opened: Option<Opened>,
     /// A queue pair to be closed, which may wait.
@@ -151,6 +156,7 @@ impl Remote {
             effects: Vec::new(),
             loss: None,
             connector: None,
+            interrupt: Interrupt::default(),
             opened: None,
             old: None,
             is_trial: false,
@@ -171,6 +177,30 @@ impl Remote {
             events: None,
             origin,
         }
+    }
+
+    /// An eventfd is signalled when requests end, if there is one.
+    pub fn interrupted_by(mut self, eventfd: Option<OwnedFd>) -> Self {
+        self.interrupt.replace(eventfd);
+        self
+    }
+
+    /// Whether its thread is woken where requests end.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupt.is_there()
+    }
+
+    /// Has the reactor wake its thread where requests end by interrupts.
+    #[inline]
+    pub fn watch(&mut self, reactor: &mut Reactor) {
+        if self.interrupt.is_new() {
+            self.interrupt.watch(reactor);
+        }
+    }
+
+    /// This process ends, and the next one goes on with what is open.
+    pub fn leave_open(&mut self) {
+        self.pair.leave_open();
     }
 
     /// Requests on their way or waiting.
@@ -391,9 +421,11 @@ impl Remote {
         if silence >= self.io_timeout() {
             self.stall(silence);
         }
-        self.is_silent = silence >= SILENT_AFTER;
+        // Who is woken by an interrupt looks for one that is lost.
+        let (silent_after, least) = if self.interrupt.is_there() { (Nanos(0), LATE.1) } else { (SILENT_AFTER, LATE.0) };
+        self.is_silent = silence >= silent_after;
         if self.is_silent {
-            self.look_at = now.saturating_add(Nanos(silence.get() / LATE_PART).clamp(LATE.0, LATE.1));
+            self.look_at = now.saturating_add(Nanos(silence.get() / LATE_PART).clamp(least, LATE.1));
             self.attend_at = self.attend_at.min(now.saturating_add(ATTEND_SILENT));
         }
     }
@@ -599,12 +631,14 @@ impl Remote {
         self.free.clear();
         self.forget_suspects();
         (self.probe, self.wants_probe, self.is_silent, self.loss) = (None, false, false, None);
+        self.interrupt.replace(None);
         self.old = Some(std::mem::replace(&mut self.pair, Box::new(Gone)));
     }
 
     fn connect(&mut self, answer_timeout: Nanos) -> Option<LinkEvent> {
         if self.connector.is_none() {
-            match Connector::start(&self.origin.source.target, self.origin.source.how) {
+            let Source { target, how, drive, keep, .. } = &self.origin.source;
+            match Connector::start(target, *how, OpenedFor { drive: drive.clone(), keep: keep.clone() }) {
                 Ok(connector) => self.connector = Some(connector),
                 Err(e) => return Some(LinkEvent::AttemptFailed(e)),
             }
@@ -627,6 +661,7 @@ impl Remote {
             self.unfenced.extend(lost);
         }
         self.origin.connections = opened.connections;
+        self.interrupt.replace(opened.interrupt);
         let Some(new) = opened.association else { return Some(LinkEvent::Ended) };
         let e = self.fence_off(new, now).err()?;
         let cause = TransportError::Closed(format!("{}: {e}", self.origin.source.target));

@@ -525,6 +525,7 @@ impl Shard {
                     std::mem::forget(self.drives);
                 } else {
                     // Files are locked as long as they are open.
+                    self.drives.leave_open();
                     drop(self.drives);
                 }
                 leave.leave(quiet);

@@ -1,5 +1,6 @@
 //! [Targets](Target) of other processes, opened as the media of a drive.
 
+use crate::held_names::PCI_DRIVES;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use weir_config::{Target, TargetError};
@@ -7,6 +8,7 @@ use weir_driver::link_recovery::DriveIdentity;
 use weir_driver::nvme::ControllerIdentity;
 use weir_driver::nvme_tcp::Association;
 use weir_driver::{QueuePair, TransportError, nvme_tcp, vhost_user};
+use weir_sys::keeper_channel::Keep;
 use weir_sys::transport;
 use weir_sys::transport::nvme_tcp::{RemoteController, Stage};
 use weir_units::Nanos;
@@ -28,6 +30,8 @@ pub struct Opened {
     pub association: Option<Identity>,
     /// Which drive it is, as far as it says so; `None`: it does not at all.
     pub identity: Option<DriveIdentity>,
+    /// An eventfd that is signalled when requests end; `None`: somebody has to poll for them.
+    pub interrupt: Option<OwnedFd>,
 }
 
 /// How a target is opened.
@@ -52,11 +56,25 @@ pub struct Identity {
     pub kato: Nanos,
 }
 
+/// For which drive a target is opened, and who holds for it what outlives the process.
+#[derive(Clone, Debug)]
+pub struct OpenedFor {
+    /// The drive's name in the configuration.
+    pub drive: String,
+    /// Holds it.
+    pub keep: Keep,
+}
+
 /// Opens a target of another process with one queue pair, for a drive that lives on it; `reached` hears how far it has come.
 ///
 /// # Errors
 /// The text says what could not be reached and why.
-pub fn open(target: &str, how: OpenOptions, reached: &mut dyn FnMut(Stage)) -> Result<Opened, TransportError> {
+pub fn open(
+    target: &str,
+    how: OpenOptions,
+    of: &OpenedFor,
+    reached: &mut dyn FnMut(Stage),
+) -> Result<Opened, TransportError> {
     let usage = |e: String| TransportError::Usage(e);
     match target.parse::<Target>().map_err(|e| usage(e.to_string()))? {
         Target::Local { .. } => Err(usage(format!(
@@ -81,7 +99,7 @@ pub fn open(target: &str, how: OpenOptions, reached: &mut dyn FnMut(Stage)) -> R
             let (nguid, eui64, uuid) = (ready.nguid, ready.eui64, ready.uuid);
             let (capacity, block_size) = (ready.capacity, ready.block_size);
             let identity = identified(DriveIdentity { nguid, eui64, uuid, capacity, block_size });
-            Ok(Opened { pair: Box::new(pair), connections, association, identity })
+            Ok(Opened { pair: Box::new(pair), connections, association, identity, interrupt: None })
         }
         Target::VfioUser { path, nsid, ams } => {
             let depth = how.depth.clamp(1, DEPTH);
@@ -101,15 +119,16 @@ pub fn open(target: &str, how: OpenOptions, reached: &mut dyn FnMut(Stage)) -> R
             let identity = of_controller(pair.identity(), &pair);
             Ok(Opened { identity, ..local(pair) })
         }
-        Target::Pci { address, nsid } => {
+        Target::Pci { address, nsid, interrupts } => {
             let depth = how.depth.clamp(1, DEPTH);
-            let options = transport::pci::PciOptions { nsid, depth, max_io: MAX_IO, ..Default::default() };
-            // Opening resets its controller: nothing of a process before this one is carried out any more.
-            let pair = only(target, transport::pci::open(address, &options)?)?;
+            let options = transport::pci::PciOptions { nsid, depth, max_io: MAX_IO, interrupts, ..Default::default() };
+            // Opening resets its controller, or takes it over with new queues: nothing of a process before this one is carried out any more.
+            let held = (&of.keep, &*format!("{PCI_DRIVES}{}", of.drive));
+            let mut pair = only(target, transport::pci::open(address, &options, Some(held))?)?;
             reached(Stage::Connected);
             reached(Stage::Enabled);
-            let identity = of_controller(pair.identity(), &pair);
-            Ok(Opened { identity, ..local(pair) })
+            let (identity, interrupt) = (of_controller(pair.identity(), &pair), pair.take_interrupt());
+            Ok(Opened { identity, interrupt, ..local(pair) })
         }
         Target::VhostUser { path } => {
             let options = vhost_user::FrontEndOptions::default();
@@ -155,7 +174,7 @@ fn only<Q>(target: &str, pairs: Vec<Q>) -> Result<Q, TransportError> {
 
 /// A queue pair whose server sees the end of its client's process, and fences the next one itself.
 fn local(pair: impl QueuePair + Send + 'static) -> Opened {
-    Opened { pair: Box::new(pair), connections: Vec::new(), association: None, identity: None }
+    Opened { pair: Box::new(pair), connections: Vec::new(), association: None, identity: None, interrupt: None }
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@
 //!                                 ├─ configuration space: memory and bus master enable
 //!                                 └─ Interrupts: MSI-X vectors and "the kernel wants it back", each an eventfd
 //! ```
-//! The kernel resets the device when its last descriptor is closed, so DMA of a program that died cannot go on.
+//! The kernel resets the device when its last descriptor is closed, so DMA of a program that died cannot go on, unless another process holds
+//! them ([`VfioDevice::descriptors`]): then device and memory stay as they are, for [`VfioDevice::left`].
 
 mod abi;
 mod bar;
@@ -39,7 +40,7 @@ pub struct VfioDevice {
     device: std::fs::File,
     container: OwnedFd,
     /// Held open: the device is this program's as long as it is.
-    _group: OwnedFd,
+    group: OwnedFd,
     /// Signalled when the kernel wants the device back.
     wanted_back: OwnedFd,
     config: u64,
@@ -83,9 +84,25 @@ impl VfioDevice {
         let name = CString::new(address.to_string()).map_err(|e| refused("its name", e.into()))?;
         let device = abi::device(group.as_fd(), &name).map_err(|e| refused("VFIO_GROUP_GET_DEVICE_FD", e))?;
         let wanted_back = fds::eventfd().map_err(|e| refused("an eventfd", e))?;
-        let mut device = Self { address, device: device.into(), container, _group: group, wanted_back, config: 0 };
+        let mut device = Self { address, device: device.into(), container, group, wanted_back, config: 0 };
         device.set_up().map_err(|e| refused("VFIO", e))?;
         Ok(device)
+    }
+
+    /// The device that another process had open, by its [`descriptors`](Self::descriptors); the memory that it may access is what it was.
+    ///
+    /// # Errors
+    /// The kernel refuses: it is no such device, or it is gone.
+    pub fn left(address: PciAddress, [device, container, group]: [OwnedFd; 3]) -> io::Result<Self> {
+        let mut device =
+            Self { address, device: device.into(), container, group, wanted_back: fds::eventfd()?, config: 0 };
+        device.set_up()?;
+        Ok(device)
+    }
+
+    /// What another process holds, so that the device outlives this one.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+        [self.device.as_fd(), self.container.as_fd(), self.group.as_fd()]
     }
 
     fn set_up(&mut self) -> io::Result<()> {

@@ -6,7 +6,7 @@
 //! [`QueuePair`] on top of them:
 //!
 //! ```text
-//!   weir bench ──► QueuePair ──┬─ node::local                 nvme::{Admin, QueuePairRings}  memory and doorbells
+//!   weir bench ──► QueuePair ──┬─ node::local                 nvme::{AdminQueue, IoQueue}    memory and doorbells
 //!                              ├─ sys::transport::vfio_user   vfio_user, then nvme        memory and doorbells of a socket
 //!                              ├─ sys::transport::nvme_tcp    nvme_tcp (initiator)        one connection
 //!                              └─ sys::transport::vhost_user  vhost_user (front end)      a ring in shared memory
@@ -18,7 +18,7 @@
 //! May depend on `weir-spec`, `weir-units`, `weir-arbiter` and `weir-session` (its `Memory` port, and PDUs that arrive) only: no clock, no thread, no
 //! socket.
 //!
-//! Left out: interrupts (every caller polls), metadata, fused commands, more than one namespace a queue pair.
+//! Left out: waiting (a caller polls, or waits for an interrupt that its transport has asked for), metadata, fused commands, more than one namespace a queue pair.
 
 extern crate alloc;
 
@@ -123,6 +123,9 @@ pub trait QueuePair {
     fn attend(&mut self) -> Result<(), TransportError> {
         Ok(())
     }
+    /// This process ends, and the next one goes on with the drive: nothing is done to it when the queue pair is dropped, where something outlives
+    /// the process. Nothing is in flight, and nothing is submitted any more.
+    fn leave_open(&mut self) {}
     /// When the drive has last answered something beside requests, a keep alive for example; 0 where nothing is known.
     fn heard(&self) -> Nanos {
         Nanos(0)
@@ -170,6 +173,9 @@ impl<Q: QueuePair + ?Sized> QueuePair for alloc::boxed::Box<Q> {
     }
     fn attend(&mut self) -> Result<(), TransportError> {
         (**self).attend()
+    }
+    fn leave_open(&mut self) {
+        (**self).leave_open();
     }
     fn heard(&self) -> Nanos {
         (**self).heard()

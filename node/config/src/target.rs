@@ -51,6 +51,8 @@ pub enum Target {
         address: PciAddress,
         /// NSID.
         nsid: u32,
+        /// Its completions are interrupts, and nobody polls for them.
+        interrupts: bool,
     },
 }
 
@@ -124,14 +126,17 @@ fn namespace(text: &str) -> Result<u32, &'static str> {
 fn pci(rest: &str) -> Result<Target, &'static str> {
     let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
     let address = address.parse().map_err(|_| "no PCI address after pci:")?;
-    let mut nsid = 1;
+    let (mut nsid, mut interrupts) = (1, false);
     for pair in query.split('&').filter(|p| !p.is_empty()) {
         match pair.split_once('=') {
             Some(("ns", n)) => nsid = namespace(n)?,
-            _ => return Err("the only key is ns"),
+            Some(("interrupts", "on")) => interrupts = true,
+            Some(("interrupts", "off")) => interrupts = false,
+            Some(("interrupts", _)) => return Err("interrupts is on or off"),
+            _ => return Err("the keys are ns and interrupts"),
         }
     }
-    Ok(Target::Pci { address, nsid })
+    Ok(Target::Pci { address, nsid, interrupts })
 }
 
 /// What follows `vfio-user:`.
@@ -178,8 +183,13 @@ mod tests {
         let t: Target = "vhost-user:/run/x.sock".parse().unwrap();
         assert_eq!(t, Target::VhostUser { path: "/run/x.sock".into() });
         let address = PciAddress { domain: 0, bus: 1, device: 0, function: 0 };
-        for (text, nsid) in [("pci:0000:01:00.0", 1), ("pci:01:00.0?ns=4", 4)] {
-            assert_eq!(text.parse::<Target>().unwrap(), Target::Pci { address, nsid }, "{text}");
+        for (text, nsid, interrupts) in [
+            ("pci:0000:01:00.0", 1, false),
+            ("pci:01:00.0?ns=4", 4, false),
+            ("pci:01:00.0?interrupts=on&ns=2", 2, true),
+            ("pci:01:00.0?interrupts=off", 1, false),
+        ] {
+            assert_eq!(text.parse::<Target>().unwrap(), Target::Pci { address, nsid, interrupts }, "{text}");
         }
     }
 
@@ -202,7 +212,8 @@ mod tests {
             ("nvme-tcp://127.0.0.1:4420/nqn?x=1", "only key"),
             ("pci:nvme0", "no PCI address"),
             ("pci:0000:01:00.0?ns=0", "ns is no number"),
-            ("pci:0000:01:00.0?queues=1", "only key"),
+            ("pci:0000:01:00.0?queues=1", "the keys are ns and interrupts"),
+            ("pci:0000:01:00.0?interrupts=1", "interrupts is on or off"),
         ] {
             let e = bad.parse::<Target>().unwrap_err().to_string();
             assert!(e.contains(why) && e.contains("local:null"), "{bad}: {e}");

@@ -57,6 +57,13 @@ impl Earliest {
 }
 
 impl Device {
+    /// This process ends, and the next one goes on with the drive behind this one.
+    fn leave_open(&mut self) {
+        if let Backend::Remote(remote) = &mut self.backend {
+            remote.leave_open();
+        }
+    }
+
     /// The machine, for a look at what its hosts have written, or for what gives it nothing to do; who finds something there says so by
     /// [`Event::Run`].
     pub fn machine_to_poll(&mut self) -> &mut Subsystem {
@@ -376,15 +383,22 @@ impl Drives {
         awake.iter().for_each(|number| into.append(&mut fronts[*number as usize].disconnects));
     }
 
-    /// A file operation has ended; its token says whose.
+    /// A file operation has ended, and its token says whose; or a drive behind one of these has raised an interrupt.
     pub fn media_ready<H: Host>(&mut self, ready: Ready, now: Nanos, host: &mut H, reactor: &mut Reactor) {
-        if let Ready::File(done) = ready {
-            let index = KernelIo::drive_of(done.token);
-            if (index as usize) < self.list.len() {
+        let Ready::File(done) = ready else { return self.interrupted() };
+        let index = KernelIo::drive_of(done.token);
+        if (index as usize) < self.list.len() {
+            self.wake(index);
+            let Volumes { parts, fronts, .. } = &mut self.volumes;
+            let host = &mut Via { doors: host, parts, fronts };
+            self.list[index as usize].file_done(done, now, host, reactor);
+        }
+    }
+
+    fn interrupted(&mut self) {
+        for index in 0..self.list.len() as u32 {
+            if matches!(&self.list[index as usize].backend, Backend::Remote(remote) if remote.is_interrupted()) {
                 self.wake(index);
-                let Volumes { parts, fronts, .. } = &mut self.volumes;
-                let host = &mut Via { doors: host, parts, fronts };
-                self.list[index as usize].file_done(done, now, host, reactor);
             }
         }
     }
@@ -415,6 +429,11 @@ impl Drives {
     /// Ends the work of all; see [`Device::close`].
     pub fn close(&mut self, now: Nanos) {
         self.list.iter_mut().for_each(|d| d.close(now));
+    }
+
+    /// This process ends, and the next one goes on with the drives behind these.
+    pub fn leave_open(&mut self) {
+        self.list.iter_mut().for_each(Device::leave_open);
     }
 
     /// The next process can have all of them: see [`Device::may_leave`].

@@ -6,7 +6,7 @@ use super::handover;
 use crate::fence::{Fence, Link};
 use crate::kernel_io::KernelIo;
 use crate::remote::{Origin, Remote, Source};
-use crate::target::{self, OpenOptions};
+use crate::target::{self, OpenOptions, OpenedFor};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use weir_config::{DeviceConfig, MediaConfig};
@@ -41,10 +41,15 @@ pub(super) fn open_backend(config: &DeviceConfig, keep: &Keep) -> Result<(Backen
 }
 
 /// Opens a target, again and again for so long where it is out of reach.
-fn open_within(patience: Nanos, drive: &str, target: &str, how: OpenOptions) -> Result<target::Opened, TransportError> {
+fn open_within(
+    patience: Nanos,
+    of: &OpenedFor,
+    target: &str,
+    how: OpenOptions,
+) -> Result<target::Opened, TransportError> {
     let (until, mut is_told) = (reactor::now().saturating_add(patience), false);
     loop {
-        let e = match target::open(target, how, &mut |_| {}) {
+        let e = match target::open(target, how, of, &mut |_| {}) {
             Err(e @ (TransportError::Unreachable(_) | TransportError::Closed(_) | TransportError::Timeout(_))) => e,
             result => return result,
         };
@@ -53,7 +58,7 @@ fn open_within(patience: Nanos, drive: &str, target: &str, how: OpenOptions) -> 
         }
         if !std::mem::replace(&mut is_told, true) {
             tracing::warn!(
-                drive,
+                drive = of.drive,
                 "the drive behind this one is out of reach: {e}; its node waits for up to {patience}"
             );
         }
@@ -68,9 +73,10 @@ fn open_remote(config: &DeviceConfig, target: &str, keep: &Keep) -> Result<(Back
         answer_timeout: ANSWER_TIMEOUT,
     };
     // The worker before this one would have waited for its target: the commands that it had wait here.
+    let of = OpenedFor { drive: config.name.clone(), keep: keep.clone() };
     let patience = if keep.generation() > 0 { config.fast_io_fail_tmo } else { Nanos(0) };
-    let target::Opened { pair, connections, association, identity } =
-        open_within(patience, &config.name, target, how).map_err(OpenError::Target)?;
+    let target::Opened { pair, connections, association, identity, interrupt } =
+        open_within(patience, &of, target, how).map_err(OpenError::Target)?;
     if identity.is_none() && !target.starts_with("vhost-user:") {
         tracing::warn!(
             drive = config.name,
@@ -105,7 +111,7 @@ fn open_remote(config: &DeviceConfig, target: &str, keep: &Keep) -> Result<(Back
     };
     let origin = Origin { source, association, connections, identity };
     Ok((
-        Backend::Remote(Box::new(Remote::new(pair, origin, fence, record))),
+        Backend::Remote(Box::new(Remote::new(pair, origin, fence, record).interrupted_by(interrupt))),
         size / u64::from(config.block_size) * u64::from(config.block_size),
     ))
 }

@@ -1,6 +1,6 @@
 //! Connects again to the target behind a drive, on a thread of its own: attempts wait for the network.
 
-use crate::target::{self, OpenOptions, Opened};
+use crate::target::{self, OpenOptions, Opened, OpenedFor};
 use std::sync::mpsc::{self, Receiver, Sender};
 use weir_driver::{QueuePair, TransportError};
 use weir_sys::sched;
@@ -34,7 +34,7 @@ impl Connector {
     ///
     /// # Errors
     /// No thread can be had.
-    pub fn start(target: &str, how: OpenOptions) -> Result<Self, TransportError> {
+    pub fn start(target: &str, how: OpenOptions, of: OpenedFor) -> Result<Self, TransportError> {
         let (attempts, orders) = mpsc::channel::<Attempt>();
         let (sender, steps) = mpsc::channel();
         let own = target.to_owned();
@@ -43,7 +43,7 @@ impl Connector {
             for Attempt { answer_timeout, old } in orders {
                 // A server behind a socket has one client at a time.
                 drop(old);
-                if sender.send(attempt(&own, OpenOptions { answer_timeout, ..how }, &sender)).is_err() {
+                if sender.send(attempt(&own, OpenOptions { answer_timeout, ..how }, &of, &sender)).is_err() {
                     return;
                 }
             }
@@ -73,12 +73,12 @@ impl Connector {
     }
 }
 
-fn attempt(target: &str, how: OpenOptions, sender: &Sender<Step>) -> Step {
+fn attempt(target: &str, how: OpenOptions, of: &OpenedFor, sender: &Sender<Step>) -> Step {
     let mut reached = |stage| {
         // Its receiver may have gone.
         let _ = sender.send(Step::Reached(stage));
     };
-    match target::open(target, how, &mut reached) {
+    match target::open(target, how, of, &mut reached) {
         Ok(opened) => Step::Opened(opened),
         Err(e) => Step::Failed(e),
     }

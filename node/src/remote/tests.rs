@@ -217,7 +217,7 @@ impl Bench {
     /// The same, over a new association.
     fn find_at(&mut self, identity: DriveIdentity, association: Option<Identity>) {
         let (pair, far) = pair();
-        let opened = Opened { pair, connections: Vec::new(), association, identity: Some(identity) };
+        let opened = Opened { pair, connections: Vec::new(), association, identity: Some(identity), interrupt: None };
         for step in [Step::Reached(Stage::Connected), Step::Reached(Stage::Enabled), Step::Opened(opened)] {
             self.remote.follow(self.now, step);
         }

@@ -8,16 +8,21 @@
 //!                            └─ VfioDevice: memory, interrupts         (the last queue pair that goes closes it)
 //! ```
 //! The last queue pair that goes shuts the controller down. A drive that is pulled, or that the kernel wants back, is closed as a link is.
+//!
+//! With a keeper the drive outlives the process: the keeper holds the device and the memory file, in which the admin queue's counts lie, and
+//! the next process goes on without a reset ([`weir_driver::nvme::BringUp::taking_over`]).
 
-use super::queue_memory::{LOOK, PACE, PAGE, QUICK, add, named, put, take};
+use super::queue_memory::{LOOK, PACE, PAGE, QUICK, add, named, put, shadow_doorbell, take};
+use crate::keeper_channel::Keep;
 use crate::memory::{GuestMemory, HUGE, memory_file};
 use crate::reactor::now;
 use crate::vfio::{Bar, VfioDevice};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use weir_driver::nvme::{
-    BringUp, ControllerIdentity, ControllerPlan, EnabledController, IoQueue, Port, QueuePairRings, QueuePlan, Remake,
+    AdminQueue, BringUp, ControllerIdentity, ControllerPlan, EnabledController, IoQueue, Port, QueuePlan, Remake,
 };
 use weir_driver::{Done, Io, QueuePair, TransportError};
 use weir_session::memory::Memory;
@@ -46,12 +51,14 @@ pub struct PciOptions {
     pub max_io: u32,
     /// QPRIO of the submission queues (base 2.0, 5.5).
     pub priority: Class,
+    /// Each queue pair has an eventfd that is signalled when requests end, by an MSI-X vector of its own.
+    pub interrupts: bool,
 }
 
 impl Default for PciOptions {
     /// One queue pair of 128 requests of at most 128 KiB on namespace 1, of class medium.
     fn default() -> Self {
-        PciOptions { nsid: 1, queues: 1, depth: 128, max_io: 128 << 10, priority: Class::Medium }
+        PciOptions { nsid: 1, queues: 1, depth: 128, max_io: 128 << 10, priority: Class::Medium, interrupts: false }
     }
 }
 
@@ -64,13 +71,17 @@ struct PciDrive {
     /// All of the memory file, and the admin queue.
     admin: Mutex<Admin>,
     place: String,
+    /// Who holds it beyond the process, and under which name.
+    held: Option<(Keep, String)>,
+    /// It is left open for the next process.
+    is_left: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Admin {
     memory: GuestMemory,
     /// Once the controller is up.
-    rings: Option<QueuePairRings>,
+    rings: Option<AdminQueue>,
 }
 
 /// How the machines of `weir-driver` reach a drive.
@@ -91,6 +102,11 @@ impl Port for PciPort<'_> {
     #[inline]
     fn doorbell(&mut self, doorbell: Doorbell, value: u32) {
         self.bar.write(doorbell_offset(doorbell), value);
+    }
+
+    #[inline]
+    fn shadow_doorbell(&mut self, address: u64, value: u32) -> u32 {
+        shadow_doorbell(self.memory, address, value)
     }
 
     fn read(&mut self, address: u64, into: &mut [u8]) {
@@ -134,12 +150,18 @@ impl PciDrive {
         }
     }
 
-    fn bring_up(&self, plan: ControllerPlan) -> Result<EnabledController, TransportError> {
+    fn bring_up(&self, mut machine: BringUp) -> Result<EnabledController, TransportError> {
         let mut admin = self.admin.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut machine = BringUp::new(plan);
         let ready = self.wait(&admin.memory, |at, port| machine.poll(at, port))?;
         admin.rings = Some(ready.admin.clone());
         Ok(ready)
+    }
+
+    /// Has the keeper hold the drive and its memory beyond this process.
+    fn hold(&self, memory: &OwnedFd) -> io::Result<()> {
+        let Some((keep, name)) = &self.held else { return Ok(()) };
+        let [device, container, group] = self.device.descriptors();
+        keep.hold(name, &[device, container, group, memory.as_fd()])
     }
 
     fn remake(&self, queue: &mut IoQueue, priority: Class) -> Result<(), TransportError> {
@@ -185,6 +207,13 @@ impl PciDrive {
 
 impl Drop for PciDrive {
     fn drop(&mut self) {
+        if *self.is_left.get_mut() {
+            return;
+        }
+        if let Some((keep, name)) = &self.held {
+            // A keeper that has gone holds nothing.
+            let _ = keep.release(name);
+        }
         let is_up = self.admin.get_mut().unwrap_or_else(PoisonError::into_inner).rings.is_some();
         if is_up && self.state().is_ok() {
             self.shut_down();
@@ -201,44 +230,51 @@ pub struct PciQueue {
     max_io: u32,
     identity: Arc<ControllerIdentity>,
     drive: Arc<PciDrive>,
+    /// Signalled when requests end, until its user takes it.
+    interrupt: Option<OwnedFd>,
     idle: u32,
 }
 
-/// Opens the drive at an address, brings its controller up and creates `options.queues` queue pairs.
+/// Opens the drive at an address, brings its controller up and creates `options.queues` queue pairs. `held`: the keeper that holds it beyond
+/// the process, and under which name; what the process before has left there is taken over.
 ///
 /// # Errors
 /// There is no drive, vfio-pci does not have it, another program uses it, it refuses or misbehaves, or has less than is wanted.
-pub fn open(address: PciAddress, options: &PciOptions) -> Result<Vec<PciQueue>, TransportError> {
+pub fn open(
+    address: PciAddress,
+    options: &PciOptions,
+    held: Option<(&Keep, &str)>,
+) -> Result<Vec<PciQueue>, TransportError> {
     let place = format!("pci:{address}");
     if options.depth == 0 || options.depth >= 1 << 16 || options.queues == 0 || options.max_io == 0 {
         let text = "a drive wants at least one queue of 1 to 65535 requests of at least one block";
         return Err(TransportError::Usage(format!("{place}: {text}")));
     }
-    let device = VfioDevice::open(address)?;
-    let bar = device.map_bar().map_err(|e| TransportError::Refused(format!("{place}: its registers: {e}")))?;
-    let cap = Cap(bar.read64(register::CAP));
-    // A ring of n entries holds n - 1 requests, and CAP.MQES is n - 1.
-    let queue = QueuePlan { depth: options.depth.min(cap.mqes().max(1) as u32), priority: options.priority };
-    let plan = ControllerPlan {
-        nsid: options.nsid,
-        queues: vec![queue; usize::from(options.queues)],
-        ams: if cap.ams() & register::ams_supported::WRR != 0 { ams::WRR } else { ams::RR },
-        ..ControllerPlan::new(BASE, queue.depth, options.max_io.next_multiple_of(PAGE))
+    let left = held.and_then(|(keep, name)| left(&place, address, options, keep, name));
+    let was_left = left.is_some();
+    let Opened { device, bar, plan, file, len } = match left {
+        Some(left) => left,
+        None => opened(&place, address, options)?,
     };
-    let last = doorbell_offset(Doorbell::CqHead(options.queues));
-    if bar.size() < last as usize + 4 {
-        let text = format!("{place}: its registers end before the doorbells of {} queues", options.queues);
-        return Err(TransportError::Refused(text));
-    }
-    let len = (plan.memory() as usize).next_multiple_of(HUGE);
     let system = |e: io::Error| TransportError::Refused(format!("{place}: {len} bytes of memory for its queues: {e}"));
-    let file = memory_file("weir-pci", len).map_err(system)?;
     let mut memory = GuestMemory::new();
     add(&mut memory, &file, BASE, BASE..BASE + len as u64).map_err(system)?;
-    device.map_memory(file.as_fd(), len, BASE).map_err(system)?;
+    let shadow_pages = plan.shadow_pages();
+    let machine = if was_left { BringUp::taking_over(plan) } else { BringUp::new(plan) };
+    let mut interrupts = interrupts(&place, &device, options)?.into_iter();
     let admin = Mutex::new(Admin { memory, rings: None });
-    let drive = Arc::new(PciDrive { bar, device, admin, place: place.clone() });
-    let ready = drive.bring_up(plan)?;
+    let held = held.map(|(keep, name)| (keep.clone(), name.to_owned()));
+    let is_left = AtomicBool::new(false);
+    let drive = Arc::new(PciDrive { bar, device, admin, place: place.clone(), held, is_left });
+    let ready = drive.bring_up(machine)?;
+    match (was_left, ready.was_up) {
+        (true, true) => tracing::info!("{place}: its controller is up, and goes on without a reset"),
+        (true, false) => {
+            tracing::warn!("{place}: its controller is not as the process before had left it, and was reset")
+        }
+        (false, _) => {}
+    }
+    drive.hold(&file).map_err(|e| TransportError::Closed(format!("{place}: the keeper does not listen: {e}")))?;
     let identity = Arc::new(ready.identity);
     ready
         .queues
@@ -246,17 +282,115 @@ pub fn open(address: PciAddress, options: &PciOptions) -> Result<Vec<PciQueue>, 
         .map(|queue| {
             let mut memory = GuestMemory::new();
             add(&mut memory, &file, BASE, queue.memory()).map_err(system)?;
+            if identity.shadow_doorbells {
+                add(&mut memory, &file, BASE, shadow_pages.clone()).map_err(system)?;
+            }
             memory.populate();
             let (identity, drive) = (identity.clone(), drive.clone());
-            Ok(PciQueue { memory, max_io: queue.max_io(), queue, identity, drive, idle: 0 })
+            let interrupt = interrupts.next();
+            Ok(PciQueue { memory, max_io: queue.max_io(), queue, identity, drive, interrupt, idle: 0 })
         })
         .collect()
+}
+
+/// A drive before its controller is up.
+struct Opened {
+    device: VfioDevice,
+    bar: Bar,
+    plan: ControllerPlan,
+    /// The memory that the device may access, and its bytes.
+    file: OwnedFd,
+    len: usize,
+}
+
+impl Opened {
+    fn of(
+        place: &str,
+        device: VfioDevice,
+        options: &PciOptions,
+        left: Option<OwnedFd>,
+    ) -> Result<Self, TransportError> {
+        let bar = device.map_bar().map_err(|e| TransportError::Refused(format!("{place}: its registers: {e}")))?;
+        let plan = plan(place, options, &bar)?;
+        let len = (plan.memory() as usize).next_multiple_of(HUGE);
+        let no_memory =
+            |e: io::Error| TransportError::Refused(format!("{place}: {len} bytes of memory for its queues: {e}"));
+        let file = match left {
+            Some(file) if rustix::fs::fstat(&file).is_ok_and(|s| s.st_size == len as i64) => file,
+            Some(_) => return Err(TransportError::Refused(format!("{place}: its memory is of another size"))),
+            None => {
+                let file = memory_file("weir-pci", len).map_err(no_memory)?;
+                device.map_memory(file.as_fd(), len, BASE).map_err(no_memory)?;
+                file
+            }
+        };
+        Ok(Opened { device, bar, plan, file, len })
+    }
+}
+
+fn opened(place: &str, address: PciAddress, options: &PciOptions) -> Result<Opened, TransportError> {
+    Opened::of(place, VfioDevice::open(address)?, options, None)
+}
+
+/// The device and the memory that the process before has left. What cannot be used is closed, by the keeper as well: the kernel resets
+/// the device then.
+fn left(place: &str, address: PciAddress, options: &PciOptions, keep: &Keep, name: &str) -> Option<Opened> {
+    let found = keep.take(name)?;
+    let opened = || {
+        let other = |_| TransportError::Refused(format!("{place}: not four descriptors"));
+        let [device, container, group, memory] = <[OwnedFd; 4]>::try_from(found).map_err(other)?;
+        let device = VfioDevice::left(address, [device, container, group]);
+        let device = device.map_err(|e| TransportError::Refused(format!("{place}: VFIO: {e}")))?;
+        Opened::of(place, device, options, Some(memory))
+    };
+    opened()
+        .inspect_err(|e| {
+            tracing::warn!("what the process before has left cannot be used, the drive is reset: {e}");
+            let _ = keep.release(name);
+        })
+        .ok()
+}
+
+/// The eventfds of the queue pairs, where they are wanted. The admin queue has vector 0 and raises nothing.
+fn interrupts(place: &str, device: &VfioDevice, options: &PciOptions) -> Result<Vec<OwnedFd>, TransportError> {
+    if !options.interrupts {
+        return Ok(Vec::new());
+    }
+    let wanted = options.queues + 1;
+    let mut all = device.interrupts(wanted).map_err(|e| {
+        TransportError::Refused(format!("{place}: {wanted} MSI-X vectors: {e}; without interrupts=on it is polled"))
+    })?;
+    Ok(all.split_off(1))
+}
+
+fn plan(place: &str, options: &PciOptions, bar: &Bar) -> Result<ControllerPlan, TransportError> {
+    let cap = Cap(bar.read64(register::CAP));
+    // A ring of n entries holds n - 1 requests, and CAP.MQES is n - 1.
+    let queue = QueuePlan { depth: options.depth.min(cap.mqes().max(1) as u32), priority: options.priority };
+    let last = doorbell_offset(Doorbell::CqHead(options.queues));
+    if bar.size() < last as usize + 4 {
+        let text = format!("{place}: its registers end before the doorbells of {} queues", options.queues);
+        return Err(TransportError::Refused(text));
+    }
+    Ok(ControllerPlan {
+        nsid: options.nsid,
+        shadow_doorbells: true,
+        interrupts: options.interrupts,
+        queues: vec![queue; usize::from(options.queues)],
+        ams: if cap.ams() & register::ams_supported::WRR != 0 { ams::WRR } else { ams::RR },
+        ..ControllerPlan::new(BASE, queue.depth, options.max_io.next_multiple_of(PAGE))
+    })
 }
 
 impl PciQueue {
     /// Who the controller says it is.
     pub fn identity(&self) -> &ControllerIdentity {
         &self.identity
+    }
+
+    /// The eventfd that is signalled when requests end, once, where interrupts were asked for.
+    pub fn take_interrupt(&mut self) -> Option<OwnedFd> {
+        self.interrupt.take()
     }
 
     /// Makes its submission queue anew with another QPRIO. Nothing may be in flight; waits for the controller.
@@ -338,6 +472,13 @@ impl QueuePair for PciQueue {
     fn attend(&mut self) -> Result<(), TransportError> {
         self.look()
     }
+
+    fn leave_open(&mut self) {
+        // Without a keeper it ends with this process.
+        if self.drive.held.as_ref().is_some_and(|(keep, _)| keep.is_kept()) {
+            self.drive.is_left.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -347,7 +488,7 @@ mod tests {
     #[test]
     fn a_drive_that_is_not_there_is_named() {
         let address = PciAddress { domain: 0xffff, bus: 0xff, device: 31, function: 7 };
-        let e = open(address, &PciOptions::default()).unwrap_err();
+        let e = open(address, &PciOptions::default(), None).unwrap_err();
         assert!(
             matches!(&e, TransportError::Unreachable(text) if text.contains("pci:ffff:ff:1f.7: there is no such PCI device")),
             "{e}"
@@ -357,7 +498,7 @@ mod tests {
             PciOptions { queues: 0, ..PciOptions::default() },
             PciOptions { max_io: 0, ..PciOptions::default() },
         ] {
-            assert!(matches!(open(address, &options), Err(TransportError::Usage(_))));
+            assert!(matches!(open(address, &options, None), Err(TransportError::Usage(_))));
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::memory::GuestMemory;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use weir_driver::TransportError;
 use weir_session::memory::Memory;
 use weir_session::vhost_user::{GuestRegion, Map};
@@ -37,6 +37,21 @@ pub(super) fn take(memory: &GuestMemory, address: u64, phase: bool) -> Option<Cq
 pub(super) fn put(memory: &GuestMemory, address: u64, entry: &[u64; 8]) {
     // The address is the plan's own, and the plan's memory is mapped.
     let _ = memory.write(address, entry.map(u64::to_le).as_bytes());
+}
+
+/// Stores a shadow doorbell, and then loads its event index, a page behind it.
+#[inline]
+pub(super) fn shadow_doorbell(memory: &GuestMemory, address: u64, value: u32) -> u32 {
+    let index = || {
+        let pages = memory.window(address, PAGE as usize + 4).ok()?;
+        // Values are below 2^16, and so the other half is zero.
+        memory.store16(&pages, 0, value as u16, Ordering::Release).ok()?;
+        // The controller stores an event index and then loads the doorbell: one of the two sees the other's.
+        fence(Ordering::SeqCst);
+        memory.load32(&pages, PAGE as usize, Ordering::Relaxed).ok()
+    };
+    // The address is the plan's own, and the plan's memory is mapped; who is always rung misses nothing.
+    index().unwrap_or_else(|| value.wrapping_sub(1))
 }
 
 /// Maps a part of the memory file, which begins at the DMA address `base`.

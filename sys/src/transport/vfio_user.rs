@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use weir_driver::nvme::{
-    BringUp, ControllerIdentity, ControllerPlan, EnabledController, IoQueue, Port, QueuePairRings, QueuePlan, Remake,
+    AdminQueue, BringUp, ControllerIdentity, ControllerPlan, EnabledController, IoQueue, Port, QueuePlan, Remake,
 };
 use weir_driver::vfio_user::{Area, Negotiated};
 use weir_driver::{Done, Io, QueuePair, TransportError};
@@ -75,7 +75,7 @@ struct Shared {
     memory: GuestMemory,
     doorbells: Option<Arc<Mapped>>,
     /// The admin queue, once the controller is up.
-    admin: Option<QueuePairRings>,
+    admin: Option<AdminQueue>,
 }
 
 /// The mapped doorbells.

@@ -4,6 +4,7 @@
 use super::{long, test};
 use crate::guest::{Guest, json, section};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
+use std::path::{Path, PathBuf};
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
@@ -32,7 +33,20 @@ unharmed() { dmesg | grep -E 'DMAR.*[Ff]ault|BUG:|Oops' && exit 1; true; }
 "#;
 
 fn boot(env: &Env, iommu: bool, script: &str) -> Result<String, String> {
-    let dir = env.folder()?;
+    let qemu = machine(&env.folder()?, iommu)?;
+    guest(env, &qemu).run(env, &whole(script))
+}
+
+fn guest<'a>(env: &Env, qemu: &'a [String]) -> Guest<'a> {
+    Guest { cpus: 2, net: true, qemu, limit: if env.full { 400 } else { 240 } }
+}
+
+fn whole(script: &str) -> String {
+    format!("{PRELUDE}{script}\nsection end\n")
+}
+
+/// QEMU's arguments, with the drive's image in a folder, and what is written to its CC in another file there.
+fn machine(dir: &Path, iommu: bool) -> Result<Vec<String>, String> {
     let disk = dir.join("disk");
     let file = std::fs::File::create(&disk).context(|| disk.display().to_string())?;
     file.set_len(64 << 20).context(|| disk.display().to_string())?;
@@ -48,9 +62,19 @@ fn boot(env: &Env, iommu: bool, script: &str) -> Result<String, String> {
     if iommu {
         qemu.extend(["-device".into(), "intel-iommu,intremap=on".into()]);
     }
-    let limit = if env.full { 400 } else { 240 };
-    let guest = Guest { cpus: 2, net: true, qemu: &qemu, limit };
-    guest.run(env, &format!("{PRELUDE}{script}\nsection end\n"))
+    qemu.extend(["-D".into(), trace(dir).display().to_string(), "-trace".into(), "pci_nvme_mmio_cfg".into()]);
+    Ok(qemu)
+}
+
+fn trace(dir: &Path) -> PathBuf {
+    dir.join("qemu.log")
+}
+
+/// How often CC was written, by whom ever.
+fn cc_writes(dir: &Path) -> Result<usize, String> {
+    let path = trace(dir);
+    let text = std::fs::read_to_string(&path).context(|| path.display().to_string())?;
+    Ok(text.lines().filter(|line| line.contains("pci_nvme_mmio_cfg")).count())
 }
 
 /// The drive goes from Linux to the program and back, and has what each wrote.
@@ -140,10 +164,10 @@ hosts = ["*"]
 device = "ssd0"
 door = "nvme-tcp"
 E
-/t/weir up -c /tmp/weir.toml >/tmp/up.out 2>&1 &
 serving() { i=0; while ! weir status >/tmp/status 2>&1; do i=$((i + 1)); [ $i -lt 300 ] || { cat /tmp/status /tmp/up.out; exit 1; }; sleep 0.1; done; }
-serving
-nvme connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.2026-11.io.weir:g:ssd0 -i 1
+up() { WEIR_LOG=weir_sys=info /t/weir up -c /tmp/weir.toml >/tmp/up.out 2>&1 & up=$!; serving; }
+up
+nvme connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.2026-11.io.weir:g:ssd0 -i 1 -c 1
 N=/dev/nvme0n1; [ -e /dev/nvme1 ] && N=/dev/nvme1n1
 disk $N
 dd if=$N bs=1M skip=60 count=4 iflag=direct 2>/dev/null | cmp - /tmp/a
@@ -159,6 +183,7 @@ ended() {
 "#;
 
 const KILLED: &str = r#"
+section served
 load 24
 for n in 1 2 3; do sleep 1; kill -0 $load; kill -9 $(ps | grep '[/]t/weir worker' | tail -1 | awk '{print $1}'); sleep 0.3; serving; done
 loaded
@@ -167,23 +192,55 @@ load 24
 sleep 1; kill -0 $load; weir upgrade --binary /t/weir --probation 1s
 loaded
 section upgraded; cat /tmp/load.out
+section taken; grep -c 'goes on without a reset' /tmp/up.out || cat /tmp/up.out
+section restarted
+weir shutdown >/dev/null
+i=0; while kill -0 $up 2>/dev/null; do i=$((i + 1)); [ $i -lt 300 ] || exit 1; sleep 0.1; done
+sed -i 's/^media.*/media = "pci:'$A'?interrupts=on"/' /tmp/weir.toml
+up
+sleep 1
+section again
+load 24
+sleep 1; kill -0 $load; kill -9 $(ps | grep '[/]t/weir worker' | tail -1 | awk '{print $1}'); sleep 0.3; serving
+loaded
+section interrupted; cat /tmp/load.out; grep -c 'goes on without a reset' /tmp/up.out || cat /tmp/up.out
+section vectors; grep vfio-msix /proc/interrupts
 ended
 "#;
 
+/// Workers die and are replaced, and the controller is told nothing of it.
 fn killed(env: &Env) -> Outcome {
-    let out = boot(env, true, &format!("{NODE}{KILLED}"))?;
-    for part in ["killed", "upgraded"] {
+    let dir = env.folder()?;
+    let (qemu, script, mut writes) = (machine(&dir, true)?, whole(&format!("{NODE}{KILLED}")), Vec::new());
+    let marks = ["=== served", "=== taken", "=== again", "=== interrupted"];
+    let out = guest(env, &qemu).run_along(env, &script, &marks, |_| {
+        writes.push(cc_writes(&dir)?);
+        Ok(())
+    })?;
+    for part in ["killed", "upgraded", "interrupted"] {
         let part = section(&out, part)?;
         ensure(part.contains("verified"), || format!("the load: {part}"))?;
     }
-    Ok(())
+    let count = section(&out, "taken")?;
+    ensure(count.trim() == "4", || format!("workers that went on without a reset: {count}"))?;
+    let count = section(&out, "interrupted")?;
+    ensure(count.trim().ends_with("\n1"), || format!("a worker that went on without a reset: {count}"))?;
+    let vectors = section(&out, "vectors")?;
+    let raised = vectors.lines().filter(|line| line.contains("vfio-msix[1]")).flat_map(str::split_whitespace);
+    let raised: u64 = raised.filter_map(|word| word.parse::<u64>().ok()).sum();
+    ensure(raised > 100, || format!("the drive raised its vector {raised} times: {vectors}"))?;
+    // Between nodes it is shut down and enabled.
+    let quiet = writes[0] > 0 && writes[0] == writes[1] && writes[1] < writes[2] && writes[2] == writes[3];
+    ensure(quiet, || format!("writes to CC until each of {marks:?}: {writes:?}"))
 }
 
 /// Linux takes the drive off the bus under load and finds it again.
 const PULLED: &str = r#"
 load 24
 sleep 1; kill -0 $load
+begun=$(cut -d' ' -f1 /proc/uptime)
 echo 1 >$D/remove
+echo "removed between $begun and $(cut -d' ' -f1 /proc/uptime) s"
 [ ! -e $D ]
 weir status >/tmp/status; grep -q ssd0 /tmp/status
 sleep 1

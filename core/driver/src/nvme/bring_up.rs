@@ -1,5 +1,12 @@
-//! Bring a controller up (base 2.0, 3.5.1): disable, configure, enable, identify, features, queues.
+//! Bring a controller up (base 2.0, 3.5.1): disable, configure, enable, identify, features, queues. Or take over one that a process before
+//! this one has left up: its I/O queues are deleted, which ends or aborts what was submitted to them, and created again.
+//!
+//! ```text
+//!   taking_over: Settling ── DeleteSq, DeleteCq of each ──┐      anything unexpected: Disabling
+//!   new: Disabling ── Enabling ── Controller, Queues ─────┴─► Namespace … CreateCq, CreateSq of each ─► Ended
+//! ```
 
+use super::admin::AdminQueue;
 use super::plan::ADMIN_ENTRIES;
 use super::{ControllerPlan, IoQueue, PAGE, Port, QueuePairRings, protocol, refused};
 use crate::TransportError;
@@ -8,9 +15,11 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use weir_spec::nvme::feature::{Queues, fid};
-use weir_spec::nvme::identify::{IDENTIFY_LEN, IdentifyController, IdentifyNamespace, IdentifyNvmController, cns};
+use weir_spec::nvme::identify::{
+    IDENTIFY_LEN, IdentifyController, IdentifyNamespace, IdentifyNvmController, cns, oacs,
+};
 use weir_spec::nvme::register::{self, Aqa, Cap, Cc, Csts, ams};
-use weir_spec::nvme::{AdminOpcode, Cqe, Sqe};
+use weir_spec::nvme::{AdminOpcode, Cqe, Sqe, Status};
 use weir_units::{Class, Nanos};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
@@ -30,6 +39,8 @@ pub struct ControllerIdentity {
     pub max_zeroes: u32,
     /// Whether it takes scatter gather lists.
     pub sgl: bool,
+    /// It was told of shadow doorbells, and has taken them.
+    pub shadow_doorbells: bool,
     /// Blocks of the namespace.
     pub blocks: u64,
     /// Bytes of a block, as a power of two.
@@ -47,10 +58,12 @@ pub struct ControllerIdentity {
 pub struct EnabledController {
     /// Who it is.
     pub identity: ControllerIdentity,
-    /// The admin queue's rings.
-    pub admin: QueuePairRings,
+    /// The admin queue.
+    pub admin: AdminQueue,
     /// The I/O queue pairs of the plan, in order.
     pub queues: Vec<IoQueue>,
+    /// It was up already, and was not reset.
+    pub was_up: bool,
 }
 
 /// Where the bring-up stands.
@@ -58,6 +71,8 @@ pub struct EnabledController {
 enum State {
     /// Nothing done.
     Start,
+    /// A controller that is up; waits for the answer to what the process before has sent.
+    Settling,
     /// CC.EN is 0; waits for CSTS.RDY 0.
     Disabling,
     /// CC.EN is 1; waits for CSTS.RDY 1.
@@ -71,6 +86,8 @@ enum State {
 /// Admin commands, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
+    DeleteSq(u16),
+    DeleteCq(u16),
     Controller,
     Queues,
     Arbitration,
@@ -78,6 +95,7 @@ enum Step {
     Namespace,
     Limits,
     Descriptors,
+    ShadowDoorbells,
     CreateCq(u16),
     CreateSq(u16),
 }
@@ -89,24 +107,41 @@ pub struct BringUp {
     state: State,
     deadline: Nanos,
     patience: Nanos,
-    admin: QueuePairRings,
+    admin: AdminQueue,
     identity: ControllerIdentity,
     next_cid: u16,
+    has_shadow_doorbells: bool,
+    /// It goes on with a controller that is up, until something is not as it was left.
+    takes_over: bool,
+    /// When a command that may not have been rung for is rung for.
+    ring_at: Nanos,
 }
+
+/// How long a command of the process before is waited for until it is rung for again: a controller may report a doorbell that it has
+/// been told already (base 2.0, Figure 150, Invalid Doorbell Write Value).
+const RING_AFTER: Nanos = Nanos::from_millis(20);
 
 impl BringUp {
     /// Nothing is touched before the first poll.
     pub fn new(plan: ControllerPlan) -> Self {
-        let admin = QueuePairRings::new(0, ADMIN_ENTRIES, plan.admin_sq(), plan.admin_cq());
         BringUp {
+            admin: AdminQueue::new(&plan),
             plan,
             state: State::Start,
             deadline: Nanos::NEVER,
             patience: Nanos(0),
-            admin,
             identity: ControllerIdentity::default(),
             next_cid: 0,
+            has_shadow_doorbells: false,
+            takes_over: false,
+            ring_at: Nanos::NEVER,
         }
+    }
+
+    /// The same of a controller that a process before this one may have left up, with the memory that it had: without a reset if it is as
+    /// that process has noted it. Once it is up, nothing that was submitted before is carried out any more.
+    pub fn taking_over(plan: ControllerPlan) -> Self {
+        BringUp { takes_over: true, ..Self::new(plan) }
     }
 
     /// Goes as far as it can without waiting. `None`: not there yet.
@@ -114,9 +149,21 @@ impl BringUp {
     /// # Errors
     /// The controller lacks what the plan wants, refuses a command, fails, or is late (CAP.TO).
     pub fn poll<P: Port>(&mut self, now: Nanos, port: &mut P) -> Result<Option<EnabledController>, TransportError> {
+        match self.advance(now, port) {
+            Err(_) if self.takes_over => {
+                *self = BringUp::new(self.plan.clone());
+                self.advance(now, port)
+            }
+            result => result,
+        }
+    }
+
+    fn advance<P: Port>(&mut self, now: Nanos, port: &mut P) -> Result<Option<EnabledController>, TransportError> {
         loop {
             let next = match self.state {
+                State::Start if self.takes_over => Some(self.take_over(now, port)?),
                 State::Start => Some(self.disable(now, port)?),
+                State::Settling => self.settle(now, port)?.then(|| self.send(now, port, Step::DeleteSq(0))),
                 State::Disabling => self.wait_ready(now, port, 0)?.map(|()| self.enable(now, port)),
                 State::Enabling => self.wait_ready(now, port, 1)?.map(|()| self.send(now, port, Step::Controller)),
                 State::Admin(step) => match self.answer(now, port)? {
@@ -138,7 +185,8 @@ impl BringUp {
         }
     }
 
-    fn disable<P: Port>(&mut self, now: Nanos, port: &mut P) -> Result<State, TransportError> {
+    /// Whether the controller answers and can do what is wanted; how long it may take.
+    fn begin<P: Port>(&mut self, now: Nanos, port: &mut P) -> Result<(), TransportError> {
         let cap = Cap(port.register(register::CAP, 8));
         if cap.0 == u64::MAX || cap.0 == 0 {
             return Err(TransportError::Unreachable("the controller's registers do not answer".to_string()));
@@ -147,6 +195,42 @@ impl BringUp {
         // CAP.TO is in units of 500 ms; 0 would be no patience at all.
         self.patience = Nanos::from_millis(500 * cap.to().max(1));
         self.deadline = now.saturating_add(self.patience);
+        Ok(())
+    }
+
+    /// The controller must be as the process before has noted it.
+    fn take_over<P: Port>(&mut self, now: Nanos, port: &mut P) -> Result<State, TransportError> {
+        self.begin(now, port)?;
+        let other = || TransportError::Refused("the controller is not as it was left".to_string());
+        self.admin = AdminQueue::left(&self.plan, port).ok_or_else(other)?;
+        let csts = Csts(port.register(register::CSTS, 4) as u32);
+        let is_up = csts.0 != u32::MAX && csts.rdy() == 1 && csts.cfs() == 0 && csts.shst() == 0;
+        let is_ours = port.register(register::CC, 4) == u64::from(self.configuration().0)
+            && port.register(register::AQA, 4) == u64::from(queue_sizes().0)
+            && port.register(register::ASQ, 8) == self.plan.admin_sq()
+            && port.register(register::ACQ, 8) == self.plan.admin_cq();
+        if !is_up || !is_ours || self.plan.queues.is_empty() {
+            return Err(other());
+        }
+        self.ring_at = now.saturating_add(RING_AFTER);
+        Ok(State::Settling)
+    }
+
+    /// Whether no command of the process before is on its way any more.
+    fn settle<P: Port>(&mut self, now: Nanos, port: &mut P) -> Result<bool, TransportError> {
+        if !self.admin.is_busy() || self.admin.answer(port)?.is_some() {
+            return Ok(true);
+        }
+        if now >= self.ring_at {
+            self.ring_at = Nanos::NEVER;
+            self.admin.ring_again(port);
+        }
+        self.in_time(now, "answer an admin command").map(|()| false)
+    }
+
+    fn disable<P: Port>(&mut self, now: Nanos, port: &mut P) -> Result<State, TransportError> {
+        self.begin(now, port)?;
+        self.admin.set_up(port, false);
         let cc = Cc(port.register(register::CC, 4) as u32);
         if cc.en() == 1 {
             port.set_register(register::CC, u64::from(cc.with_en(0).0), 4);
@@ -204,15 +288,19 @@ impl BringUp {
         Err(TransportError::Timeout(format!("the controller did not {what} within {}", self.patience)))
     }
 
+    /// CC as it is while the controller is up.
+    fn configuration(&self) -> Cc {
+        Cc(0).with_iosqes(6).with_iocqes(4).with_ams(self.plan.ams).with_en(1)
+    }
+
     fn enable<P: Port>(&mut self, now: Nanos, port: &mut P) -> State {
-        let entries = ADMIN_ENTRIES - 1;
-        let aqa = Aqa(0).with_asqs(entries).with_acqs(entries);
-        port.set_register(register::AQA, u64::from(aqa.0), 4);
+        // Of a controller that was up in this memory before.
+        clear(port, self.plan.admin_cq(), ADMIN_ENTRIES);
+        port.set_register(register::AQA, u64::from(queue_sizes().0), 4);
         port.set_register(register::ASQ, self.plan.admin_sq(), 8);
         port.set_register(register::ACQ, self.plan.admin_cq(), 8);
-        let cc = Cc(0).with_iosqes(6).with_iocqes(4).with_ams(self.plan.ams).with_en(1);
         self.deadline = now.saturating_add(self.patience);
-        port.set_register(register::CC, u64::from(cc.0), 4);
+        port.set_register(register::CC, u64::from(self.configuration().0), 4);
         State::Enabling
     }
 
@@ -220,9 +308,18 @@ impl BringUp {
         let mut sqe = self.command(step);
         self.next_cid = self.next_cid.wrapping_add(1);
         sqe.cid = U16::new(self.next_cid);
+        if step == Step::ShadowDoorbells {
+            // Nothing but the admin queue is there: zero is what all others begin with.
+            for page in [0, PAGE] {
+                port.write(self.plan.shadow() + page, &[0; PAGE as usize]);
+            }
+        }
+        if let Step::CreateCq(i) = step {
+            let at = self.plan.queue(usize::from(i));
+            clear(port, at.cq, self.plan.queues[usize::from(i)].depth + 1);
+        }
         // One command at a time: the ring cannot be full.
-        self.admin.push(port, &sqe.words());
-        self.admin.ring_tail(port);
+        self.admin.send(port, &sqe);
         self.deadline = now.saturating_add(self.patience);
         State::Admin(step)
     }
@@ -233,10 +330,16 @@ impl BringUp {
             sqe
         };
         match step {
+            Step::DeleteSq(i) => delete(AdminOpcode::DELETE_IO_SQ, i + 1),
+            Step::DeleteCq(i) => delete(AdminOpcode::DELETE_IO_CQ, i + 1),
             Step::Controller => to_page(command::identify(cns::CONTROLLER, 0)),
             Step::Namespace => to_page(command::identify(cns::NAMESPACE, self.plan.nsid)),
             Step::Limits => to_page(command::identify(cns::CS_CONTROLLER, 0)),
             Step::Descriptors => to_page(command::identify(cns::NAMESPACE_DESCRIPTORS, self.plan.nsid)),
+            Step::ShadowDoorbells => {
+                let pages = [self.plan.shadow(), self.plan.shadow() + PAGE].map(U64::new);
+                Sqe { opcode: AdminOpcode::DOORBELL_BUFFER_CONFIG.0, dptr: pages, ..Sqe::default() }
+            }
             Step::Queues => command::set_queues(self.plan.queues.len() as u16),
             Step::Arbitration => set_feature(fid::ARBITRATION, [self.plan.arbitration.map_or(0, |a| a.0), 0, 0]),
             Step::Quanta => set_feature(fid::QUANTA, self.plan.quanta.unwrap_or_default()),
@@ -251,20 +354,22 @@ impl BringUp {
         let queue = self.plan.queues[usize::from(index)];
         let rings = QueuePairRings::new(index + 1, queue.depth + 1, at.sq, at.cq);
         match opcode {
-            AdminOpcode::CREATE_IO_CQ => create(opcode, index + 1, &rings, at.cq, 1),
+            AdminOpcode::CREATE_IO_CQ => {
+                let interrupt = if self.plan.interrupts { u32::from(index + 1) << 16 | 1 << 1 } else { 0 };
+                create(opcode, index + 1, &rings, at.cq, interrupt | 1)
+            }
             _ => create_sq(index + 1, &rings, queue.priority),
         }
     }
 
     fn answer<P: Port>(&mut self, now: Nanos, port: &mut P) -> Result<Option<Cqe>, TransportError> {
-        let Some(cqe) = self.admin.pop(port)? else {
+        let Some(cqe) = self.admin.answer(port)? else {
             let csts = Csts(port.register(register::CSTS, 4) as u32);
             if csts.cfs() == 1 {
                 return Err(TransportError::Refused("the controller reports a fatal status".to_string()));
             }
             return self.in_time(now, "answer an admin command").map(|()| None);
         };
-        self.admin.ring_head(port);
         if cqe.cid.get() != self.next_cid {
             return Err(protocol("a completion of a command that was not sent"));
         }
@@ -274,8 +379,14 @@ impl BringUp {
     /// What the answer says, and the next step.
     fn take<P: Port>(&mut self, port: &mut P, step: Step, cqe: &Cqe) -> Result<Option<Step>, TransportError> {
         let status = cqe.status();
-        // Controllers before NVMe 2.0 know nothing of limits beside MDTS.
-        let is_known = step == Step::Descriptors && lacks_descriptors(status) || step == Step::Limits;
+        let is_known = match step {
+            Step::Descriptors => lacks_descriptors(status),
+            // Controllers before NVMe 2.0 know nothing of limits beside MDTS; doorbells work without shadows.
+            Step::Limits | Step::ShadowDoorbells => true,
+            // The process before was deleting or creating it.
+            Step::DeleteSq(_) | Step::DeleteCq(_) => status.same_code(Status::INVALID_QUEUE_ID),
+            _ => false,
+        };
         if !status.is_success() && !is_known {
             return Err(refused(&describe(step), status));
         }
@@ -291,18 +402,26 @@ impl BringUp {
                 };
             }
             Step::Descriptors if status.is_success() => self.described(port),
+            Step::ShadowDoorbells => self.identity.shadow_doorbells = status.is_success(),
             _ => {}
         }
         let (arbitration, quanta) = (self.plan.arbitration.is_some(), self.plan.quanta.is_some());
         let created = |i: u16| usize::from(i) + 1 < self.plan.queues.len();
         Ok(match step {
+            Step::DeleteSq(i) => Some(Step::DeleteCq(i)),
+            Step::DeleteCq(i) => Some(if created(i) { Step::DeleteSq(i + 1) } else { Step::Controller }),
+            // The number of queues is fixed until a reset (base 2.0, 5.27.1.5).
+            Step::Controller if self.takes_over && arbitration => Some(Step::Arbitration),
+            Step::Controller if self.takes_over && quanta => Some(Step::Quanta),
+            Step::Controller if self.takes_over => Some(Step::Namespace),
             Step::Controller => Some(Step::Queues),
             Step::Queues if arbitration => Some(Step::Arbitration),
             Step::Queues | Step::Arbitration if quanta => Some(Step::Quanta),
             Step::Queues | Step::Arbitration | Step::Quanta => Some(Step::Namespace),
             Step::Namespace => Some(Step::Limits),
             Step::Limits => Some(Step::Descriptors),
-            Step::Descriptors => (!self.plan.queues.is_empty()).then_some(Step::CreateCq(0)),
+            Step::Descriptors if self.plan.shadow_doorbells && self.has_shadow_doorbells => Some(Step::ShadowDoorbells),
+            Step::Descriptors | Step::ShadowDoorbells => (!self.plan.queues.is_empty()).then_some(Step::CreateCq(0)),
             Step::CreateCq(i) => Some(Step::CreateSq(i)),
             Step::CreateSq(i) => created(i).then_some(Step::CreateCq(i + 1)),
         })
@@ -321,6 +440,7 @@ impl BringUp {
         self.identity.model = id.model().to_string();
         self.identity.max_transfer = most.map_or(u32::MAX, |b| b as u32);
         self.identity.sgl = id.sgls.get() & 3 != 0;
+        self.has_shadow_doorbells = id.oacs.get() & oacs::DOORBELL_BUFFERS != 0;
     }
 
     fn granted(&self, queues: Queues) -> Result<(), TransportError> {
@@ -350,8 +470,27 @@ impl BringUp {
 
     fn ready<P: Port>(&mut self, port: &mut P) -> EnabledController {
         let queues = (0..self.plan.queues.len()).map(|i| IoQueue::new(&self.plan, i, &self.identity, port)).collect();
-        EnabledController { identity: self.identity.clone(), admin: self.admin.clone(), queues }
+        self.admin.set_up(port, true);
+        let (identity, admin) = (self.identity.clone(), self.admin.clone());
+        EnabledController { identity, admin, queues, was_up: self.takes_over }
     }
+}
+
+/// Sizes of the admin rings.
+fn queue_sizes() -> Aqa {
+    let entries = ADMIN_ENTRIES - 1;
+    Aqa(0).with_asqs(entries).with_acqs(entries)
+}
+
+/// A completion ring that no controller has: its phase tags begin anew.
+fn clear<P: Port>(port: &mut P, ring: u64, entries: u32) {
+    for at in 0..u64::from(entries) {
+        port.write(ring + at * size_of::<Cqe>() as u64, &[0; size_of::<Cqe>()]);
+    }
+}
+
+fn delete(opcode: AdminOpcode, qid: u16) -> Sqe {
+    Sqe { opcode: opcode.0, cdw10: U32::new(qid.into()), ..Sqe::default() }
 }
 
 fn create(opcode: AdminOpcode, qid: u16, rings: &QueuePairRings, address: u64, cdw11: u32) -> Sqe {
@@ -376,6 +515,8 @@ fn set_feature(fid: u8, values: [u32; 3]) -> Sqe {
 
 fn describe(step: Step) -> String {
     match step {
+        Step::DeleteSq(i) => format!("the deletion of submission queue {}", i + 1),
+        Step::DeleteCq(i) => format!("the deletion of completion queue {}", i + 1),
         Step::Controller => "Identify Controller".to_string(),
         Step::Queues => "Set Features, Number of Queues".to_string(),
         Step::Arbitration => "Set Features, Arbitration".to_string(),
@@ -383,6 +524,7 @@ fn describe(step: Step) -> String {
         Step::Namespace => "Identify Namespace".to_string(),
         Step::Limits => "Identify, NVM Command Set Controller".to_string(),
         Step::Descriptors => "Identify, Namespace Identification Descriptors".to_string(),
+        Step::ShadowDoorbells => "Doorbell Buffer Config".to_string(),
         Step::CreateCq(i) => format!("completion queue {}", i + 1),
         Step::CreateSq(i) => format!("submission queue {}", i + 1),
     }

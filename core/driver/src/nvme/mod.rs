@@ -1,7 +1,7 @@
 //! Bring-up and ring queue pairs of a memory-model NVMe controller (NVMe base 2.0, 3.3.1 and 3.5.1), over a [`Port`].
 //!
 //! ```text
-//!   ControllerPlan ──► BringUp::poll ──► EnabledController { identity, Rings… } ──► IoQueue::{submit, poll}
+//!   ControllerPlan ──► BringUp::poll ──► EnabledController { identity, AdminQueue, … } ──► IoQueue::{submit, reap}
 //!               │                                                 │
 //!               └────── Port: registers, doorbells, memory ───────┘
 //! ```
@@ -12,6 +12,7 @@
 //! **Limits.** One namespace; contiguous queues; buffers of at most 2 MiB where the controller takes no SGLs (one page of
 //! PRP list).
 
+mod admin;
 mod bring_up;
 mod plan;
 mod port;
@@ -21,6 +22,7 @@ mod rings;
 #[cfg(test)]
 mod tests;
 
+pub use admin::AdminQueue;
 pub use bring_up::{BringUp, ControllerIdentity, EnabledController};
 pub use plan::{ControllerPlan, QueuePlan};
 pub use port::Port;

@@ -12,6 +12,12 @@ pub trait Port {
     fn set_register(&mut self, offset: u32, value: u64, size: u8);
     /// Rings a doorbell; what was written to memory before is visible to the controller then.
     fn doorbell(&mut self, doorbell: Doorbell, value: u32);
+    /// Stores a shadow doorbell, and then loads its event index, a page behind it; what was written to memory before is visible to who sees
+    /// the value. By default the register is to be written for each value as well.
+    fn shadow_doorbell(&mut self, address: u64, value: u32) -> u32 {
+        self.write(address, &value.to_le_bytes());
+        value.wrapping_sub(1)
+    }
     /// Reads memory.
     fn read(&mut self, address: u64, into: &mut [u8]);
     /// Writes memory.

@@ -43,7 +43,10 @@ impl IoQueue {
         let reach = if identity.sgl { u32::MAX } else { (PAGE / 8 * PAGE) as u32 };
         let max_io = plan.buffer.min(identity.max_transfer).min(reach) >> identity.block_shift << identity.block_shift;
         let queue = IoQueue {
-            rings: QueuePairRings::new(index as u16 + 1, depth + 1, at.sq, at.cq),
+            rings: match identity.shadow_doorbells {
+                true => QueuePairRings::new(index as u16 + 1, depth + 1, at.sq, at.cq).shadowed(plan.shadow()),
+                false => QueuePairRings::new(index as u16 + 1, depth + 1, at.sq, at.cq),
+            },
             at,
             depth,
             nsid: plan.nsid,

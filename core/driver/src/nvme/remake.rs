@@ -1,7 +1,7 @@
 //! Make a submission queue anew in another class: QPRIO is fixed for a queue's life (base 2.0, 5.5 and 5.7).
 
 use super::bring_up::create_sq;
-use super::{IoQueue, Port, QueuePairRings, protocol, refused};
+use super::{AdminQueue, IoQueue, Port, protocol, refused};
 use crate::TransportError;
 use alloc::string::ToString;
 use weir_spec::nvme::register::{self, Cap};
@@ -40,7 +40,7 @@ impl Remake {
     pub fn poll<P: Port>(
         &mut self,
         now: Nanos,
-        admin: &mut QueuePairRings,
+        admin: &mut AdminQueue,
         queue: &mut IoQueue,
         port: &mut P,
     ) -> Result<bool, TransportError> {
@@ -60,13 +60,12 @@ impl Remake {
                 Step::Create => ("Create I/O Submission Queue", Step::Done),
                 Step::Done => return Ok(true),
             };
-            let Some(cqe) = admin.pop(port)? else {
+            let Some(cqe) = admin.answer(port)? else {
                 if now <= self.deadline {
                     return Ok(false);
                 }
                 return Err(TransportError::Timeout(alloc::format!("the controller does not answer {what}")));
             };
-            admin.ring_head(port);
             if cqe.cid.get() != queue.rings().qid() {
                 return Err(protocol("a completion of a command that was not sent"));
             }
@@ -83,16 +82,18 @@ impl Remake {
         }
     }
 
-    fn send<P: Port>(&mut self, step: Step, admin: &mut QueuePairRings, queue: &IoQueue, port: &mut P) {
+    fn send<P: Port>(&mut self, step: Step, admin: &mut AdminQueue, queue: &IoQueue, port: &mut P) {
         let qid = queue.rings().qid();
         let mut sqe = match step {
-            Step::Create => create_sq(qid, queue.rings(), self.priority),
+            Step::Create => {
+                queue.rings().clear_shadow_tail(port);
+                create_sq(qid, queue.rings(), self.priority)
+            }
             _ => Sqe { opcode: AdminOpcode::DELETE_IO_SQ.0, cdw10: U32::new(qid.into()), ..Sqe::default() },
         };
         sqe.cid = U16::new(qid);
         // One command at a time: the ring cannot be full.
-        admin.push(port, &sqe.words());
-        admin.ring_tail(port);
+        admin.send(port, &sqe);
         self.step = step;
     }
 }

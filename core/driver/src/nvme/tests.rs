@@ -8,7 +8,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use weir_controller::{
     Attach, ControllerHandle, DataPiece, DataPointer, Direction, Effect, Effects, Event, Host, Io as DriveIo,
-    NamespaceConfig, Op, Owner, Subsystem, SubsystemConfig, Tag, TenantConfig, TransportModel, Walk,
+    NamespaceConfig, Op, Owner, Shadow, ShadowPages, Subsystem, SubsystemConfig, Tag, TenantConfig, TransportModel,
+    Walk,
 };
 use weir_spec::nvme::feature::Arbitration;
 use weir_spec::nvme::register::{self, Cap, Csts, Doorbell, ams};
@@ -71,6 +72,24 @@ impl Host for Ram {
     }
 }
 
+/// The pages of shadow doorbells, as the drive's door has them.
+struct Pages<'a> {
+    ram: &'a mut Ram,
+    shadow: Shadow,
+}
+
+impl ShadowPages for Pages<'_> {
+    fn load(&mut self, index: u32) -> Result<u32, Status> {
+        let bytes = self.ram.at(self.shadow.doorbells + 4 * u64::from(index), 4);
+        Ok(u32::from_le_bytes((&*bytes).try_into().unwrap()))
+    }
+    fn store(&mut self, index: u32, value: u32) -> Result<(), Status> {
+        self.ram.at(self.shadow.event_indexes + 4 * u64::from(index), 4).copy_from_slice(&value.to_le_bytes());
+        Ok(())
+    }
+    fn fence(&mut self) {}
+}
+
 /// A drive with bytes, and the memory it shares with one host.
 struct Drive {
     machine: Subsystem,
@@ -80,6 +99,7 @@ struct Drive {
     none: Effects,
     effects: Effects,
     doorbells: u32,
+    registers_written: u32,
 }
 
 impl Drive {
@@ -101,7 +121,12 @@ impl Drive {
             none: Effects::new(1),
             effects: Effects::new(16),
             doorbells: 0,
+            registers_written: 0,
         }
+    }
+
+    fn record_is_whole(&mut self, plan: &ControllerPlan) -> bool {
+        self.ram.at(plan.record() + 32, 1)[0] == 1
     }
 
     fn apply(&mut self, event: Event) {
@@ -109,7 +134,18 @@ impl Drive {
         self.machine.check();
     }
 
+    /// A turn of its door, which then sleeps: it is to be rung for what comes next.
     fn run(&mut self) {
+        self.turn();
+        if let Some(shadow) = self.machine.shadow(self.controller) {
+            assert!(self.machine.arm_shadow(self.controller, &mut Pages { ram: &mut self.ram, shadow }));
+        }
+    }
+
+    fn turn(&mut self) {
+        if let Some(shadow) = self.machine.shadow(self.controller) {
+            self.machine.poll_shadow(self.controller, &mut Pages { ram: &mut self.ram, shadow });
+        }
         loop {
             self.machine.apply(Nanos(0), Event::Run, &mut self.ram, &mut self.effects);
             if self.effects.is_empty() {
@@ -134,7 +170,10 @@ impl Drive {
     }
 
     fn bring_up(&mut self, plan: ControllerPlan) -> Result<EnabledController, TransportError> {
-        let mut machine = BringUp::new(plan);
+        self.finish_bring_up(BringUp::new(plan))
+    }
+
+    fn finish_bring_up(&mut self, mut machine: BringUp) -> Result<EnabledController, TransportError> {
         for ms in 0..100 {
             if let Some(ready) = machine.poll(Nanos::from_millis(ms), self)? {
                 return Ok(ready);
@@ -150,6 +189,7 @@ impl Port for Drive {
         self.machine.register(self.controller, offset, size)
     }
     fn set_register(&mut self, offset: u32, value: u64, size: u8) {
+        self.registers_written += 1;
         self.apply(Event::Register { controller: self.controller, offset, value, size });
     }
     fn doorbell(&mut self, doorbell: Doorbell, value: u32) {
@@ -159,6 +199,12 @@ impl Port for Drive {
             Doorbell::SqTail(qid) => Event::SqTail { controller, qid, tail: value },
             Doorbell::CqHead(qid) => Event::CqHead { controller, qid, head: value },
         });
+    }
+    fn shadow_doorbell(&mut self, address: u64, value: u32) -> u32 {
+        self.write(address, &value.to_le_bytes());
+        let mut event = [0; 4];
+        self.read(address + PAGE, &mut event);
+        u32::from_le_bytes(event)
     }
     fn read(&mut self, address: u64, into: &mut [u8]) {
         into.copy_from_slice(self.ram.at(address, into.len()));
@@ -200,6 +246,201 @@ fn the_real_controller_comes_up() {
         // A controller that is up comes up again: a driver may find it as another one left it.
         drive.ram.0.fill(0);
         assert!(drive.bring_up(plan).is_ok());
+    }
+}
+
+/// The way to a drive of a process that dies after so many operations: none of the later ones has an effect.
+struct Mortal<'a> {
+    drive: &'a mut Drive,
+    left: u32,
+}
+
+impl Mortal<'_> {
+    fn lives(&mut self) -> bool {
+        let lives = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        lives
+    }
+}
+
+impl Port for Mortal<'_> {
+    fn register(&mut self, offset: u32, size: u8) -> u64 {
+        self.drive.register(offset, size)
+    }
+    fn set_register(&mut self, offset: u32, value: u64, size: u8) {
+        if self.lives() {
+            self.drive.set_register(offset, value, size);
+        }
+    }
+    fn doorbell(&mut self, doorbell: Doorbell, value: u32) {
+        if self.lives() {
+            self.drive.doorbell(doorbell, value);
+        }
+    }
+    fn shadow_doorbell(&mut self, address: u64, value: u32) -> u32 {
+        // A death between the two leaves the doorbell told and not rung.
+        if self.lives() { self.drive.shadow_doorbell(address, value) } else { value }
+    }
+    fn read(&mut self, address: u64, into: &mut [u8]) {
+        self.drive.read(address, into);
+    }
+    fn write(&mut self, address: u64, bytes: &[u8]) {
+        if self.lives() {
+            self.drive.write(address, bytes);
+        }
+    }
+    fn put(&mut self, address: u64, entry: &[u64; 8]) {
+        if self.lives() {
+            self.drive.put(address, entry);
+        }
+    }
+    fn take(&mut self, address: u64, phase: bool) -> Option<Cqe> {
+        if self.left > 0 { self.drive.take(address, phase) } else { None }
+    }
+}
+
+/// Whether it died before the controller was up; the drive runs between the steps.
+fn dies_after(drive: &mut Drive, mut machine: BringUp, operations: u32) -> bool {
+    let mut port = Mortal { drive, left: operations };
+    for ms in 0..200 {
+        match machine.poll(Nanos::from_millis(ms), &mut port) {
+            Ok(Some(_)) => return port.left == 0,
+            Ok(None) | Err(_) if port.left == 0 => break,
+            Ok(None) => port.drive.run(),
+            Err(e) => panic!("{e}"),
+        }
+    }
+    // What was rung for is carried out, whoever lives.
+    drive.run();
+    true
+}
+
+fn writes_and_reads(drive: &mut Drive, queue: &mut IoQueue, value: u8) {
+    let mut done = Vec::new();
+    let at = queue.buffer(0);
+    drive.ram.at(at, 4096).fill(value);
+    queue.submit(drive, Io { kind: IoKind::Write, offset: 8192, len: 4096, slot: 0 }).unwrap();
+    finish(drive, queue, &mut done);
+    assert_eq!(done, [Done { slot: 0, status: Status::SUCCESS }]);
+    drive.ram.at(at, 4096).fill(0);
+    queue.submit(drive, Io { kind: IoKind::Read, offset: 8192, len: 4096, slot: 0 }).unwrap();
+    finish(drive, queue, &mut done);
+    assert!(done[0].status.is_success() && drive.ram.at(at, 4096).iter().all(|b| *b == value));
+}
+
+/// What a process has left in flight is carried out or aborted before the next one is up, and nothing of it afterwards; no register is
+/// written.
+#[test]
+fn the_next_process_takes_a_controller_over_without_a_reset() {
+    for (submitted, shadow_doorbells) in (0..=8u32).flat_map(|n| [(n, false), (n, true)]) {
+        let plan = ControllerPlan { shadow_doorbells, ..plan(&[8, 3], 4096) };
+        let mut drive = Drive::new(plan.memory());
+        let mut queue = drive.bring_up(plan.clone()).unwrap().queues.remove(0);
+        for slot in 0..submitted {
+            let at = queue.buffer(slot);
+            drive.ram.at(at, 4096).fill(0xaa);
+            queue
+                .submit(&mut drive, Io { kind: IoKind::Write, offset: u64::from(slot) * 4096, len: 4096, slot })
+                .unwrap();
+        }
+        queue.flush(&mut drive);
+        let before = drive.registers_written;
+        let ready = drive.finish_bring_up(BringUp::taking_over(plan.clone())).unwrap();
+        assert!(ready.was_up);
+        assert_eq!(drive.registers_written, before, "CC and the others stay as they are");
+        let mut queues = ready.queues;
+        // Later the buffers are the new process's: what the old one was to write must not come from them.
+        let media = drive.media.clone();
+        for slot in 0..8 {
+            let at = queues[0].buffer(slot);
+            drive.ram.at(at, 4096).fill(0xbb);
+        }
+        drive.run();
+        assert_eq!(media, drive.media);
+        for (i, queue) in queues.iter_mut().enumerate() {
+            for value in 1..20 {
+                writes_and_reads(&mut drive, queue, value + 32 * i as u8);
+            }
+        }
+        // Another class is another command of the admin queue that goes on.
+        let mut admin = ready.admin;
+        let mut remake = Remake::new(Class::High);
+        while !remake.poll(Nanos(0), &mut admin, &mut queues[1], &mut drive).unwrap() {
+            drive.run();
+        }
+        writes_and_reads(&mut drive, &mut queues[1], 77);
+        let ready = drive.finish_bring_up(BringUp::taking_over(plan)).unwrap();
+        assert!(ready.was_up && drive.registers_written == before);
+    }
+}
+
+#[test]
+fn a_process_may_die_at_each_step_of_taking_over() {
+    for shadow_doorbells in [false, true] {
+        dies_at_each_step(&ControllerPlan { shadow_doorbells, ..plan(&[4, 3], 4096) });
+    }
+}
+
+fn dies_at_each_step(plan: &ControllerPlan) {
+    let (mut operations, mut died) = (0, true);
+    while died {
+        let mut drive = Drive::new(plan.memory());
+        let mut queue = drive.bring_up(plan.clone()).unwrap().queues.remove(0);
+        queue.submit(&mut drive, Io { kind: IoKind::Flush, offset: 0, len: 0, slot: 0 }).unwrap();
+        queue.flush(&mut drive);
+        let before = drive.registers_written;
+        died = dies_after(&mut drive, BringUp::taking_over(plan.clone()), operations);
+        // The next one dies as well, somewhere else.
+        if operations % 3 == 0 {
+            let _ = dies_after(&mut drive, BringUp::taking_over(plan.clone()), operations / 2 + 1);
+        }
+        let ready = drive.finish_bring_up(BringUp::taking_over(plan.clone())).unwrap();
+        assert!(ready.was_up, "after {operations} operations");
+        assert_eq!(drive.registers_written, before, "after {operations} operations");
+        ready.queues.into_iter().for_each(|mut queue| writes_and_reads(&mut drive, &mut queue, 5));
+        operations += 1;
+    }
+    assert!(operations > 40, "{operations}");
+}
+
+/// A controller that was not up, or not as it is wanted, is reset: at each step of the first bring-up, and each thing that can be another.
+#[test]
+fn what_was_not_left_up_is_brought_up_anew() {
+    let plan = plan(&[4], 4096);
+    let (mut operations, mut died) = (0, true);
+    while died {
+        let mut drive = Drive::new(plan.memory());
+        died = dies_after(&mut drive, BringUp::new(plan.clone()), operations);
+        let was_up = drive.record_is_whole(&plan);
+        let ready = drive.finish_bring_up(BringUp::taking_over(plan.clone())).unwrap();
+        assert_eq!((ready.was_up, died || was_up), (was_up, true), "after {operations} operations");
+        ready.queues.into_iter().for_each(|mut queue| writes_and_reads(&mut drive, &mut queue, 6));
+        operations += 1;
+    }
+    type Change = fn(&mut Drive, &mut ControllerPlan);
+    let changes: [(&str, Change); 6] = [
+        ("another depth", |_, plan| plan.queues[0].depth = 3),
+        ("another number of queues", |_, plan| plan.queues.push(plan.queues[0])),
+        ("memory that was lost", |drive, _| drive.ram.0.fill(0)),
+        ("a torn count", |drive, plan| drive.ram.at(plan.record() + 40, 1)[0] ^= 1),
+        ("a controller that was reset", |drive, _| {
+            let cc = drive.register(register::CC, 4);
+            drive.set_register(register::CC, cc & !1, 4);
+        }),
+        ("one that was shut down", |drive, _| {
+            let cc = register::Cc(drive.register(register::CC, 4) as u32);
+            drive.set_register(register::CC, u64::from(cc.with_shn(1).0), 4);
+            drive.run();
+        }),
+    ];
+    for (what, change) in changes {
+        let mut plan = plan.clone();
+        let mut drive = Drive::new(2 * plan.memory());
+        drive.bring_up(plan.clone()).unwrap();
+        change(&mut drive, &mut plan);
+        let ready = drive.finish_bring_up(BringUp::taking_over(plan)).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert!(!ready.was_up, "{what}");
+        ready.queues.into_iter().for_each(|mut queue| writes_and_reads(&mut drive, &mut queue, 7));
     }
 }
 
@@ -265,6 +506,35 @@ fn finish(drive: &mut Drive, queue: &mut IoQueue, done: &mut Vec<Done>) {
     queue.flush(drive);
     drive.run();
     queue.reap(drive, done).unwrap();
+}
+
+/// A controller whose door polls is rung once for many commands; one whose door sleeps for the first of each batch.
+#[test]
+fn shadow_doorbells_save_doorbells() {
+    for (polls, least, most) in [(true, 0, 12), (false, 40, 80)] {
+        let plan = ControllerPlan { shadow_doorbells: true, ..plan(&[31], 4096) };
+        let mut drive = Drive::new(plan.memory());
+        let ready = drive.bring_up(plan).unwrap();
+        assert!(ready.identity.shadow_doorbells);
+        let (mut queue, before) = (ready.queues.into_iter().next().unwrap(), drive.doorbells);
+        let mut done = Vec::new();
+        for _ in 0..40 {
+            for slot in 0..4 {
+                queue.submit(&mut drive, Io { kind: IoKind::Flush, offset: 0, len: 0, slot }).unwrap();
+            }
+            queue.flush(&mut drive);
+            if polls {
+                drive.turn()
+            } else {
+                drive.run()
+            }
+            done.clear();
+            queue.reap(&mut drive, &mut done).unwrap();
+            assert_eq!(done.len(), 4);
+        }
+        let rung = drive.doorbells - before;
+        assert!((least..=most).contains(&rung), "{rung} doorbells, polls {polls}");
+    }
 }
 
 #[test]
