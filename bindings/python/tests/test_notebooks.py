@@ -9,7 +9,11 @@ from nbclient import NotebookClient
 NOTEBOOKS = Path(__file__).parents[3] / "docs" / "notebooks"
 
 
-@pytest.mark.parametrize("name", ["gc-study", "plan-and-measurement", "trace-replay"])
+# The one of the store starts a node at the usual ports.
+NAMES = ["gc-study", "plan-and-measurement", "store", "trace-replay"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_notebook(name, tmp_path, program, monkeypatch):
     monkeypatch.setenv("WEIR_BIN", program)
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
@@ -20,4 +24,4 @@ def test_a_notebook(name, tmp_path, program, monkeypatch):
 
 
 def test_every_notebook_is_run():
-    assert {file.stem for file in NOTEBOOKS.glob("*.ipynb")} == {"gc-study", "plan-and-measurement", "trace-replay"}
+    assert {file.stem for file in NOTEBOOKS.glob("*.ipynb")} == set(NAMES)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{long, test};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{Setup, text, with_node};
+use crate::page::namespaces;
 use crate::process::{Process, run};
 use crate::suites::bindings;
 
@@ -25,7 +26,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "fsspecs_own_tests_pass_on_a_store", |env| pytest_with_store(env, "test_fs_abstract.py")),
         test(S, "pandas_pyarrow_and_polars_on_a_store", |env| pytest_with_store(env, "test_fs_data.py")),
         test(S, "examples", |env| pytest(env, "test_examples.py")),
-        test(S, "notebooks", |env| pytest(env, "test_notebooks.py")),
+        test(S, "notebooks", notebooks),
         test(S, "types_are_right", types),
     ]
 }
@@ -132,8 +133,23 @@ fn pytest(env: &Env, file: &str) -> Outcome {
 }
 
 fn pytest_with(env: &Env, file: &str, variables: &[(&str, &str)]) -> Outcome {
-    let (python, here) = (python(env)?, env.folder()?);
-    let mut tests = command(&python);
+    run_pytest(env, command(&python(env)?), file, variables)
+}
+
+/// In a network of their own: one of them starts a node at the usual ports.
+fn notebooks(env: &Env) -> Outcome {
+    namespaces(env)?;
+    let mut alone = command(Path::new("unshare"));
+    if !rustix::process::geteuid().is_root() {
+        alone.arg("--map-root-user");
+    }
+    alone.args(["--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]).arg(python(env)?);
+    run_pytest(env, alone, "test_notebooks.py", &[])
+}
+
+/// Runs a file of the package's tests; `tests` is the interpreter, and what it is started by.
+fn run_pytest(env: &Env, mut tests: Command, file: &str, variables: &[(&str, &str)]) -> Outcome {
+    let here = env.folder()?;
     tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no", "--rootdir"]).arg(&here);
     tests.arg(bindings::root(env).join("bindings/python/tests").join(file));
     tests.env("PYTHONDONTWRITEBYTECODE", "1").env("WEIR_BIN", &env.weir).current_dir(&here);
