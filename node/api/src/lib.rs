@@ -41,9 +41,9 @@ mod tests;
 
 pub use access::{AccessStatus, Tokens};
 pub use board::{
-    Board, BoardChange, BoardDevice, BoardExport, BoardFlash, BoardLatency, BoardPool, BoardStore, BoardTenant,
-    BoardVolume, DieStatus, DoneRates, DriveBoardStatus, HistoryOverview, HistorySeries, HistoryStatus, HistoryValues,
-    PlanAsked, PlanStatus, PlannedTenant, PredictedShare, QueueStatus, ShareStatus, TenantSharesPatch,
+    Board, BoardChange, BoardDemotion, BoardDevice, BoardExport, BoardFlash, BoardLatency, BoardPool, BoardStore,
+    BoardTenant, BoardVolume, DieStatus, DoneRates, DriveBoardStatus, HistoryOverview, HistorySeries, HistoryStatus,
+    HistoryValues, PlanAsked, PlanStatus, PlannedTenant, PredictedShare, QueueStatus, ShareStatus, TenantSharesPatch,
 };
 pub use control::Control;
 pub use fault::{FaultAdd, FaultStatus};

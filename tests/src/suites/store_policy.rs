@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::store::{address, bytes, fs, has, write};
-use super::test;
+use super::{dashboard, test};
+use crate::browser::{Browser, is_there};
 use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{Node, Setup, with_node};
 use crate::process::until;
@@ -17,6 +18,7 @@ pub fn tests() -> Vec<Test> {
     vec![
         test(S, "new_files_get_what_their_paths_say", by_path),
         test(S, "cold_files_go_to_the_next_class_although_the_worker_is_killed", demoted),
+        test(S, "the_dashboard_shows_what_goes_to_the_next_class", shown),
         test(S, "a_policy_that_cannot_be_says_why", refused),
     ]
 }
@@ -141,6 +143,43 @@ fn cold_ones_go(node: &Node, expected: &[u8]) -> Outcome {
         has(node, &format!("/c/{number}"), expected)?;
     }
     Ok(())
+}
+
+fn shown(env: &Env) -> Outcome {
+    if !is_there(env)? {
+        return Ok(());
+    }
+    let api = env.free_port()?;
+    let setup = setup();
+    let whole =
+        setup.whole.replace("api = \"unix:weir.sock\"", &format!("api = [\"unix:weir.sock\", \"127.0.0.1:{api}\"]"));
+    with_node(env, &Setup { whole, ..setup }, |node| {
+        let path = node.socket("put");
+        write(&path, FILE_BYTES)?;
+        fs(node, &["mkdir", "/c"])?;
+        let mut browser = Browser::start(env)?;
+        dashboard::open(&mut browser, api, "", "#/")?;
+        let name = "Store: to the next class";
+        let cell = |of: usize| {
+            let rows = format!("[...document.querySelectorAll('table[aria-label=\"{name}\"] tbody tr')]");
+            format!("({rows}.find((row) => row.cells[0].textContent === 'dram')?.cells[{of}].textContent ?? '')")
+        };
+        browser.await_true("nothing has gone yet", &format!("{} === '0'", cell(5)))?;
+        for number in 0..FILES {
+            fs(node, &["put", &path.display().to_string(), &format!("/c/{number}")])?;
+        }
+        browser.await_true("the class is over its watermark", &format!("{} === 'over its watermark'", cell(1)))?;
+        browser.await_true("blocks go", &format!("/^[1-9]/.test({}) && /^[1-9]/.test({})", cell(2), cell(3)))?;
+        until(
+            Duration::from_secs(30),
+            "all cold files have gone",
+            || Ok((dram(node)?["over"] == false).then_some(())),
+        )?;
+        browser.await_true("the class has room again", &format!("{} === 'has room'", cell(1)))?;
+        let moved = dram(node)?["moved_blocks"].to_string();
+        browser.await_true("the page has the count of the API", &format!("{} === '{moved}'", cell(5)))?;
+        ensure(browser.complaints.is_empty(), || format!("{:?}", browser.complaints))
+    })
 }
 
 fn refused(env: &Env) -> Outcome {

@@ -3,12 +3,12 @@
 use super::changes::Changes;
 use super::history::{History, Kind};
 use super::{
-    Board, BoardDevice, BoardExport, BoardFlash, BoardLatency, BoardPool, BoardStore, BoardTenant, BoardVolume,
-    DoneRates, MOST_ROWS,
+    Board, BoardDemotion, BoardDevice, BoardExport, BoardFlash, BoardLatency, BoardPool, BoardStore, BoardTenant,
+    BoardVolume, DoneRates, MOST_ROWS,
 };
 use crate::pooled::{PoolStatus, VolumeStatus};
 use crate::promise::{AttainmentStatus, SlaState};
-use crate::store::StoreStatus;
+use crate::store::{StoreClassDemotion, StoreStatus};
 use crate::types::{Counters, DeviceStatus, Status, TenantStatus};
 use std::collections::HashMap;
 use weir_node::events::NodeEvent;
@@ -49,6 +49,15 @@ struct Before {
     flash: HashMap<String, FlashCounts>,
     /// Requests that the store's service had answered.
     requests: Option<u64>,
+    /// Blocks and bytes that had gone from each class of the store.
+    demoted: HashMap<String, Demoted>,
+}
+
+/// What has gone from a class.
+#[derive(Clone, Copy, Debug)]
+struct Demoted {
+    blocks: u64,
+    bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -166,6 +175,18 @@ impl BoardExport {
     }
 }
 
+fn store_of(found: &Sample) -> Option<&StoreStatus> {
+    found.store.as_ref()?.as_ref().ok()
+}
+
+fn demotions(store: &StoreStatus) -> &[StoreClassDemotion] {
+    store.demotion.as_ref().map_or(&[], |demotion| &demotion.classes)
+}
+
+fn demoted(class: &StoreClassDemotion) -> Demoted {
+    Demoted { blocks: class.moved_blocks, bytes: class.moved_bytes }
+}
+
 fn remember(found: &Sample) -> Before {
     let Sample { status, .. } = found;
     let io = status.devices.iter().map(|d| ((Kind::Device, d.name.clone()), d.io));
@@ -177,7 +198,8 @@ fn remember(found: &Sample) -> Before {
         at_s: status.uptime_s,
         io: io.chain(status.tenants.iter().map(|t| ((Kind::Tenant, t.name.clone()), t.io))).collect(),
         flash: status.devices.iter().filter_map(flash).collect(),
-        requests: found.store.as_ref().and_then(|store| Some(store.as_ref().ok()?.requests)),
+        requests: store_of(found).map(|store| store.requests),
+        demoted: store_of(found).into_iter().flat_map(demotions).map(|c| (c.class.clone(), demoted(c))).collect(),
     }
 }
 
@@ -261,6 +283,19 @@ impl Looks<'_> {
             services: status.services.clone(),
             classes: status.classes.clone(),
             namespaces: status.namespaces.iter().take(MOST_ROWS).cloned().collect(),
+            demotion: demotions(status).iter().map(|class| self.demotion(class)).collect(),
+        }
+    }
+
+    fn demotion(&self, class: &StoreClassDemotion) -> BoardDemotion {
+        let now = demoted(class);
+        let before = self.before.and_then(|b| b.demoted.get(&class.class).copied()).unwrap_or(now);
+        // The next process that serves counts from nothing.
+        let before = if before.blocks > now.blocks { Demoted { blocks: 0, bytes: 0 } } else { before };
+        BoardDemotion {
+            counts: class.clone(),
+            blocks_per_s: self.per_second(now.blocks, before.blocks),
+            bytes_per_s: self.per_second(now.bytes, before.bytes),
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) use live::{Live, Stream, unix_ms};
 
 use crate::health::DriveHealth;
 use crate::promise::{CeilingStatus, FloorStatus, SlaState, SlaStatus};
-use crate::store::{StoreClass, StoreNamespace, StoreService};
+use crate::store::{StoreClass, StoreClassDemotion, StoreNamespace, StoreService};
 use crate::timing::TimingState;
 use crate::types::State;
 use schemars::JsonSchema;
@@ -263,6 +263,20 @@ pub struct BoardStore {
     pub classes: Vec<StoreClass>,
     /// Namespaces.
     pub namespaces: Vec<StoreNamespace>,
+    /// What goes from a class to the next one; empty where no policy demotes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub demotion: Vec<BoardDemotion>,
+}
+
+/// What goes from a class of the store to the next one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BoardDemotion {
+    /// The class's room and use, what has gone, and what was left and why.
+    pub counts: StoreClassDemotion,
+    /// Copies of blocks that go a second.
+    pub blocks_per_s: f64,
+    /// Their bytes.
+    pub bytes_per_s: f64,
 }
 
 /// An export.

@@ -123,3 +123,34 @@ fn lists_are_bounded() {
     let board = Collector::default().apply(&large);
     assert_eq!((board.tenants.len(), board.left_out), (MOST_ROWS, 5));
 }
+
+/// A store of which so many blocks of 1 MiB have gone from `dram`.
+fn with_demotion(uptime_s: f64, blocks: u64) -> Sample {
+    let class = json!({"class": "dram", "bytes": 100 << 20, "used_bytes": 95 << 20, "over": true, "moved_blocks": blocks,
+        "moved_bytes": blocks << 20, "hot": 7, "kept": 0, "no_next": 0, "has_writer": 0, "unsettled": 0, "no_copy": 0, "no_room": 2,
+        "no_node": 0, "failed": 0, "why_failed": null});
+    let store = json!({"service": 1, "store": "0", "created_ns": 0, "running_ns": 0, "durability": "power", "metadata": "m",
+        "sessions": 1, "connections": 1, "handles": 0, "requests": 10, "trouble": null, "services": [], "classes": [], "namespaces": [],
+        "demotion": {"high_percent": 90.0, "low_percent": 80.0, "classes": [class]}});
+    let store = serde_json::from_value(store).expect("a store");
+    Sample { store: Some(Ok(store)), ..sample(uptime_s, 0) }
+}
+
+#[test]
+fn what_goes_to_the_next_class_has_a_rate() {
+    let mut collector = Collector::default();
+    let mut look = |uptime_s, blocks| {
+        let store = collector.apply(&with_demotion(uptime_s, blocks)).store.expect("a store");
+        let [found] = &store.demotion[..] else { panic!("{store:?}") };
+        (found.blocks_per_s, found.bytes_per_s, found.counts.moved_blocks)
+    };
+    assert_eq!(look(5.0, 100), (0.0, 0.0, 100), "nobody knows since when");
+    assert_eq!(look(7.0, 104), (2.0, 2.0 * 1_048_576.0, 104));
+    assert_eq!(look(8.0, 104), (0.0, 0.0, 104));
+    assert_eq!(look(10.0, 6).0, 3.0, "another process counts from nothing");
+    let mut old = with_demotion(11.0, 0);
+    if let Some(Ok(store)) = &mut old.store {
+        store.demotion = None;
+    }
+    assert_eq!(collector.apply(&old).store.expect("a store").demotion, [], "a service of an older release");
+}

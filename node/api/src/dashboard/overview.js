@@ -38,6 +38,28 @@ function usedShare(c) {
   return c.bytes ? (100 * (c.bytes - c.free_bytes)) / c.bytes : 0;
 }
 
+function useOf(d) {
+  return d.counts.bytes ? (100 * d.counts.used_bytes) / d.counts.bytes : 0;
+}
+
+// Why blocks of a class stay in it, the most first.
+const stays = [
+  ["hot", "not left alone for long enough"],
+  ["kept", "no policy demotes them"],
+  ["no_next", "their files have no further class"],
+  ["has_writer", "open for writing"],
+  ["unsettled", "recovered first"],
+  ["no_copy", "no copy can be read"],
+  ["no_room", "no room in the next class"],
+  ["no_node", "no further node has the next class"],
+  ["failed", "the move failed"],
+];
+
+function staysOf(counts) {
+  const some = stays.filter(([key]) => counts[key]).sort((a, b) => counts[b[0]] - counts[a[0]]);
+  return some.map(([key, why]) => `${count(counts[key])} ${key === "failed" && counts.why_failed ? `${why} (${counts.why_failed})` : why}`).join(", ");
+}
+
 // How a process that serves the store, or stands by, is.
 const services = { serving: "good", standby: null, silent: "warn" };
 
@@ -142,6 +164,20 @@ export class Overview {
       ],
       (c) => c.class,
     );
+    this.demotion = new Table(
+      "Store: to the next class",
+      [
+        { title: "From", value: (d) => d.counts.class, text: (d) => d.counts.class },
+        { title: "State", value: (d) => d.counts.over, draw: (d, cell) => word(cell, ...(d.counts.over ? ["over its watermark", "warn"] : ["has room", "good"])) },
+        { title: "Bytes", number: true, value: (d) => d.bytes_per_s, text: (d) => rate(d.bytes_per_s) },
+        { title: "Blocks/s", number: true, value: (d) => d.blocks_per_s, text: (d) => count(d.blocks_per_s) },
+        { title: "Moved", number: true, value: (d) => d.counts.moved_bytes, text: (d) => size(d.counts.moved_bytes) },
+        { title: "Blocks", number: true, value: (d) => d.counts.moved_blocks, text: (d) => d.counts.moved_blocks },
+        { title: "Use", number: true, value: useOf, text: (d) => percent(useOf(d)) },
+        { title: "Blocks that stay", wrap: true, text: (d) => staysOf(d.counts) },
+      ],
+      (d) => d.counts.class,
+    );
     this.namespaces = new Table(
       "Store: namespaces",
       [
@@ -190,6 +226,7 @@ export class Overview {
       this.pools.node,
       this.exports.node,
       this.classes.node,
+      this.demotion.node,
       this.namespaces.node,
       this.storeServices.node,
     );
@@ -256,7 +293,7 @@ export class Overview {
 
   updateStore(store) {
     for (const part of [this.storeName, this.store]) part.hidden = !store;
-    for (const [table, rows] of [[this.classes, store?.classes ?? []], [this.namespaces, store?.namespaces ?? []]]) {
+    for (const [table, rows] of [[this.classes, store?.classes ?? []], [this.demotion, store?.demotion ?? []], [this.namespaces, store?.namespaces ?? []]]) {
       table.node.hidden = rows.length === 0;
       table.set(rows);
     }
