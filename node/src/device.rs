@@ -183,6 +183,7 @@ impl Device {
             state = found;
             machine.set_service(Box::new(inside::with_policy(inside, flash)?));
         }
+        weir_drive::set_cost_policy(&mut machine, config).inspect_err(|_| unmake())?;
         if config.zoned.is_some() {
             state = regions::zones(config, &mut machine, &mut backend, keep).inspect_err(|_| unmake())?;
         }

@@ -5,9 +5,9 @@ use crate::world::{Setup, SimulatedDrive};
 use std::fmt;
 use std::ops::ControlFlow;
 use weir_config::DeviceConfig;
-use weir_controller::{DriveStats, TimingModel, Work};
-use weir_drive::{FlashFigures, FlashService};
-use weir_flash::{Flash, PowerLoss};
+use weir_controller::{CostPolicy, DriveStats, Subsystem, TimingModel, Work};
+use weir_drive::{FlashFigures, FlashService, set_cost_policy};
+use weir_flash::PowerLoss;
 use weir_units::Nanos;
 use weir_workload::{JobResult, Summary};
 
@@ -127,6 +127,7 @@ impl Scenario {
             ..Setup::new(capacity(&self.device), self.clients.clone(), self.seed)
         };
         let mut world = SimulatedDrive::with(self.machine(), inside, setup).map_err(|e| RunError(e.to_string()))?;
+        set_cost_policy(world.drive(), &self.device).map_err(RunError::new)?;
         for rule in &self.faults {
             world.add_fault(rule.clone()).map_err(|e| RunError(format!("fault \"{rule}\": {e}")))?;
         }
@@ -146,21 +147,17 @@ impl Scenario {
         self.run_with(|_| {}, on)?.map_or_else(nobody_stops, Ok)
     }
 
-    /// The same with flash, where the drive has some, to which `prepare` gives policies of its own. `watch` may end the run, which
-    /// then has no result.
+    /// The same with a drive to which `prepare` gives policies of its own. `watch` may end the run, which then has no result.
     ///
     /// # Errors
     /// As [`Scenario::run`].
     pub fn run_with(
         &self,
-        prepare: impl FnOnce(&mut Flash),
+        prepare: impl FnOnce(&mut Subsystem),
         mut watch: impl FnMut(RunProgress) -> ControlFlow<()>,
     ) -> Result<Option<SimulationResult>, RunError> {
-        let mut inside = timing_model(&self.device)?;
-        if let Some(service) = &mut inside {
-            prepare(service.flash_mut());
-        }
-        let mut world = self.world_with(inside.map(|flash| Box::new(flash) as Box<dyn TimingModel>))?;
+        let mut world = self.world()?;
+        prepare(world.drive());
         match self.run_in(&mut world, &mut watch) {
             Ok(result) => Ok(Some(result)),
             Err(Ended::Stopped) => Ok(None),
@@ -177,7 +174,9 @@ impl Scenario {
             return Err(RunError(error.to_string()).into());
         }
         let service = world.inside().and_then(|s| s.as_any().downcast_ref::<FlashService>());
-        if let Some(failure) = service.and_then(FlashService::policy_failure) {
+        let failed = service.and_then(FlashService::policy_failure);
+        let costs = || world.drive().cost_policy().and_then(CostPolicy::failure);
+        if let Some(failure) = failed.or_else(costs) {
             return Err(RunError(failure).into());
         }
         // Where time ends the run, what comes to its end early has had all of it.

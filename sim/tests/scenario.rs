@@ -306,6 +306,14 @@ fn by_device_time_a_writer_pays_for_what_it_makes_the_flash_do() {
 }
 
 #[test]
+fn a_cost_library_that_is_not_there_ends_the_start() {
+    let text = "requests = 10\n[[device]]\ncapacity = \"1GiB\"\nlatency = \"80us\"\ncost_library = \"/nowhere/cost.so\"\n[[job]]\nqd = 1\n";
+    let document = Document::parse(text, "test.toml", Path::new(".")).unwrap();
+    let why = Scenario::read(&document).unwrap().run(|_| {}).unwrap_err().to_string();
+    assert_eq!(why, "policy library /nowhere/cost.so: No such file or directory (os error 2)");
+}
+
+#[test]
 fn jobs_write_through_their_handles() {
     let file = |handles: [u8; 2]| {
         let [log, random] = handles;

@@ -1,9 +1,10 @@
-//! A flash drive's policies in a shared library: somebody's own victim choice, wear levelling or separation of data, in C or any language that
-//! has C's calls, without a change of this program. `bindings/c/include/weir_policy.h` is what it is written against.
+//! A drive's policies in a shared library: somebody's own victim choice, wear levelling or separation of data of a flash drive, or what commands
+//! cost in arbitration, in C or any language that has C's calls, without a change of this program. `bindings/c/include/weir_policy.h` is what it is written against.
 //!
 //! ```text
 //!   PolicyLibrary::open ──► dlopen, `weir_policy`, its version and functions checked
-//!          └─ install(flash) ──► create() ──► VictimPolicy, WearPolicy, Separation of one drive, behind one lock
+//!          ├─ install(flash) ──► create() ──► VictimPolicy, WearPolicy, Separation of one drive, behind one lock
+//!          └─ cost_policy() ──► create() ──► CostPolicy of one drive
 //! ```
 //! What a library answers is checked by the drive's engine as any policy's is: it can make a drive slow, not wrong. A function that reports a failure is
 //! not called again; the engine decides from then on, and [`InstalledPolicy::failure`] says what happened. The library runs in this process: one that
@@ -22,6 +23,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weir_controller::CostPolicy;
 use weir_flash::Flash;
 
 pub use policies::InstalledPolicy;
@@ -91,8 +93,8 @@ impl PolicyLibrary {
         if policy.rotate.is_some() && policy.take.is_none() || policy.moved.is_some() && policy.stream.is_none() {
             return Err(fail("rotate goes with take, and moved with stream; set both"));
         }
-        if policy.victim.is_none() && policy.take.is_none() && policy.stream.is_none() {
-            return Err(fail("it decides nothing: victim, take and stream are NULL"));
+        if !decides_for_flash(policy) && policy.cost.is_none() {
+            return Err(fail("it decides nothing: victim, take, stream and cost are NULL"));
         }
         // SAFETY: a string of the library's, which stays loaded, ended by a zero; the header says so.
         let name = (!policy.name.is_null()).then(|| unsafe { CStr::from_ptr(policy.name) });
@@ -105,22 +107,42 @@ impl PolicyLibrary {
         &self.name
     }
 
-    /// Has the library decide for this drive from now on, where it has functions; `arguments` are for its `create`.
+    fn fail(&self, what: &str) -> PolicyError {
+        PolicyError(format!("policy library {}: {what}", self.path.display()))
+    }
+
+    /// Has the library decide for this drive's flash from now on, where it has functions; `arguments` are for its `create`.
     ///
     /// # Errors
-    /// The library's `create` refuses, with its own message.
+    /// It has no function for flash, or its `create` refuses, with its own message.
     pub fn install(&self, arguments: &str, flash: &mut Flash) -> Result<InstalledPolicy, PolicyError> {
-        let fail = |what: &str| PolicyError(format!("policy library {}: {what}", self.path.display()));
+        if !decides_for_flash(self.policy) {
+            return Err(
+                self.fail("it decides nothing of flash: victim, take and stream are NULL; cost is for cost_library")
+            );
+        }
+        let installed = self.create(arguments, Some(flash))?;
+        policies::give(&installed, flash);
+        Ok(InstalledPolicy::of(installed))
+    }
+
+    /// What commands of a drive cost by this library; `arguments` are for its `create`, and so is what the flash is like, if the drive has
+    /// some.
+    ///
+    /// # Errors
+    /// It has no such function, or its `create` refuses, with its own message.
+    pub fn cost_policy(&self, arguments: &str, flash: Option<&Flash>) -> Result<Box<dyn CostPolicy>, PolicyError> {
+        if self.policy.cost.is_none() {
+            return Err(self.fail("it does not say what commands cost: cost is NULL; policy_library is for the others"));
+        }
+        Ok(Box::new(policies::LibraryCost(self.create(arguments, flash)?)))
+    }
+
+    /// A state of the library's for a drive.
+    fn create(&self, arguments: &str, flash: Option<&Flash>) -> Result<Arc<policies::Installed>, PolicyError> {
+        let fail = |what: &str| self.fail(what);
         let text = CString::new(arguments).map_err(|_| fail("its arguments have a zero byte"))?;
-        let (shape, config) = (flash.shape(), flash.config());
-        let drive = abi::Drive {
-            units: flash.units().into(),
-            seed: config.seed,
-            planes: shape.planes(),
-            blocks: shape.blocks_per_plane(),
-            block_units: shape.units_per_block(),
-            streams: config.ftl.streams.into(),
-        };
+        let drive = flash.map(about).unwrap_or_default();
         let mut message = [0 as c_char; MESSAGE_MAX];
         let state = match self.policy.create {
             None => std::ptr::null_mut(),
@@ -135,9 +157,23 @@ impl PolicyLibrary {
             let said = unsafe { CStr::from_ptr(message.as_ptr()) }.to_string_lossy().into_owned();
             return Err(fail(if said.is_empty() { "its create() refuses, and does not say why" } else { &said }));
         }
-        let installed = Arc::new(policies::Installed::new(self.path.clone(), self.policy, state));
-        policies::give(&installed, flash);
-        Ok(InstalledPolicy::of(installed))
+        Ok(Arc::new(policies::Installed::new(self.path.clone(), self.policy, state)))
+    }
+}
+
+fn decides_for_flash(policy: &Policy) -> bool {
+    policy.victim.is_some() || policy.take.is_some() || policy.stream.is_some()
+}
+
+fn about(flash: &Flash) -> abi::Drive {
+    let (shape, config) = (flash.shape(), flash.config());
+    abi::Drive {
+        units: flash.units().into(),
+        seed: config.seed,
+        planes: shape.planes(),
+        blocks: shape.blocks_per_plane(),
+        block_units: shape.units_per_block(),
+        streams: config.ftl.streams.into(),
     }
 }
 

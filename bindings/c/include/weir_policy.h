@@ -1,13 +1,16 @@
 /*
- * weir_policy.h: a flash drive's decisions in a shared library of your own.
+ * weir_policy.h: a drive's decisions in a shared library of your own: what its flash does, and what commands cost in arbitration.
  *
  * Build a shared library that has the function weir_policy, and name it in the drive's configuration:
  *
+ *     [[device]]
+ *     cost_library = "/usr/local/lib/my_cost.so"          # cost()
+ *     cost_arguments = "whatever create() reads"
  *     [device.flash]
- *     policy_library = "/usr/local/lib/my_policy.so"
+ *     policy_library = "/usr/local/lib/my_policy.so"      # victim(), take(), rotate(), stream(), moved()
  *     policy_arguments = "whatever create() reads"
  *
- * `weir sim`, `weir plan` and a live node then ask it. A function that is NULL leaves its decision with the drive. What a
+ * Both may name one library; each has a state of its own then. `weir sim`, `weir plan` and a live node then ask it. A function that is NULL leaves its decision with the drive. What a
  * function answers is checked: a policy can make a drive slow, not wrong. It runs in the process that asks, so it must not
  * block, start processes or write to memory that is not its own.
  *
@@ -27,14 +30,14 @@ extern "C" {
 #endif
 
 /* Of this header: a library of another version is refused. */
-#define WEIR_POLICY_VERSION 1
+#define WEIR_POLICY_VERSION 2
 
 /* Answers that are no place: the drive decides this one by itself ... */
 #define WEIR_POLICY_NONE (-1)
 /* ... or all from now on: the function has failed, which is logged, and a simulation ends with an error. */
 #define WEIR_POLICY_FAILED (-2)
 
-/* The drive that a state is for. */
+/* The drive that a state is for; of a drive without flash all are 0. */
 struct weir_policy_drive {
     uint64_t units;       /* units of 4 KiB that the host is offered */
     uint64_t seed;        /* the drive's `seed` */
@@ -52,6 +55,31 @@ struct weir_policy_plane {
     size_t blocks;              /* entries of each array */
     uint64_t now;               /* programs of the whole drive so far */
     uint32_t block_units;       /* units of a block */
+    uint32_t reserved;
+};
+
+/* What a command does, as NVMe has it. */
+#define WEIR_POLICY_FLUSH 0x00
+#define WEIR_POLICY_WRITE 0x01
+#define WEIR_POLICY_READ 0x02
+#define WEIR_POLICY_COMPARE 0x05
+#define WEIR_POLICY_WRITE_ZEROES 0x08
+#define WEIR_POLICY_DEALLOCATE 0x09
+#define WEIR_POLICY_VERIFY 0x0c
+#define WEIR_POLICY_COPY 0x19
+
+/* Bytes that a command is charged at the least, and at the most. */
+#define WEIR_POLICY_COST_MIN 4096
+#define WEIR_POLICY_COST_MAX (1 << 30)
+
+/* A command that its tenant is charged for. */
+struct weir_policy_command {
+    uint64_t offset;   /* where it begins, in bytes of the drive */
+    uint32_t bytes;    /* how many; 0 of a flush and of a deallocation */
+    uint32_t own;      /* what the drive's own `cost` charges */
+    uint16_t tenant;   /* the tenant's place: those of the configuration in their order, from 0, then those that were added */
+    uint8_t opcode;    /* WEIR_POLICY_READ, ... */
+    uint8_t fua;       /* 1: durable when complete (FUA) */
     uint32_t reserved;
 };
 
@@ -94,6 +122,13 @@ struct weir_policy {
 
     /* The stream of a unit of stream `from` that collection moves. Only beside stream(), with `separation` other than "none". */
     int64_t (*moved)(void *state, uint32_t unit, uint8_t from, uint8_t streams);
+
+    /*
+     * What `drr` charges a command's tenant, in bytes, as `quanta` count them; asked once for each command, when it is fetched.
+     * Below WEIR_POLICY_COST_MIN that is charged; WEIR_POLICY_NONE and what is over WEIR_POLICY_COST_MAX leave it to the
+     * drive's own `cost`.
+     */
+    int64_t (*cost)(void *state, const struct weir_policy_command *command);
 };
 
 /* The library's one function. */

@@ -1,8 +1,10 @@
-//! Flash policies that are Python functions; the package's `weir.policy` says what they are given.
+//! Policies of a drive that are Python functions, of its flash and of what commands cost; the package's `weir.policy` says what they are given.
 
 use crate::column::Column;
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
+use weir_controller::{COST_MAX, ChargedCommand, CostPolicy, Op, Subsystem};
+use weir_drive::FlashService;
 use weir_flash::{Flash, PlaneView, Separation, VictimPolicy, WearPolicy};
 use weir_units::rng::SplitMix64;
 
@@ -35,11 +37,12 @@ pub struct Policies {
     rotate: Option<Py<PyAny>>,
     stream: Option<Py<PyAny>>,
     moved: Option<Py<PyAny>>,
+    cost: Option<Py<PyAny>>,
     raised: Raised,
 }
 
 impl Policies {
-    /// Of an object with `victim`, `take`, `rotate`, `stream` and `moved`, each a callable or None.
+    /// Of an object with `victim`, `take`, `rotate`, `stream`, `moved` and `cost`, each a callable or None.
     ///
     /// # Errors
     /// It lacks one.
@@ -55,12 +58,13 @@ impl Policies {
             rotate: function("rotate")?,
             stream: function("stream")?,
             moved: function("moved")?,
+            cost: function("cost")?,
             raised: Raised::default(),
         })
     }
 
-    /// Whether there is any.
-    pub fn are_some(&self) -> bool {
+    /// Whether there is any of flash.
+    pub fn are_of_flash(&self) -> bool {
         [&self.victim, &self.take, &self.rotate, &self.stream, &self.moved].iter().any(|function| function.is_some())
     }
 
@@ -69,12 +73,23 @@ impl Policies {
         self.raised.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    fn function(&self, callable: &Option<Py<PyAny>>) -> Option<Function> {
+        let callable = Python::attach(|py| callable.as_ref().map(|callable| callable.clone_ref(py)));
+        callable.map(|callable| Function { callable, raised: Arc::clone(&self.raised) })
+    }
+
     /// Gives a drive those that there are.
-    pub fn install(&self, flash: &mut Flash) {
-        let of = |callable: &Option<Py<PyAny>>| {
-            let callable = Python::attach(|py| callable.as_ref().map(|callable| callable.clone_ref(py)));
-            callable.map(|callable| Function { callable, raised: Arc::clone(&self.raised) })
-        };
+    pub fn install(&self, drive: &mut Subsystem) {
+        if let Some(service) = drive.service_mut().and_then(|s| s.as_any_mut().downcast_mut::<FlashService>()) {
+            self.install_in(service.flash_mut());
+        }
+        if let Some(function) = self.function(&self.cost) {
+            drive.set_cost_policy(Box::new(PythonCost(function)));
+        }
+    }
+
+    fn install_in(&self, flash: &mut Flash) {
+        let of = |callable: &Option<Py<PyAny>>| self.function(callable);
         if let Some(function) = of(&self.victim) {
             flash.set_victim_policy(Box::new(PythonVictim(function)));
         }
@@ -144,5 +159,31 @@ impl Separation for PythonSeparation {
         let Some(moved) = &self.moved else { return from };
         let answer = moved.ask(|py, function| function.call1(py, (lpn, from, streams))?.extract::<u8>(py));
         answer.unwrap_or(from).min(streams.saturating_sub(1))
+    }
+}
+
+#[derive(Debug)]
+struct PythonCost(Function);
+
+impl CostPolicy for PythonCost {
+    fn cost(&mut self, command: ChargedCommand) -> Option<u32> {
+        let ChargedCommand { tenant, op, offset, len, fua, own } = command;
+        let of = (tenant, name(op), offset, len, fua, own);
+        let asked = self.0.ask(|py, function| function.call1(py, of)?.extract::<Option<u64>>(py)).flatten();
+        asked.and_then(|bytes| u32::try_from(bytes).ok()).filter(|bytes| *bytes <= COST_MAX)
+    }
+}
+
+/// What a command does, in a word.
+fn name(op: Op) -> &'static str {
+    match op {
+        Op::Read => "read",
+        Op::Write => "write",
+        Op::Compare => "compare",
+        Op::Verify => "verify",
+        Op::WriteZeroes { .. } => "write-zeroes",
+        Op::Deallocate => "deallocate",
+        Op::Flush => "flush",
+        Op::Copy => "copy",
     }
 }

@@ -68,9 +68,8 @@ impl Scenarios {
     ) -> PyResult<RunResult> {
         let scenario = self.0.get(drive).ok_or_else(|| PyIndexError::new_err("there is no such drive"))?;
         let policies = Policies::of(policies)?;
-        if policies.are_some() && scenario.device.flash.is_none() {
-            let what =
-                "the drive has no flash, so no policy decides anything; write kind = \"flash\" or a profile of one";
+        if policies.are_of_flash() && scenario.device.flash.is_none() {
+            let what = "the drive has no flash, so no policy of flash decides anything; write kind = \"flash\" or a profile of one";
             return Err(PyValueError::new_err(format!("device.{}: {what}", scenario.device.name)));
         }
         let (mut raised, mut told) = (None, Instant::now());
@@ -91,7 +90,7 @@ impl Scenarios {
                 }
             }
         };
-        let ran = py.detach(|| scenario.run_with(|flash| policies.install(flash), &mut watch));
+        let ran = py.detach(|| scenario.run_with(|drive| policies.install(drive), &mut watch));
         match raised.or_else(|| policies.take_error()) {
             Some(error) => Err(error),
             None => match ran.map_err(failed)? {

@@ -1,4 +1,4 @@
-"""Flash policies that are Python functions."""
+"""Policies of a drive that are Python functions."""
 
 import random
 
@@ -119,3 +119,51 @@ def test_policies_need_flash():
 def test_a_sweep_with_a_policy():
     runs = weir.sweep(**LOAD, over={"seed": [1, 2]}, victim=greedy)
     assert [run.run["digest"] for run in runs] == [built_in("greedy", seed=seed).run["digest"] for seed in (1, 2)]
+
+
+SHARED = {
+    "device": {"capacity": "1GiB", "latency": "80us", "slots": 4},
+    "tenants": [{"name": "reader"}, {"name": "writer"}],
+    "jobs": ["tenant=reader,rw=randread,qd=32", "tenant=writer,rw=randwrite,qd=32"],
+    "time": "200ms",
+}
+
+
+def share(**keys):
+    result = weir.sim(**SHARED, **keys)
+    return result.jobs["reader"].iops / result.jobs["writer"].iops, result
+
+
+def test_a_cost_decides_what_tenants_get():
+    commands = []
+
+    def dear_writes(command):
+        commands.append(command)
+        return numpy.int64(3 * command.own) if command.op == "write" else None
+
+    even, own = share()
+    assert 0.98 < even < 1.02
+    dear, _ = share(cost=dear_writes)
+    assert 2.9 < dear < 3.1
+    kinds = {(command.tenant, command.op, command.bytes, command.own, command.fua) for command in commands}
+    assert kinds == {(0, "read", 4096, 4096, False), (1, "write", 4096, 4096, False)}
+    assert max(command.offset for command in commands) > 1 << 29
+    # What the drive would charge, by a function: the same run.
+    assert share(cost=lambda command: command.own)[1].run["digest"] == own.run["digest"]
+    assert share(cost=lambda command: None)[1].run["digest"] == own.run["digest"]
+    assert share(cost=lambda command: 1 << 40)[1].run["digest"] == own.run["digest"], "more than a command may cost"
+    assert share(cost=lambda command: 0)[1].run["digest"] == own.run["digest"], "4 KiB at the least"
+
+
+def test_a_cost_that_raises_or_is_no_number_ends_the_simulation():
+    def broken(command):
+        raise ZeroDivisionError("by zero")
+
+    with pytest.raises(ZeroDivisionError, match="by zero"):
+        share(cost=broken)
+    with pytest.raises(AttributeError):
+        share(cost=lambda command: "much")
+    with pytest.raises(OverflowError):
+        share(cost=lambda command: -5)
+    with pytest.raises(TypeError, match="cost: 3 is no function of a command"):
+        share(cost=3)

@@ -139,6 +139,7 @@ def sim(
     victim: Any = None,
     wear: Any = None,
     separation: Any = None,
+    cost: Any = None,
     **keys: Any,
 ) -> Result:
     """Simulates drives and those who use them, in virtual time; the same seed gives the same result.
@@ -154,7 +155,8 @@ def sim(
     ``progress`` is called about every 50 ms with a :class:`Progress`, or True prints a line. What it raises ends the simulation,
     and so does Ctrl-C. Other threads run meanwhile.
 
-    ``victim``, ``wear`` and ``separation`` are flash policies: see :mod:`weir.policy`.
+    ``victim``, ``wear`` and ``separation`` are flash policies, and ``cost`` says what commands cost in arbitration: see
+    :mod:`weir.policy`.
 
     Raises :class:`ConfigError` with every fault of the configuration, :class:`WeirError` for what cannot be simulated, and what a
     policy or ``progress`` raises.
@@ -164,7 +166,7 @@ def sim(
     if isinstance(config, (str, os.PathLike)):
         settings, keys = {**{k: v for k, v in keys.items() if v is not None}, **settings}, {}
     scenarios = _source(config, tables, traces, keys).read(settings)
-    return _run(scenarios, {}, _told(progress), policies_of(victim, wear, separation))
+    return _run(scenarios, {}, _told(progress), policies_of(victim, wear, separation, cost))
 
 
 def _values(values: Any) -> list[Any]:
@@ -187,6 +189,7 @@ def sweep(
     victim: Any = None,
     wear: Any = None,
     separation: Any = None,
+    cost: Any = None,
     **keys: Any,
 ) -> Sweep:
     """Simulates every combination of the values ``over`` keys: ``over={"device.slots": [16, 64], "job.qd": [1, 4, 16]}``.
@@ -195,7 +198,7 @@ def sweep(
     cores; one at a time where policies are Python functions). Results come in the order of the grid, the last key varying fastest, and do not
     depend on ``workers``. ``progress`` is called after each run. The rest is as in :func:`sim`.
     """
-    policies = policies_of(victim, wear, separation)
+    policies = policies_of(victim, wear, separation, cost)
     base = dict(set or {})
     tables = {"device": device, "tenant": tenants, "job": jobs, "fault": faults}
     if isinstance(config, (str, os.PathLike)):

@@ -1,8 +1,12 @@
-"""Flash policies as Python functions, for simulations.
+"""Policies of a drive as Python functions, for simulations: of its flash, and of what commands cost in arbitration.
 
 >>> def oldest(plane):
 ...     return min(plane.candidates, key=lambda block: plane.written_at[block])
 >>> result = weir.sim(device="flash", jobs=["rw=randwrite"], victim=oldest)
+
+>>> def dear_writes(command):
+...     return 4 * command.own if command.op == "write" else None
+>>> result = weir.sim(device="flash", jobs=["rw=randread", "rw=randwrite"], cost=dear_writes)
 
 The engine keeps its promises whatever a function answers: a choice that may not be made is replaced by the greedy one, free blocks
 do not run out and no data is lost. A function that raises ends the simulation, and its exception is the simulation's. For runs that
@@ -13,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ._native import Column
 from ._results import array
 
-__all__ = ["Plane", "SeparationPolicy", "WearPolicy"]
+__all__ = ["Command", "Plane", "SeparationPolicy", "WearPolicy"]
 
 
 class Plane:
@@ -81,6 +85,23 @@ class SeparationPolicy(Protocol):
         """The stream for a unit that collection moves. May be left out."""
 
 
+class Command(NamedTuple):
+    """A command that its tenant is charged for; what ``cost=`` is given."""
+
+    #: The tenant's place, from 0: the tenants in their order, or the jobs where there are none.
+    tenant: int
+    #: ``read``, ``write``, ``compare``, ``verify``, ``write-zeroes``, ``deallocate``, ``flush`` or ``copy``.
+    op: str
+    #: Where it begins, in bytes of the drive.
+    offset: int
+    #: Bytes; 0 of a flush and of a deallocation.
+    bytes: int
+    #: Durable when complete.
+    fua: bool
+    #: What the drive's own ``cost`` charges, in bytes.
+    own: int
+
+
 @dataclass(frozen=True)
 class Policies:
     """What the native module asks."""
@@ -90,9 +111,10 @@ class Policies:
     rotate: Callable[..., Any] | None = None
     stream: Callable[..., Any] | None = None
     moved: Callable[..., Any] | None = None
+    cost: Callable[..., Any] | None = None
 
 
-def _block(answer: Any) -> int | None:
+def _whole(answer: Any) -> int | None:
     # numpy's integers are no int: they say themselves what they are as one.
     return None if answer is None else answer.__index__()
 
@@ -107,23 +129,28 @@ def _method(what: str, policy: Any, first: str, then: str) -> tuple[Any, Any]:
     raise TypeError(f"{what}: {policy!r} is neither a function nor an object with {first}()")
 
 
-def policies_of(victim: Any, wear: Any, separation: Any) -> Policies | None:
+def policies_of(victim: Any, wear: Any, separation: Any, cost: Any) -> Policies | None:
     """What is asked of functions; None where there are none."""
-    if victim is None and wear is None and separation is None:
+    if victim is None and wear is None and separation is None and cost is None:
         return None
     if victim is not None and not callable(victim):
         raise TypeError(f"victim: {victim!r} is no function of a plane")
+    if cost is not None and not callable(cost):
+        raise TypeError(f"cost: {cost!r} is no function of a command")
     take, rotate = _method("wear", wear, "take", "rotate")
     stream, moved = _method("separation", separation, "stream", "moved")
 
     def pick(*plane: Any) -> int | None:
-        return _block(victim(Plane(*plane)))
+        return _whole(victim(Plane(*plane)))
 
     def chosen(free: Column, erases: Column, cold: bool) -> int | None:
-        return _block(take(array(free), array(erases), cold))
+        return _whole(take(array(free), array(erases), cold))
 
     def turned(*plane: Any) -> int | None:
-        return _block(rotate(Plane(*plane[:-1]), plane[-1]))
+        return _whole(rotate(Plane(*plane[:-1]), plane[-1]))
+
+    def charged(*command: Any) -> int | None:
+        return _whole(cost(Command(*command)))
 
     return Policies(
         victim=pick if victim is not None else None,
@@ -131,4 +158,5 @@ def policies_of(victim: Any, wear: Any, separation: Any) -> Policies | None:
         rotate=turned if rotate is not None else None,
         stream=stream,
         moved=moved,
+        cost=charged if cost is not None else None,
     )

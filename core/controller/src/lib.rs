@@ -119,6 +119,7 @@ pub use event::{BlockRequest, ControllerHandle, Effect, Effects, Event, Io, Op, 
 pub use fault::operator::RuleState;
 pub use fault::transfer::{SpoiledTransfer, SpoiledTransfers};
 pub use host::{Data, DataPointer, Host, Owner, RingCompletion, Tag};
+pub use io::charge::{COST_MAX, ChargedCommand, CostPolicy};
 pub use io::timing::{Operation, TimingModel};
 pub use maintenance::firmware::firmware_image;
 pub use namespace::access::{AnaScope, AnaState};

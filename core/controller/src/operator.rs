@@ -1,6 +1,6 @@
 //! What the operator asks and changes while the drive runs.
 
-use crate::config::{ClassFrom, Cost, DiscoveryRecord, SubsystemConfig};
+use crate::config::{ClassFrom, DiscoveryRecord, SubsystemConfig};
 use crate::error::ManagementError;
 use crate::event::{ControllerHandle, Io};
 use crate::io::placement::Placement;
@@ -52,11 +52,6 @@ impl Subsystem {
         self.arbiter.configure(settings);
         self.turn.more = true;
         Ok(())
-    }
-
-    /// Changes what a command costs.
-    pub fn set_cost(&mut self, cost: Cost) {
-        self.config.cost = cost;
     }
 
     /// Changes the fixed service time of commands fetched from now on.

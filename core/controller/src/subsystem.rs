@@ -7,6 +7,7 @@ use crate::error::ManagementError;
 use crate::event::{ControllerHandle, Effects, Event, SlotId, SqHandle};
 use crate::fault::state::Faults;
 use crate::host::{Host, Owner};
+use crate::io::charge::{Charging, OwnCost};
 use crate::io::placement::Placement;
 use crate::io::slots::Slots;
 use crate::io::slow_path::state::SlowPath;
@@ -72,6 +73,9 @@ pub struct Subsystem {
     pub(crate) slots: Slots,
     /// What decides when commands are complete; the fixed latency if absent.
     pub(crate) timing: OwnTiming,
+    /// What commands are charged by.
+    pub(crate) charging: Charging,
+    pub(crate) cost_policy: OwnCost,
     /// What hosts know of a flash with placement handles.
     pub(crate) placement: Option<Box<Placement>>,
     /// A vendor's commands, if it has some.
@@ -144,6 +148,8 @@ impl Subsystem {
             resumed: BTreeMap::new(),
             slots: Slots::new(config.slots, config.slot_bytes),
             timing: OwnTiming::default(),
+            charging: config.cost.into(),
+            cost_policy: OwnCost::default(),
             placement: None,
             vendor: Vendor::default(),
             namespaces,

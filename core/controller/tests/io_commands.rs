@@ -5,8 +5,12 @@ mod common;
 
 use common::{fabric_with_queues, get_feature, set_feature};
 use proptest::prelude::*;
+use std::sync::{Arc, Mutex};
 use weir_controller::testing::{Fabric, TestRing, TestWorld, admin, io};
-use weir_controller::{Cost, Data, Host, Io, NamespaceConfig, Op, Owner, SubsystemConfig, TenantConfig};
+use weir_controller::{
+    COST_MAX, ChargedCommand, Cost, CostPolicy, Data, Host, Io, NamespaceConfig, Op, Owner, SubsystemConfig,
+    TenantConfig,
+};
 use weir_spec::nvme::feature::fid;
 use weir_spec::nvme::identify::{IdentifyController, IdentifyNamespace, IdentifyNvmController, cns};
 use weir_spec::nvme::lba_status::{
@@ -700,6 +704,83 @@ fn a_copy_costs_twice_its_length() {
         assert!((served[0] - served[1]).abs() <= 3, "{served:?}");
     }
     assert_eq!(served[0] + served[1], 32);
+}
+
+/// Charges reads so many bytes, leaves the others to the drive, and remembers what it was asked.
+#[derive(Debug)]
+struct Prices {
+    read: u32,
+    asked: Arc<Mutex<Vec<ChargedCommand>>>,
+}
+
+impl CostPolicy for Prices {
+    fn cost(&mut self, command: ChargedCommand) -> Option<u32> {
+        self.asked.lock().unwrap().push(command);
+        (command.op == Op::Read).then_some(self.read)
+    }
+}
+
+/// Writes of 4 KiB of one tenant beside reads of 4 KiB of another one, in queues that are never empty: how many of 400 were writes, and how many reads.
+fn priced(read: u32, cost: Cost) -> ([u32; 2], Vec<ChargedCommand>) {
+    let tenant = |host: &str| TenantConfig { hosts: vec![host.into()], ..TenantConfig::new(host, Class::Medium) };
+    let mut bench = Bench::new(10_000, |c| {
+        (c.slots, c.cost, c.tenants) = (1, cost, ["nqn.a", "nqn.b"].map(tenant).into());
+    });
+    let asked = Arc::default();
+    bench.world.drive.set_cost_policy(Box::new(Prices { read, asked: Arc::clone(&asked) }));
+    let (mut writer, mut reader) = (bench.host("nqn.a", 100, 1), bench.host("nqn.b", 200, 1));
+    let mut sent = 0u16;
+    let mut send = |bench: &mut Bench, reads: bool| {
+        sent += 1;
+        match reads {
+            true => bench.send(&mut reader, 1, io(READ, sent, 0, 8), &filled(0, 8)),
+            false => bench.send(&mut writer, 1, io(WRITE, sent, 8, 8), &filled(1, 8)),
+        };
+    };
+    for _ in 0..8 {
+        [true, false].into_iter().for_each(|reads| send(&mut bench, reads));
+    }
+    let mut served = [0; 2];
+    for _ in 0..400 {
+        bench.world.run();
+        let reads = bench.world.issued[0].op == Op::Read;
+        served[usize::from(reads)] += 1;
+        bench.done(0);
+        send(&mut bench, reads);
+    }
+    let asked = asked.lock().unwrap().clone();
+    (served, asked)
+}
+
+#[test]
+fn a_policy_says_what_commands_cost() {
+    let (even, asked) = priced(4096, Cost::Bytes);
+    assert!(even[0].abs_diff(even[1]) <= 64, "{even:?}");
+    let write = asked.iter().find(|c| c.op == Op::Write).expect("a write was charged");
+    assert_eq!(*write, ChargedCommand { tenant: 0, op: Op::Write, offset: 8192, len: 4096, fua: false, own: 4096 });
+    // Three times as dear: a third as many.
+    let (dear, _) = priced(12_288, Cost::Commands);
+    assert!((270..=330).contains(&dear[0]), "{dear:?}");
+    // What is below 4 KiB, and above what may be charged.
+    assert_eq!(priced(0, Cost::Bytes).0, even);
+    assert_eq!(priced(u32::MAX, Cost::Bytes).0, priced(COST_MAX, Cost::Bytes).0);
+    // The drive's own cost is what it is told, and what counts where the policy says nothing.
+    let (_, asked) = priced(4096, Cost::DeviceTime);
+    assert!(asked.iter().all(|c| c.own == 4096), "without flash device time is bytes");
+}
+
+#[test]
+fn a_cost_that_is_changed_leaves_a_policy() {
+    let mut bench = Bench::new(64, |c| c.slots = 1);
+    let asked = Arc::default();
+    assert!(bench.world.drive.cost_policy().is_none());
+    bench.world.drive.set_cost_policy(Box::new(Prices { read: 4096, asked: Arc::clone(&asked) }));
+    bench.world.drive.set_cost(Cost::Commands);
+    let mut host = bench.host("nqn.a", 100, 1);
+    bench.status(&mut host, io(WRITE, 1, 0, 16), &filled(3, 16));
+    let asked = asked.lock().unwrap();
+    assert_eq!((asked.len(), asked[0].len, asked[0].own), (1, 8192, 4096));
+    assert!(bench.world.drive.cost_policy().is_some_and(|policy| policy.failure().is_none()));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::arbitration::{self, Arbitration, ClassFrom, Cost};
 use super::calibration::{self, CalibrationFile};
-use super::flash::{self, FlashConfig};
+use super::flash::{self, FlashConfig, PolicyConfig, library_path};
 use super::media::{self, MediaConfig};
 use super::names::{element_name, nqn};
 use super::open_channel::{self, OpenChannelKeys};
@@ -56,6 +56,8 @@ pub struct DeviceConfig {
     pub arbitration: Arbitration,
     /// What a command counts for in `drr`.
     pub cost: Cost,
+    /// A library that decides it instead.
+    pub cost_policy: Option<PolicyConfig>,
     /// Who decides a queue's class, where the export does not say.
     pub class_from: ClassFrom,
     /// I/O queues of one controller at most.
@@ -226,6 +228,7 @@ fn rest(
         slot_bytes: section.or("slot_bytes", Bytes(4 * Bytes::MIB), size(128 * Bytes::KIB..=Bytes::GIB)),
         arbitration: arbitration::read(section),
         cost: section.or("cost", Cost::Bytes, word(Cost::WORDS)),
+        cost_policy: cost_policy(section),
         class_from: section.or("class_from", ClassFrom::Tenant, word(ClassFrom::WORDS)),
         queues: section.or("queues", 64, integer(1..=1024)) as u16,
         queue_depth: section.or("queue_depth", 1024, integer(2..=4096)) as u16,
@@ -256,6 +259,15 @@ fn rest(
     let shared_slots = slots.is_none().then_some(own.shared);
     let (line, path) = (section.line(), section.path());
     DeviceRead { device, line, path, nqn: placed_nqn, serial: placed_serial, shared_slots }
+}
+
+/// `cost_library` and `cost_arguments`. The library is not looked at: another machine may be the one that has it.
+fn cost_policy(section: &Section<'_>) -> Option<PolicyConfig> {
+    let (library, arguments) = (section.get("cost_library", library_path), section.get("cost_arguments", text));
+    if arguments.is_some() && !section.has("cost_library") {
+        section.fault("cost_arguments", "is for a cost_library, and there is none; leave it out");
+    }
+    Some(PolicyConfig { library: library?, arguments: arguments.unwrap_or_default() })
 }
 
 /// `fast_io_fail_tmo` and `keep_alive_tmo`, by the names that Linux's hosts have for them.

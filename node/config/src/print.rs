@@ -225,6 +225,10 @@ fn write_device(out: &mut String, device: &DeviceConfig) -> std::fmt::Result {
     writeln!(out, "slots = {}\nslot_bytes = {}", device.slots, string(device.slot_bytes))?;
     write_arbitration(out, &device.arbitration)?;
     writeln!(out, "cost = {}\nclass_from = {}", string(device.cost), string(device.class_from))?;
+    if let Some(policy) = &device.cost_policy {
+        writeln!(out, "cost_library = {}", string(policy.library.display()))?;
+        writeln!(out, "cost_arguments = {}", string(&policy.arguments))?;
+    }
     writeln!(out, "queues = {}\nqueue_depth = {}", device.queues, device.queue_depth)?;
     writeln!(out, "max_controllers = {}", device.max_controllers)?;
     if let Some(bytes) = device.cmb {

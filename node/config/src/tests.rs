@@ -615,6 +615,26 @@ fn what_comes_later_is_refused_not_ignored() {
 }
 
 #[test]
+fn a_library_says_what_commands_cost() {
+    let text = "[[device]]\ncost = \"commands\"\ncost_library = \"/opt/cost.so\"\ncost_arguments = \"2\"\n";
+    let config = good(text);
+    let wanted = Some(PolicyConfig { library: "/opt/cost.so".into(), arguments: "2".into() });
+    assert_eq!((config.devices[0].cost, &config.devices[0].cost_policy), (Cost::Commands, &wanted));
+    assert_eq!(good(&config.to_toml()).devices, config.devices);
+    assert_eq!(good("[[device]]\ncost_library = \"/c.so\"").devices[0].cost_policy.as_ref().unwrap().arguments, "");
+    refused(&[
+        (
+            "[[device]]\ncost_library = \"cost.so\"",
+            "weir.toml:2: device.ssd0.cost_library: is the absolute path of a shared library, not \"cost.so\"",
+        ),
+        (
+            "[[device]]\ncost_arguments = \"2\"",
+            "weir.toml:2: device.ssd0.cost_arguments: is for a cost_library, and there is none; leave it out",
+        ),
+    ]);
+}
+
+#[test]
 fn a_pcie_drive_on_a_socket() {
     let text = "[[tenant]]\nname = \"gold\"\n[[device]]\nkind = \"null\"\nqueues = 8\n\
                 [[export]]\ndoor = \"vfio-user:x.sock\"\ndoorbells = \"trap\"\nclass_from = \"qprio\"\nqueues = 4\n";
@@ -1137,7 +1157,7 @@ fn bench_targets_take_the_keys_of_a_device() {
         (
             "ram",
             "name=x",
-            "name: unknown key; there is arbitration, block_size, burst, capacity, class_from, cost, latency, max_capacity, nqn, profile, quanta, queue_depth, queues, read_zeroes, serial, slot_bytes, slots, weights",
+            "name: unknown key; there is arbitration, block_size, burst, capacity, class_from, cost, cost_arguments, cost_library, latency, max_capacity, nqn, profile, quanta, queue_depth, queues, read_zeroes, serial, slot_bytes, slots, weights",
         ),
         (
             "p37oo",
@@ -1229,6 +1249,10 @@ prop_compose! {
                 quanta: Shares { high: quanta[0], medium: quanta[1], low: quanta[2] },
             },
             cost: Cost::WORDS[cost].1,
+            cost_policy: (slots % 3 == 0).then(|| PolicyConfig {
+                library: "/usr/lib/cost.so".into(),
+                arguments: if slots % 2 == 0 { String::new() } else { "a \"b\" \\".into() },
+            }),
             class_from: ClassFrom::WORDS[class_from].1,
             queues,
             queue_depth,

@@ -7,10 +7,12 @@
 //! ```
 //! Knows neither doors nor media: `weir-node` has those.
 
+mod cost;
 mod flash;
 mod speed;
 mod subsystem;
 
+pub use cost::set_cost_policy;
 pub use flash::{DieFigures, FlashFigures, FlashService};
 pub use speed::{DriveSpeed, SpeedStatus};
 pub use subsystem::{class_from, class_of, machine_config, machine_tenant, subsystem_config};

@@ -3,6 +3,7 @@
 use std::fmt;
 use weir_driver::TransportError;
 use weir_sys::media::MediaError;
+use weir_sys::policy_library::PolicyError;
 
 /// Why a drive cannot be had.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub enum OpenError {
     Capacity(String),
     /// Its flash.
     Flash(String),
+    /// A library that is to decide for it.
+    Policy(PolicyError),
     /// A rule of failures that cannot be one of this drive.
     Fault(String),
 }
@@ -27,6 +30,7 @@ impl fmt::Display for OpenError {
             OpenError::Media(e) => e.fmt(f),
             OpenError::Target(e) => write!(f, "media: {e}"),
             OpenError::Subsystem(e) => e.fmt(f),
+            OpenError::Policy(e) => e.fmt(f),
             OpenError::Capacity(e) | OpenError::Flash(e) | OpenError::Fault(e) => f.write_str(e),
         }
     }
@@ -43,5 +47,11 @@ impl From<MediaError> for OpenError {
 impl From<weir_controller::ManagementError> for OpenError {
     fn from(e: weir_controller::ManagementError) -> Self {
         OpenError::Subsystem(e)
+    }
+}
+
+impl From<PolicyError> for OpenError {
+    fn from(e: PolicyError) -> Self {
+        OpenError::Policy(e)
     }
 }

@@ -7,7 +7,7 @@ use weir_drive::FlashService;
 
 /// The same with the policy library of the configuration, where it names one.
 pub(super) fn with_policy(inside: FlashService, flash: &FlashConfig) -> Result<FlashService, OpenError> {
-    inside.with_policy(flash.policy.as_ref()).map_err(|e| OpenError::Flash(e.to_string()))
+    Ok(inside.with_policy(flash.policy.as_ref())?)
 }
 
 /// The flash inside, if there is one.

@@ -36,6 +36,7 @@ impl Device {
         let mut machine = Subsystem::new(machine, now)?;
         machine.set_early(!matches!(backend, Backend::Store(_)));
         machine.set_vendor(1, Box::new(set))?;
+        weir_drive::set_cost_policy(&mut machine, config)?;
         Ok(Self::new(machine, backend, size, block_size).on(state))
     }
 }

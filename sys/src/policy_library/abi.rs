@@ -3,14 +3,14 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// `WEIR_POLICY_VERSION`.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// `WEIR_POLICY_FAILED`: the function has failed, and is not called again. Other values below 0 are `WEIR_POLICY_NONE`: the drive decides this one.
 pub(super) const FAILED: i64 = -2;
 
 /// `struct weir_policy_drive`.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Drive {
     /// 4 KiB units that the host is offered.
     pub units: u64,
@@ -45,6 +45,25 @@ pub(super) struct Plane {
     pub reserved: u32,
 }
 
+/// `struct weir_policy_command`.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Command {
+    /// Where it begins, in bytes of the drive's media.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u32,
+    /// What the drive's own `cost` charges.
+    pub own: u32,
+    /// Place of the tenant in the drive's list.
+    pub tenant: u16,
+    /// As NVMe has it.
+    pub opcode: u8,
+    /// 1: durable when complete.
+    pub fua: u8,
+    pub reserved: u32,
+}
+
 /// `struct weir_policy_random`.
 #[repr(C)]
 #[derive(Debug)]
@@ -65,6 +84,7 @@ pub(super) type Take = unsafe extern "C" fn(*mut c_void, *const u32, usize, *con
 pub(super) type Rotate = unsafe extern "C" fn(*mut c_void, *const Plane, u32) -> i64;
 pub(super) type Stream = unsafe extern "C" fn(*mut c_void, u32, u8, u8) -> i64;
 pub(super) type Moved = unsafe extern "C" fn(*mut c_void, u32, u8, u8) -> i64;
+pub(super) type Cost = unsafe extern "C" fn(*mut c_void, *const Command) -> i64;
 
 /// `struct weir_policy`.
 #[repr(C)]
@@ -80,6 +100,7 @@ pub(super) struct Policy {
     pub rotate: Option<Rotate>,
     pub stream: Option<Stream>,
     pub moved: Option<Moved>,
+    pub cost: Option<Cost>,
 }
 
 // SAFETY: it is only read, and the header says that it does not change once `weir_policy` has answered with it.

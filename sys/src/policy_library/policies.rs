@@ -1,12 +1,14 @@
 //! A library's functions as the policies of one drive.
 
-use super::abi::{FAILED, Plane, Policy, Random};
+use super::abi::{Command, FAILED, Plane, Policy, Random};
 use super::crash;
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use weir_controller::{COST_MAX, ChargedCommand, CostPolicy, Op};
 use weir_flash::{Flash, PlaneView, Separation, VictimPolicy, WearPolicy};
+use weir_spec::nvme::IoOpcode;
 use weir_units::rng::SplitMix64;
 
 /// What a library's `create` has made: whoever has the lock may call the library with it.
@@ -183,6 +185,38 @@ impl Separation for LibrarySeparation {
             self.installed.ask("moved", |state| unsafe { moved(state, lpn, from, streams) })
         });
         within_streams(chosen, streams).unwrap_or(from)
+    }
+}
+
+/// What commands cost by a library; the drive's own cost decides where it does not.
+#[derive(Debug)]
+pub(super) struct LibraryCost(pub Arc<Installed>);
+
+impl CostPolicy for LibraryCost {
+    fn cost(&mut self, command: ChargedCommand) -> Option<u32> {
+        let cost = self.0.policy.cost?;
+        let ChargedCommand { tenant, op, offset, len, fua, own } = command;
+        let of = Command { offset, bytes: len, own, tenant, opcode: opcode(op).0, fua: fua.into(), reserved: 0 };
+        // SAFETY: as above.
+        let asked = self.0.ask("cost", |state| unsafe { cost(state, &raw const of) });
+        asked.and_then(|bytes| u32::try_from(bytes).ok()).filter(|bytes| *bytes <= COST_MAX)
+    }
+
+    fn failure(&self) -> Option<String> {
+        InstalledPolicy::of(Arc::clone(&self.0)).failure()
+    }
+}
+
+fn opcode(op: Op) -> IoOpcode {
+    match op {
+        Op::Read => IoOpcode::READ,
+        Op::Write => IoOpcode::WRITE,
+        Op::Compare => IoOpcode::COMPARE,
+        Op::Verify => IoOpcode::VERIFY,
+        Op::WriteZeroes { .. } => IoOpcode::WRITE_ZEROES,
+        Op::Deallocate => IoOpcode::DATASET_MANAGEMENT,
+        Op::Flush => IoOpcode::FLUSH,
+        Op::Copy => IoOpcode::COPY,
     }
 }
 

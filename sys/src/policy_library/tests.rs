@@ -3,6 +3,7 @@
 use super::PolicyLibrary;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use weir_controller::{COST_MAX, ChargedCommand, Op};
 use weir_flash::{Flash, FlashDriveConfig, FlashOp, Precondition, Preset};
 use weir_units::{Bytes, Nanos};
 
@@ -194,7 +195,8 @@ fn what_does_not_fit_is_refused_by_name() {
         folder.library(name, &format!("{before}{text}"))
     };
     let (version, size) = ("WEIR_POLICY_VERSION", "sizeof policy");
-    says(&of("newer", "2", size, ".victim = victim"), "version 2 of weir_policy.h, this program has 1; build it again");
+    says(&of("newer", "3", size, ".victim = victim"), "version 3 of weir_policy.h, this program has 2; build it again");
+    says(&of("older", "1", size, ".victim = victim"), "version 1 of weir_policy.h, this program has 2; build it again");
     says(&of("short", version, "16", ".victim = victim"), "has 16 bytes, not");
     says(&of("nothing", version, size, ".name = \"x\""), "decides nothing");
     says(&of("half", version, size, ".victim = victim, .create = create"), "only one of create and destroy");
@@ -249,4 +251,70 @@ fn the_example_spares_worn_blocks() {
     assert!(more >= least, "sparing costs writes: {more} and {least}");
     let spread = |flash: &Flash| flash.wear().max - flash.wear().min;
     assert!(spread(&spared) < spread(&greedy), "{:?} and {:?}", spared.wear(), greedy.wear());
+}
+
+fn charged(op: Op, len: u32) -> ChargedCommand {
+    ChargedCommand { tenant: 3, op, offset: 8192, len, fua: true, own: len.max(4096) }
+}
+
+#[test]
+fn a_library_says_what_commands_cost() {
+    let folder = Folder::new("cost");
+    let functions = "static int64_t cost(void *s, const struct weir_policy_command *c) { (void)s;
+        if (c->offset != 8192 || c->tenant != 3 || c->fua != 1 || c->reserved != 0) abort();
+        switch (c->opcode) {
+        case WEIR_POLICY_READ: return (int64_t)c->bytes + c->own;
+        case WEIR_POLICY_WRITE: return WEIR_POLICY_NONE;
+        case WEIR_POLICY_COMPARE: return (int64_t)WEIR_POLICY_COST_MAX + 1;
+        case WEIR_POLICY_VERIFY: return WEIR_POLICY_COST_MAX;
+        case WEIR_POLICY_WRITE_ZEROES: return INT64_MIN;
+        case WEIR_POLICY_DEALLOCATE: return 0;
+        case WEIR_POLICY_COPY: return WEIR_POLICY_FAILED;
+        default: return c->opcode == WEIR_POLICY_FLUSH ? 7 : INT64_MAX;
+        } }";
+    let library = PolicyLibrary::open(&folder.library("costs", &source(functions, ".cost = cost"))).unwrap();
+    let mut costs = library.cost_policy("", None).unwrap();
+    let answers = [
+        (Op::Read, Some(12_288)),
+        (Op::Write, None),
+        (Op::Compare, None),
+        (Op::Verify, Some(COST_MAX)),
+        (Op::WriteZeroes { deallocate: true }, None),
+        (Op::Deallocate, Some(0)),
+        (Op::Flush, Some(7)),
+    ];
+    for (op, wanted) in answers {
+        assert_eq!(costs.cost(charged(op, 6144)), wanted, "{op:?}");
+    }
+    assert_eq!(costs.failure(), None);
+    assert_eq!(costs.cost(charged(Op::Copy, 6144)), None);
+    let why = costs.failure().unwrap();
+    assert!(why.contains("costs.so: its cost() has failed"), "{why}");
+    assert_eq!(costs.cost(charged(Op::Read, 6144)), None, "it is not asked again");
+}
+
+#[test]
+fn a_library_is_refused_where_it_has_no_function_for_what_it_is_named_for() {
+    let folder = Folder::new("elsewhere");
+    let victim = PolicyLibrary::open(&folder.library("victim", &source(GREEDY, ".victim = victim"))).unwrap();
+    let why = victim.cost_policy("", None).unwrap_err().to_string();
+    assert!(why.contains("victim.so: it does not say what commands cost: cost is NULL"), "{why}");
+    let functions = "static int64_t cost(void *s, const struct weir_policy_command *c) { (void)s; (void)c; return WEIR_POLICY_NONE; }";
+    let costs = PolicyLibrary::open(&folder.library("costs", &source(functions, ".cost = cost"))).unwrap();
+    let why = costs.install("", &mut drive()).unwrap_err().to_string();
+    assert!(why.contains("costs.so: it decides nothing of flash") && why.contains("cost_library"), "{why}");
+}
+
+#[test]
+fn the_example_makes_writes_dear() {
+    let folder = Folder::new("dear");
+    let path = folder.0.join("dear_writes.so");
+    compile(&bindings().join("examples/dear_writes.c"), &path);
+    let library = PolicyLibrary::open(&path).unwrap();
+    let flash = drive();
+    let error = library.cost_policy("much", Some(&flash)).unwrap_err().to_string();
+    assert!(error.contains("cost_arguments is how dear writes are, a number from 1 to 64, not 'much'"), "{error}");
+    let mut costs = library.cost_policy("2.5", Some(&flash)).unwrap();
+    assert_eq!(costs.cost(charged(Op::Write, 8192)), Some(20_480));
+    assert_eq!(costs.cost(charged(Op::Read, 8192)), None);
 }

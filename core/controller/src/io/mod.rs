@@ -7,7 +7,7 @@
 //! ```
 
 mod abort;
-mod charge;
+pub(crate) mod charge;
 pub(crate) mod placement;
 mod placing;
 pub(crate) mod plan;
@@ -308,7 +308,7 @@ impl Subsystem {
         (plan, command): (&Result<CommandPlan, Status>, &Command),
         more: bool,
     ) -> Nanos {
-        let cost = self.cost(plan, command);
+        let cost = self.cost(key.index() as u32, plan, command);
         let bytes = plan.as_ref().map_or(0, |plan| plan.transfer);
         self.arbiter.charge_at(now, key, cost, bytes, more);
         let arrived = self.sq(key.index() as u32).arrived[at as usize];

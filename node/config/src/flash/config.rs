@@ -104,14 +104,16 @@ pub(super) fn with_keys(
     FlashConfig { profile, quirks, config, precondition, policy, channel_rate, link_rate, write_link_rate, details }
 }
 
+/// The path of a shared library.
+pub(crate) fn library_path(value: &Value) -> Read<PathBuf> {
+    let path = PathBuf::from(text(value)?);
+    let fault = || format!("is the absolute path of a shared library, not {:?}", path.display().to_string());
+    if path.is_absolute() { Ok(path) } else { Err(fault().into()) }
+}
+
 /// The library is not looked at: another machine may be the one that has it.
 fn policy(keys: &Keys<'_, '_>) -> Option<PolicyConfig> {
-    let absolute = |v: &Value| {
-        let path = PathBuf::from(text(v)?);
-        let fault = || format!("is the absolute path of a shared library, not {:?}", path.display().to_string());
-        if path.is_absolute() { Ok(path) } else { Err(fault().into()) }
-    };
-    let library = keys.get("policy_library", absolute);
+    let library = keys.get("policy_library", library_path);
     let arguments = keys.get("policy_arguments", text);
     if arguments.is_some() && !keys.has("policy_library") {
         keys.fault("policy_arguments", "is for a policy_library, and there is none; leave it out");

@@ -11,6 +11,7 @@ mod print;
 mod profile_file;
 mod resize;
 
+pub(crate) use config::library_path;
 pub use config::{FlashConfig, PolicyConfig};
 pub(super) use print::write;
 pub use profile_file::About;
