@@ -1,7 +1,7 @@
 //! `media` of a `[[device]]`: where bytes live.
 
 use super::read::{Section, quoted, text, word};
-use super::target::Target;
+use super::target::{Target, pci};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -78,7 +78,10 @@ fn remote(target: &str, base: &Path) -> Result<MediaConfig, String> {
     };
     match target.split_once(':') {
         Some(("nvme-tcp", _)) if target.starts_with("nvme-tcp://") => Ok(MediaConfig::Nvme(target.to_string())),
-        Some(("pci", _)) if target.parse::<Target>().is_ok() => Ok(MediaConfig::Nvme(target.to_string())),
+        Some(("pci", place)) => match pci(place) {
+            Ok(_) => Ok(MediaConfig::Nvme(target.to_string())),
+            Err(why) => Err(format!("{}: {why}", needs())),
+        },
         Some((door @ ("vfio-user" | "vhost-user"), place)) if !place.contains('\0') => {
             let (path, query) = place.split_once('?').map_or((place, None), |(path, query)| (path, Some(query)));
             let query = query.map_or_else(String::new, |q| format!("?{q}"));

@@ -123,7 +123,7 @@ fn namespace(text: &str) -> Result<u32, &'static str> {
 }
 
 /// What follows `pci:`.
-fn pci(rest: &str) -> Result<Target, &'static str> {
+pub(super) fn pci(rest: &str) -> Result<Target, &'static str> {
     let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
     let address = address.parse().map_err(|_| "no PCI address after pci:")?;
     let (mut nsid, mut interrupts) = (1, false);

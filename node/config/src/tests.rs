@@ -951,7 +951,12 @@ fn addresses_and_media() {
         (
             "[[device]]\nmedia = \"pci:nvme0\"",
             "weir.toml:2: device.ssd0.media: nvme: needs a target like nvme:nvme-tcp://HOST:PORT/NQN?ns=1, \
-             nvme:vfio-user:PATH?ns=1 or nvme:pci:0000:01:00.0?ns=1",
+             nvme:vfio-user:PATH?ns=1 or nvme:pci:0000:01:00.0?ns=1: no PCI address after pci:",
+        ),
+        (
+            "[[device]]\nmedia = \"pci:0000:01:00.0?interrupts=maybe\"",
+            "weir.toml:2: device.ssd0.media: nvme: needs a target like nvme:nvme-tcp://HOST:PORT/NQN?ns=1, \
+             nvme:vfio-user:PATH?ns=1 or nvme:pci:0000:01:00.0?ns=1: interrupts is on or off",
         ),
         (
             "[[device]]\nkind = \"file\"",
