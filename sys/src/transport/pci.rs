@@ -252,16 +252,13 @@ pub fn open(
     }
     let left = held.and_then(|(keep, name)| left(&place, address, options, keep, name));
     let was_left = left.is_some();
-    let Opened { device, bar, plan, file, len } = match left {
+    let Opened { device, bar, plan, file, memory, interrupts } = match left {
         Some(left) => left,
-        None => opened(&place, address, options)?,
+        None => Opened::of(&place, VfioDevice::open(address)?, options, None)?,
     };
-    let system = |e: io::Error| TransportError::Refused(format!("{place}: {len} bytes of memory for its queues: {e}"));
-    let mut memory = GuestMemory::new();
-    add(&mut memory, &file, BASE, BASE..BASE + len as u64).map_err(system)?;
     let shadow_pages = plan.shadow_pages();
     let machine = if was_left { BringUp::taking_over(plan) } else { BringUp::new(plan) };
-    let mut interrupts = interrupts(&place, &device, options)?.into_iter();
+    let mut interrupts = interrupts.into_iter();
     let admin = Mutex::new(Admin { memory, rings: None });
     let held = held.map(|(keep, name)| (keep.clone(), name.to_owned()));
     let is_left = AtomicBool::new(false);
@@ -280,6 +277,7 @@ pub fn open(
         .queues
         .into_iter()
         .map(|queue| {
+            let system = |e: io::Error| TransportError::Refused(format!("{place}: memory for its queues: {e}"));
             let mut memory = GuestMemory::new();
             add(&mut memory, &file, BASE, queue.memory()).map_err(system)?;
             if identity.shadow_doorbells {
@@ -298,9 +296,11 @@ struct Opened {
     device: VfioDevice,
     bar: Bar,
     plan: ControllerPlan,
-    /// The memory that the device may access, and its bytes.
+    /// The memory that the device may access, and all of it mapped.
     file: OwnedFd,
-    len: usize,
+    memory: GuestMemory,
+    /// Of the queue pairs, where they are wanted.
+    interrupts: Vec<OwnedFd>,
 }
 
 impl Opened {
@@ -324,12 +324,11 @@ impl Opened {
                 file
             }
         };
-        Ok(Opened { device, bar, plan, file, len })
+        let mut memory = GuestMemory::new();
+        add(&mut memory, &file, BASE, BASE..BASE + len as u64).map_err(no_memory)?;
+        let interrupts = interrupts(place, &device, options)?;
+        Ok(Opened { device, bar, plan, file, memory, interrupts })
     }
-}
-
-fn opened(place: &str, address: PciAddress, options: &PciOptions) -> Result<Opened, TransportError> {
-    Opened::of(place, VfioDevice::open(address)?, options, None)
 }
 
 /// The device and the memory that the process before has left. What cannot be used is closed, by the keeper as well: the kernel resets

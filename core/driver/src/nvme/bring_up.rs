@@ -118,7 +118,7 @@ pub struct BringUp {
 }
 
 /// How long a command of the process before is waited for until it is rung for again: a controller may report a doorbell that it has
-/// been told already (base 2.0, Figure 150, Invalid Doorbell Write Value).
+/// been told already (base 2.0, 5.2, Invalid Doorbell Write Value).
 const RING_AFTER: Nanos = Nanos::from_millis(20);
 
 impl BringUp {
