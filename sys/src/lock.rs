@@ -7,7 +7,7 @@
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// How long a lock is asked for again whose owner is seen to live: a process that is being killed looks alive for a moment.
@@ -113,7 +113,8 @@ impl Retry {
 ///
 /// # Errors
 /// What the kernel says otherwise.
-pub fn exclusive(fd: &OwnedFd) -> Result<bool, Errno> {
+pub fn exclusive(fd: impl AsFd) -> Result<bool, Errno> {
+    let fd = fd.as_fd();
     let retry = Retry::begin();
     loop {
         match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
@@ -126,7 +127,7 @@ pub fn exclusive(fd: &OwnedFd) -> Result<bool, Errno> {
 }
 
 /// What is seen of the process that has the lock.
-fn owner_of(fd: &OwnedFd) -> ProcessState {
+fn owner_of(fd: BorrowedFd<'_>) -> ProcessState {
     let (Ok(stat), Ok(table)) = (rustix::fs::fstat(fd), std::fs::read_to_string("/proc/locks")) else {
         return ProcessState::Unseen;
     };
@@ -196,7 +197,7 @@ mod tests {
             .status()
             .expect("flock(1)");
         assert!(taken.success());
-        assert_eq!(owner_of(&wanted), ProcessState::Unseen);
+        assert_eq!(owner_of(wanted.as_fd()), ProcessState::Unseen);
         let goes = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(300));
             drop(kept);

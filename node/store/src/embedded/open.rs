@@ -7,8 +7,6 @@ use super::log::{self, Contents, Header, Log, NoLog, PRIVATE};
 use super::overlay::{self, Overlay, Table, VALUES};
 use super::{Durability, State};
 use redb::{Database, TableDefinition, TableError, WriteTransaction};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use std::error::Error;
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
@@ -109,7 +107,8 @@ fn resolved(path: &Path) -> Result<PathBuf, EmbeddedError> {
     Ok(folder.canonicalize().map_err(|e| EmbeddedError::new(path, e))?.join(name))
 }
 
-/// One process at a time has a store, and makes it. Whether the file of the lock was not there before is told as well.
+/// One process at a time has a store, and makes it: one that was killed just now may have it for a moment more. Whether the file of the lock was
+/// not there before is told as well.
 fn lock(path: &Path) -> Result<(File, bool), EmbeddedError> {
     let path = beside(path, ".lock");
     let fail = |e: std::io::Error| EmbeddedError::new(&path, e);
@@ -117,9 +116,9 @@ fn lock(path: &Path) -> Result<(File, bool), EmbeddedError> {
     let mut options = File::options();
     options.create(true).truncate(false).read(true).write(true).mode(PRIVATE);
     let file = options.open(&path).map_err(fail)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok((file, is_new)),
-        Err(Errno::WOULDBLOCK) => Err(EmbeddedError::new(
+    match weir_sys::lock::exclusive(&file) {
+        Ok(true) => Ok((file, is_new)),
+        Ok(false) => Err(EmbeddedError::new(
             &path,
             "somebody has the store open; a store has one service, or its metadata are in etcd",
         )),

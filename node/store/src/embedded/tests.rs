@@ -4,7 +4,9 @@ use super::log::{Contents, Header, NoLog, Record};
 use super::*;
 use proptest::prelude::*;
 use std::fs;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use weir_store::kv::{KvWrite, MemoryKv, conformance};
 
 /// A folder that ends with the test.
@@ -218,6 +220,24 @@ fn commits_behind_a_gap_are_left_out_for_good() {
     assert!(expected.iter().all(|(_, found)| found.value != b"lost"));
     drop(kv);
     assert_eq!(all(&mut left.open()), expected);
+}
+
+/// Of a node that was killed just now the kernel may have files open a moment longer, here 300 ms: whoever opens the store then waits for that.
+#[test]
+fn the_store_of_a_process_that_was_killed_just_now_opens() {
+    let folder = Folder::new();
+    drop(folder.open());
+    let lock = fs::File::options().append(true).open(folder.0.join("meta.redb.lock")).expect("the lock");
+    // The process that takes the lock has ended, and its descriptor is still open here.
+    let stdin = Stdio::from(lock.try_clone().expect("a copy"));
+    let taken = Command::new("flock").args(["-n", "0"]).stdin(stdin).status().expect("flock(1)");
+    assert!(taken.success());
+    let goes = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        drop(lock);
+    });
+    drop(folder.open());
+    goes.join().expect("it was let go");
 }
 
 #[test]

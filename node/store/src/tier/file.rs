@@ -1,8 +1,6 @@
 //! A file of this machine as a namespace: for tests, and for drives that no other machine is to reach.
 
 use super::{LABEL_BYTES, Tier, TierCommand, TierCommandId, TierDone, TierGeometry, TierMemory, TierOptions};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
@@ -28,13 +26,11 @@ impl FileTier {
         let failed = |e: std::io::Error| TransportError::Unreachable(format!("{}: {e}", path.display()));
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         if options.is_locked {
-            flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
-                Errno::WOULDBLOCK => {
-                    let why = "another process is at work on it, perhaps one that stands still";
-                    TransportError::Unreachable(format!("{}: {why}", path.display()))
-                }
-                e => failed(e.into()),
-            })?;
+            let is_ours = weir_sys::lock::exclusive(&file).map_err(|e| failed(e.into()))?;
+            if !is_ours {
+                let why = "another process is at work on it, perhaps one that stands still";
+                return Err(TransportError::Unreachable(format!("{}: {why}", path.display())));
+            }
         }
         let bytes = file.metadata().map_err(failed)?.len();
         let geometry = TierGeometry { sector, bytes: bytes - bytes % u64::from(sector) };
