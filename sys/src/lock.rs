@@ -147,6 +147,7 @@ fn pid_in(line: &str, (major, minor): (u32, u32), inode: u64) -> Option<u32> {
 mod tests {
     use super::*;
     use std::io::Read;
+    use std::os::fd::OwnedFd;
     use std::process::{Command, Stdio};
 
     #[test]
