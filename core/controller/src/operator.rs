@@ -517,7 +517,8 @@ impl Subsystem {
         self.slots.bytes
     }
 
-    pub(crate) fn total_work(&self) -> Work {
+    /// What all tenants' commands came to.
+    pub fn total_work(&self) -> Work {
         let mut sum = Work::default();
         for w in self.tenants.list.iter().map(|t| &t.work) {
             sum.reads += w.reads;

@@ -1,5 +1,6 @@
 //! What was counted.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use weir_units::{Ceiling, Class, Floor, Nanos, Sla};
@@ -72,6 +73,31 @@ pub struct DriveStats {
     pub admin: u64,
     /// Every tenant, in the order of the configuration.
     pub tenants: Vec<TenantStats>,
+}
+
+/// How long commands were in slots, as sums that wrap around.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServiceClock {
+    /// I/O that the executor has done.
+    pub done: u64,
+    /// By the number of slots in use: how long so many were.
+    pub at_depth: Box<[Nanos]>,
+    /// See [`ServiceTimes::delayed`].
+    pub delayed: Nanos,
+}
+
+impl ServiceClock {
+    /// Of a drive with so many slots.
+    pub fn new(slots: u32) -> Self {
+        ServiceClock { at_depth: alloc::vec![Nanos(0); slots as usize + 1].into(), ..Self::default() }
+    }
+
+    /// What commands have taken.
+    pub fn times(&self) -> ServiceTimes {
+        let of = |(depth, time): (u64, &Nanos)| time.0.wrapping_mul(depth);
+        let served = (0..).zip(&self.at_depth).map(of).fold(0, u64::wrapping_add);
+        ServiceTimes { done: self.done, served: Nanos(served), delayed: self.delayed }
+    }
 }
 
 /// What commands have taken, as sums over them that wrap around.

@@ -22,7 +22,7 @@ use crate::power::health::Health;
 use crate::queues::Queues;
 use crate::queues::command::Command;
 use crate::queues::queue::NONE;
-use crate::stats::ServiceTimes;
+use crate::stats::ServiceClock;
 use crate::tenant::Tenants;
 use crate::vendor::Vendor;
 use crate::zns::Space;
@@ -95,7 +95,7 @@ pub struct Subsystem {
     pub(crate) faults: Option<Box<Faults>>,
     pub(crate) changes: Changes,
     /// What commands have taken.
-    pub(crate) service_times: ServiceTimes,
+    pub(crate) service_clock: ServiceClock,
 }
 
 /// The turn under way.
@@ -163,7 +163,7 @@ impl Subsystem {
             power: Power::new(now),
             faults: None,
             changes: Changes::default(),
-            service_times: ServiceTimes::default(),
+            service_clock: ServiceClock::new(config.slots),
             config,
         })
     }
@@ -179,7 +179,7 @@ impl Subsystem {
         match event {
             Event::Run => self.run(now, host, effects),
             Event::Done { slot, status } => {
-                self.service_times.done += 1;
+                self.service_clock.done += 1;
                 self.done(now, slot.0, status, host);
             }
             Event::SqTail { controller, qid, tail } => {

@@ -45,6 +45,7 @@ impl Subsystem {
         if self.faults.is_none() {
             return;
         }
+        self.count_delays(now);
         self.end_orphans(host);
         self.mark_faulty_namespaces();
         let Some(faults) = &mut self.faults else { return };

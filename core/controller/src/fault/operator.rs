@@ -23,18 +23,30 @@ pub struct RuleState {
 impl Subsystem {
     /// What commands have taken until the newest event.
     pub fn service_times(&self) -> ServiceTimes {
-        self.service_times
+        self.service_clock.times()
     }
 
-    /// Counts the time until `now` for the commands in slots, and for those that rules delay.
+    /// By the number of commands in slots, from none on: how long there were so many until the newest event, as sums that wrap around.
+    pub fn depth_times(&self) -> &[Nanos] {
+        &self.service_clock.at_depth
+    }
+
+    /// Counts the time until `now` for the commands in slots.
     #[inline(never)]
     pub(crate) fn count_service(&mut self, now: Nanos) {
         let passed = now.0.saturating_sub(self.turn.now.0);
-        let times = &mut self.service_times;
-        times.served.0 = times.served.0.wrapping_add(passed.wrapping_mul(u64::from(self.slots.used)));
-        if let Some(faults) = &self.faults {
-            times.delayed.0 = times.delayed.0.wrapping_add(passed.wrapping_mul(faults.delayed()));
+        if let Some(time) = self.service_clock.at_depth.get_mut(self.slots.used as usize) {
+            time.0 = time.0.wrapping_add(passed);
         }
+    }
+
+    /// Counts the time until `now` for the commands that rules have delayed since this was called last, before any of them goes on.
+    pub(super) fn count_delays(&mut self, now: Nanos) {
+        let Some(faults) = &mut self.faults else { return };
+        let passed = now.0.saturating_sub(faults.counted_until.0);
+        faults.counted_until = now;
+        let delayed = &mut self.service_clock.delayed;
+        delayed.0 = delayed.0.wrapping_add(passed.wrapping_mul(faults.delayed()));
     }
 
     /// What rules of this drive are held against.

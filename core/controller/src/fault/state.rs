@@ -110,6 +110,8 @@ pub(crate) struct Faults {
     pub condition_changes: u64,
     /// When a condition begins or ends, or somebody who is held goes on.
     pub next: Nanos,
+    /// Until when the time of delayed commands is counted.
+    pub counted_until: Nanos,
     /// Rules have changed, or a command has triggered a condition.
     pub changed: bool,
 }
