@@ -49,6 +49,7 @@ struct Wait {
 pub struct Waits<D = Option<RunDelay>> {
     delay: D,
     total: Nanos,
+    squares: u128,
     asked: Nanos,
     last: Nanos,
     /// The longest gap since the kernel was asked.
@@ -72,7 +73,7 @@ impl<D: Delay> Waits<D> {
     /// By this count.
     pub fn new(mut delay: D, now: Nanos) -> Self {
         let total = delay.total().unwrap_or_default();
-        Self { delay, total, asked: now, last: now, gap: (now, now), found: VecDeque::with_capacity(KEPT) }
+        Self { delay, total, squares: 0, asked: now, last: now, gap: (now, now), found: VecDeque::with_capacity(KEPT) }
     }
 
     /// The thread looks at the clock. To be called with every clock reading of its loop.
@@ -122,6 +123,12 @@ impl<D: Delay> Waits<D> {
         self.total
     }
 
+    /// The squares of all waits that were found, added; nanoseconds squared. What comes at any moment of a time `t` is late by a wait in which that
+    /// moment lies: by the squares of its waits / 2t, in the mean.
+    pub fn squares(&self) -> u128 {
+        self.squares
+    }
+
     #[cold]
     fn ask(&mut self, now: Nanos) {
         let (from, to) = self.gap;
@@ -141,6 +148,7 @@ impl<D: Delay> Waits<D> {
         if wait.len == Nanos(0) {
             return;
         }
+        self.squares = self.squares.saturating_add(u128::from(wait.len.0).pow(2));
         if self.found.len() == KEPT {
             self.found.pop_front();
         }

@@ -43,6 +43,10 @@ fn a_wait_lies_in_the_gap_between_two_looks() {
     spin(&mut waits, 3_100_500, 3_200_000, 500);
     assert_eq!(waits.since(Nanos(3_150_000)), Nanos(0), "over");
     assert_eq!(waits.since(Nanos(3_000_000)), Nanos(99_000), "at the end of the gap");
+    assert_eq!(waits.squares(), 2_999_000 * 2_999_000);
+    script.wait(100_000);
+    waits.look(Nanos(3_400_000));
+    assert_eq!(waits.squares(), 2_999_000 * 2_999_000 + 100_000 * 100_000, "each by itself");
 }
 
 #[test]
