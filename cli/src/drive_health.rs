@@ -57,9 +57,13 @@ fn speed_text(speed: &DriveSpeed) -> String {
         }
         ("as-expected", ..) => format!("as expected; {windows} windows judged"),
         (_, Some("disturbed"), _) => format!(
-            "not judged: this machine was late itself in {} looks; give the node cores of its own, and look again",
+            "not judged: this machine was late itself; give the node cores of its own, and look again ({} looks dropped)",
             speed.dropped
         ),
+        (_, Some("unmeasured"), _) => {
+            "not judged: its calibration has no such sizes or mix of reads and writes; calibrate it for them".to_owned()
+        }
+        (_, Some("interrupted"), _) => "not judged: commands were kept from the drive".to_owned(),
         _ => "not judged: the drive has too little to do; look again under load".to_owned(),
     }
 }

@@ -31,6 +31,7 @@ pub use contents::ChunkContents;
 pub use drives::Drives;
 pub use error::OpenError;
 pub use handover::region;
+pub use health::ThreadTime;
 pub use moments::CaughtUp;
 pub use power_state::{PowerCut, PowerReply};
 pub use volumes::FRONT;
@@ -52,7 +53,7 @@ use state_file::beside;
 use std::collections::VecDeque;
 use std::path::Path;
 use store::serve;
-use weir_config::{DeviceConfig, FlashConfig, MediaConfig};
+use weir_config::{CalibrationFile, DeviceConfig, FlashConfig, MediaConfig};
 use weir_controller::{
     Effect, Effects, Event, Host, Io, Management, NamespaceConfig, Op, Owner, SlotId, Subsystem,
     SubsystemConfig as MachineConfig,
@@ -193,7 +194,15 @@ impl Device {
         if let (Some(file), Backend::KernelIo(direct)) = (beside.file(), &mut backend) {
             direct.sync_beside(file);
         }
-        Ok(Self { limit, remembered, undo, beside, ..Self::new(machine, backend, size, block_size) }.on(state))
+        let device = Self { limit, remembered, undo, beside, ..Self::new(machine, backend, size, block_size) };
+        Ok(device.on(state).held_to(config))
+    }
+
+    /// Held to its load tests, if it was calibrated.
+    fn held_to(mut self, config: &DeviceConfig) -> Device {
+        let of = |file: &CalibrationFile| file.calibration.drive(config.slots.into(), config.slot_bytes).ok();
+        self.speed = SpeedDiagnosis::of(config.calibration.as_ref().and_then(of));
+        self
     }
 
     /// With the state that it goes on from, if it has one.
@@ -328,9 +337,6 @@ impl Device {
     #[inline]
     fn settle(&mut self, now: Nanos) {
         self.write_remembered(now);
-        if now >= self.speed.due() {
-            self.look_at_speed(now);
-        }
         if self.machine.nonvolatile_generation() != self.shape.seen {
             self.look_at_shape();
         }
@@ -440,6 +446,7 @@ impl Device {
                 if held {
                     executor.go_on_whole(host, reactor);
                 }
+                self.see_ended(now, &io, status);
             }
         }
     }

@@ -121,7 +121,7 @@ pub struct RemoteStatus {
 }
 
 /// What a drive's own I/O does, as far as a failure of it tells apart.
-fn access_of(io: &Io) -> Access {
+pub(crate) fn access_of(io: &Io) -> Access {
     match io.op {
         Op::Read | Op::Compare | Op::Verify => Access::Read,
         Op::Write | Op::Copy | Op::WriteZeroes { .. } | Op::Deallocate => Access::Write,
@@ -228,6 +228,16 @@ impl Remote {
     /// Why the far side is gone, if it is.
     pub fn fault(&self) -> Option<&TransportError> {
         self.link.cause()
+    }
+
+    /// Whether commands go to the drive as they come.
+    pub fn is_reached(&self) -> bool {
+        self.may_send() && self.link.is_serving()
+    }
+
+    /// Whether what is wrong with it is found out.
+    pub fn is_diagnosed(&self) -> bool {
+        self.diagnosis.is_some()
     }
 
     /// How the way to the far side is.

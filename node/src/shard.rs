@@ -1,6 +1,6 @@
 //! A shard: one thread, one reactor, the drives of that core and their doors. See docs/inside/architecture.md, "One core, one drive".
 
-use crate::device::{CaughtUp, Drives, PowerReply};
+use crate::device::{CaughtUp, Drives, PowerReply, ThreadTime};
 use crate::directory::Directory;
 use crate::door::context::{Arrival, Cx};
 use crate::door::{Doors, nvme_tcp};
@@ -100,18 +100,20 @@ struct Load {
 const LOAD_WINDOW: Nanos = Nanos::from_secs(1);
 
 impl Load {
-    /// A turn begins, and with it the one before has ended.
+    /// A turn begins, and with it the one before has ended; true where a window ends with it.
     #[inline]
-    fn look(&mut self, now: Nanos) {
+    fn look(&mut self, now: Nanos) -> bool {
         if self.busy {
             self.spent = self.spent.saturating_add(now.saturating_sub(self.last));
         }
         self.last = now;
         let span = now.saturating_sub(self.opened);
-        if span >= LOAD_WINDOW {
+        let ends = span >= LOAD_WINDOW;
+        if ends {
             self.percent = 100.0 * self.spent.saturating_sub(self.before).get() as f64 / span.get() as f64;
             (self.opened, self.before) = (now, self.spent);
         }
+        ends
     }
 
     /// For how long it has had something to do until `now`, in a turn that has.
@@ -275,7 +277,10 @@ impl Shard {
         loop {
             let now = self.reactor.now();
             self.waits.look(now);
-            self.load.look(now);
+            if self.load.look(now) {
+                let thread = ThreadTime { wait_squares: self.waits.squares(), busy: self.load.spent };
+                self.drives.look_at_speed(now, thread);
+            }
             let busy = self.turn(now, has_request);
             self.load.busy = busy;
             if self.finished(now) {

@@ -9,7 +9,7 @@ use weir_controller::{
     Attach, BlockRequest, ControllerHandle, DriveStats, Effect, Effects, Event, NamespaceConfig, Op, Owner, Subsystem,
     SubsystemConfig, Tag, TenantConfig, TimingModel, TransportModel,
 };
-use weir_drive::DriveSpeed;
+use weir_drive::{DriveSpeed, MachineTime};
 use weir_driver::health::Evidence;
 use weir_fault::{FaultRule, RuleError};
 use weir_spec::nvme::Status;
@@ -431,7 +431,7 @@ impl SimulatedDrive {
 
     /// Looks at the drive's speed, as a node does every second; here nothing but the drive is ever late.
     pub fn look_at_speed(&mut self, speed: &mut DriveSpeed) -> Option<Evidence> {
-        speed.look(self.now, &self.drive, Nanos(0))
+        speed.look(self.now, &self.drive, MachineTime::default(), true)
     }
 
     /// What the drive counted.

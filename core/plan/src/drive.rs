@@ -226,6 +226,16 @@ impl DriveModel {
         }
     }
 
+    /// Whether such commands lie between what was measured, in size and in mix; beyond that the drive's times are a guess.
+    pub fn covers(&self, size: f64, read_percent: f64) -> bool {
+        let ServiceTime::Measured(points) = &self.timing else { return true };
+        let lies_within = |value: f64, of: fn(&LoadCurve) -> f64| {
+            let all = || points.iter().filter(|point| !point.is_derived()).map(of);
+            all().any(|measured| measured <= value) && all().any(|measured| measured >= value)
+        };
+        lies_within(size, |point| point.size().into()) && lies_within(read_percent, |point| point.read_percent().into())
+    }
+
     /// Whether any load test had that size.
     pub(crate) fn has_size(&self, size: u32) -> bool {
         match &self.timing {

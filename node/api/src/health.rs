@@ -13,7 +13,7 @@ pub struct DriveHealth {
     pub state: String,
     /// What becomes of commands: they are `sent`, they `wait`, or they `fail`.
     pub commands: String,
-    /// What is wrong now; absent where nothing is: `busy`, `slow`, `read-only`, `wear-warning`, `controller`, `link`, `path`, `namespace`,
+    /// What is wrong now; absent where nothing is: `busy`, `slow`, `full`, `read-only`, `wear-warning`, `controller`, `link`, `path`, `namespace`,
     /// `removed`, `bad-blocks`, `other-drive`, `media`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
@@ -55,12 +55,13 @@ pub struct VerdictTotal {
     pub disturbances: u64,
 }
 
-/// How fast a drive is, compared with its model.
+/// How fast a drive is, compared with its model or its calibration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DriveSpeed {
     /// `as-expected`, `slow`, or `not-judged`.
     pub state: String,
-    /// Why it is not judged: `idle` where the drive has too little to do, `disturbed` where the machine that runs the node was late itself.
+    /// Why it is not judged: `idle` where the drive has too little to do, `disturbed` where the machine that runs the node was late itself,
+    /// `interrupted` where commands were kept from the drive, `unmeasured` where its calibration has no such load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Of a slow drive: measured time over expected time.
@@ -73,7 +74,7 @@ pub struct DriveSpeed {
     pub dies: Vec<SlowDie>,
     /// Windows that were judged, of the drive and its dies together.
     pub windows: u64,
-    /// Looks that say nothing, because the machine that runs the node was late itself.
+    /// Looks that say nothing of the drive.
     pub dropped: u64,
 }
 
@@ -162,6 +163,8 @@ impl From<SpeedStatus> for DriveSpeed {
             Speed::Slow(slowness) => ("slow", None, Some(slowness)),
             Speed::NotJudged(NotJudged::Idle) => ("not-judged", Some("idle"), None),
             Speed::NotJudged(NotJudged::Disturbed) => ("not-judged", Some("disturbed"), None),
+            Speed::NotJudged(NotJudged::Interrupted) => ("not-judged", Some("interrupted"), None),
+            Speed::NotJudged(NotJudged::Unmeasured) => ("not-judged", Some("unmeasured"), None),
         };
         let slow_die = |slowness: &Slowness| Some(SlowDie { die: slowness.die?, factor: factor(slowness) });
         DriveSpeed {

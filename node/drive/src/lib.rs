@@ -7,6 +7,7 @@
 //! ```
 //! Knows neither doors nor media: `weir-node` has those.
 
+mod calibrated;
 mod cost;
 mod flash;
 mod speed;
@@ -14,5 +15,5 @@ mod subsystem;
 
 pub use cost::set_cost_policy;
 pub use flash::{DieFigures, FlashFigures, FlashService};
-pub use speed::{DriveSpeed, SpeedStatus};
+pub use speed::{DriveSpeed, MachineTime, SpeedStatus};
 pub use subsystem::{class_from, class_of, machine_config, machine_tenant, subsystem_config};

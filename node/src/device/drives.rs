@@ -3,7 +3,7 @@
 
 use super::moments::{CaughtUp, REACH};
 use super::volumes::{FRONT, Volumes};
-use super::{Backend, Device, KernelIo, PowerReply};
+use super::{Backend, Device, KernelIo, PowerReply, ThreadTime};
 use crate::pool::parts::Via;
 use crate::run_queue_wait::{RunQueueWait, Shown};
 use crate::tokens::Kind;
@@ -314,6 +314,12 @@ impl Drives {
             }
         }
         busy
+    }
+
+    /// Holds each drive to what it should take; to be called every second in which the thread works.
+    #[cold]
+    pub fn look_at_speed(&mut self, now: Nanos, thread: ThreadTime) {
+        self.list.iter_mut().for_each(|device| device.look_at_speed(now, thread));
     }
 
     /// Measures how late the completions are that the doors have shown to their hosts by now; `busy` says for how long the

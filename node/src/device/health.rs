@@ -1,28 +1,50 @@
 //! What is wrong with a drive, and whether it has become slow.
+//!
+//! ```text
+//!   Subsystem's totals ─┐
+//!   the thread's times ─┴─► DriveSpeed ─ slow, as expected ─► the diagnosis of a drive on another drive (Remote)
+//!                                                        └──► OwnDiagnosis, of any other drive
+//! ```
 
 use super::Device;
 use super::backend::Backend;
 use crate::events::{EventLog, tell};
-use crate::remote::{HealthStatus, REPORTS};
+use crate::remote::{HealthStatus, REPORTS, access_of};
 use std::collections::VecDeque;
-use weir_drive::DriveSpeed;
+use weir_controller::{Io, Op};
+use weir_drive::{DriveSpeed, MachineTime, SpeedStatus};
 use weir_driver::health::{
-    Episodes, Evidence, Health, HealthAction, HealthReport, NamespaceIdentity, Observation, Policy,
+    Episodes, Evidence, Extent, Failure, Health, HealthAction, HealthReport, NamespaceIdentity, Observation, Policy,
+    Ticket,
 };
+use weir_plan::DriveModel;
+use weir_spec::nvme::Status;
 use weir_units::Nanos;
 
-/// The diagnosis of a modelled drive of this node, which is about its speed alone: nothing is made before its first look.
+/// What the thread of a drive has done in all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThreadTime {
+    /// See [`Waits::squares`](weir_sys::sched::Waits::squares).
+    pub wait_squares: u128,
+    /// For how long it had something to do.
+    pub busy: Nanos,
+}
+
+/// Whether a drive is as fast as it should be: nothing is made before the first look.
 #[derive(Default)]
 pub(super) struct SpeedDiagnosis {
-    /// When the next look is due, while the drive works.
-    due: Nanos,
-    watched: Option<Box<Watched>>,
+    /// What a drive without a model is held to.
+    tests: Option<DriveModel>,
+    speed: Option<Box<DriveSpeed>>,
+    own: Option<Box<OwnDiagnosis>>,
+    /// The diagnosis wants to hear of writes.
+    awaits_writes: bool,
     /// Where its disturbances are told, and the drive's name there.
     events: Option<(EventLog, String)>,
 }
 
-struct Watched {
-    speed: DriveSpeed,
+/// The diagnosis of a drive that has no other: its speed, and of one that the kernel drives what has failed. No command ever waits for it.
+struct OwnDiagnosis {
     health: Health,
     actions: Vec<HealthAction>,
     reports: VecDeque<HealthReport>,
@@ -31,10 +53,9 @@ struct Watched {
 }
 
 impl SpeedDiagnosis {
-    /// When the next look is due.
-    #[inline]
-    pub(super) fn due(&self) -> Nanos {
-        self.due
+    /// Held to load tests, if it has no model.
+    pub(super) fn of(tests: Option<DriveModel>) -> Self {
+        SpeedDiagnosis { tests, ..Self::default() }
     }
 
     /// Its disturbances are told there from now on.
@@ -48,12 +69,10 @@ impl SpeedDiagnosis {
     }
 }
 
-impl Watched {
-    fn new(now: Nanos, blocks: u64, block_size: u32, last_episode: u64) -> Self {
-        let identity = NamespaceIdentity { id: [0; 16], blocks, block_size };
-        Watched {
-            speed: DriveSpeed::new(now),
-            health: Health::new(Policy::default(), identity),
+impl OwnDiagnosis {
+    fn new(identity: NamespaceIdentity, last_episode: u64) -> Self {
+        OwnDiagnosis {
+            health: Health::new(Policy::of_kernel(), identity),
             actions: Vec::new(),
             reports: VecDeque::new(),
             disturbances: 0,
@@ -61,18 +80,18 @@ impl Watched {
         }
     }
 
-    fn status(&self, now: Nanos) -> HealthStatus {
+    fn status(&self, now: Nanos, speed: Option<SpeedStatus>) -> HealthStatus {
         HealthStatus {
             state: self.health.state(),
             gate: self.health.gate(),
             limits: self.health.limits(),
-            bad_blocks: Vec::new(),
+            bad_blocks: self.health.bad_blocks().collect(),
             smart: None,
             disturbances: self.disturbances,
             reports: self.reports.iter().cloned().collect(),
             verdicts: self.episodes.counts().collect(),
             last_pause: None,
-            speed: Some(self.speed.status(now)),
+            speed,
             now,
         }
     }
@@ -80,7 +99,7 @@ impl Watched {
     /// Gives the diagnosis what was seen, keeps what it reports, and tells it.
     fn diagnose(&mut self, now: Nanos, evidence: Evidence, events: Option<&(EventLog, String)>) {
         self.health.apply(now, evidence, &mut self.actions);
-        // Evidence about speed never stops commands, so that nothing else is asked for.
+        // Nothing else is asked for: whatever it sees, it serves.
         let report = |action| if let HealthAction::Report(report) = action { Some(report) } else { None };
         for report in self.actions.drain(..).filter_map(report) {
             let (gate, current) = (self.health.gate(), self.health.report());
@@ -103,37 +122,89 @@ impl Watched {
 }
 
 impl Device {
-    /// What is wrong with it: of a drive on another drive what the diagnosis of that says, of a modelled one how fast it is. `None` of
-    /// others.
+    /// What is wrong with it: of a drive on another drive what the diagnosis of that says, of one that the kernel drives what has failed; and how fast
+    /// it is, of one that has a model or a calibration. `None` of others.
     pub fn health(&self, now: Nanos) -> Option<HealthStatus> {
-        if let Backend::Remote(remote) = &self.backend {
-            return remote.status(now).health;
+        let speed = self.speed.speed.as_deref().map(|speed| speed.status(now));
+        let speed = speed.or_else(|| Some(self.new_speed(now)?.status(now)));
+        if let Some(health) = self.link(now).and_then(|link| link.health) {
+            return Some(HealthStatus { speed, ..health });
         }
-        if !DriveSpeed::is_modelled(&self.machine) {
+        if speed.is_none() && !matches!(self.backend, Backend::KernelIo(_)) {
             return None;
         }
-        let blocks = self.capacity / u64::from(self.block_size.max(1));
-        let status = |watched: &Watched| watched.status(now);
-        let nothing_yet = || Watched::new(now, blocks, self.block_size, 0).status(now);
-        Some(self.speed.watched.as_deref().map_or_else(nothing_yet, status))
+        Some(match &self.speed.own {
+            Some(own) => own.status(now, speed),
+            None => OwnDiagnosis::new(self.own_identity(), 0).status(now, speed),
+        })
     }
 
-    /// Holds the drive to its model. Called while it works.
+    fn own_identity(&self) -> NamespaceIdentity {
+        let blocks = self.capacity / u64::from(self.block_size.max(1));
+        NamespaceIdentity { id: [0; 16], blocks, block_size: self.block_size }
+    }
+
+    /// What it is held to: its model, else its calibration. What a model says is no matter of another drive behind it.
+    fn new_speed(&self, now: Nanos) -> Option<DriveSpeed> {
+        let is_remote = matches!(self.backend, Backend::Remote(_));
+        if DriveSpeed::is_modelled(&self.machine) {
+            return (!is_remote).then(|| DriveSpeed::new(now));
+        }
+        self.speed.tests.clone().map(|tests| DriveSpeed::calibrated(now, tests))
+    }
+
+    /// Holds the drive to what it should take. To be called every second in which its thread works.
     #[cold]
-    pub(super) fn look_at_speed(&mut self, now: Nanos) {
-        self.speed.due = now.saturating_add(DriveSpeed::EVERY);
-        if matches!(self.backend, Backend::Remote(_)) || !DriveSpeed::is_modelled(&self.machine) {
-            return;
+    pub fn look_at_speed(&mut self, now: Nanos, thread: ThreadTime) {
+        if self.speed.speed.is_none() {
+            self.speed.speed = self.new_speed(now).map(Box::new);
         }
         let lateness = self.deadlines.lateness().map_or(Nanos(0), |lateness| lateness.sum());
-        let blocks = self.capacity / u64::from(self.block_size.max(1));
-        let last = self.speed.last_episode();
-        let SpeedDiagnosis { watched, events, .. } = &mut self.speed;
-        let watched = watched.get_or_insert_with(|| Box::new(Watched::new(now, blocks, self.block_size, last)));
-        let Some(evidence) = watched.speed.look(now, &self.machine, lateness) else { return };
+        let Some(speed) = &mut self.speed.speed else { return };
+        let is_reached = if let Backend::Remote(remote) = &self.backend { remote.is_reached() } else { true };
+        let time = MachineTime { lateness, wait_squares: thread.wait_squares, busy: thread.busy };
+        let Some(evidence) = speed.look(now, &self.machine, time, is_reached) else { return };
         if evidence == Evidence::AsFastAsModelled {
             tracing::info!(drive = self.machine.config().subnqn, "{evidence}");
         }
-        watched.diagnose(now, evidence, events.as_ref());
+        match &mut self.backend {
+            Backend::Remote(remote) if remote.is_diagnosed() => return remote.diagnose(now, evidence),
+            _ => {}
+        }
+        self.diagnose(now, evidence);
+    }
+
+    fn diagnose(&mut self, now: Nanos, evidence: Evidence) {
+        let (last, identity) = (self.speed.last_episode(), self.own_identity());
+        let SpeedDiagnosis { own, events, .. } = &mut self.speed;
+        let own = own.get_or_insert_with(|| Box::new(OwnDiagnosis::new(identity, last)));
+        own.diagnose(now, evidence, events.as_ref());
+        let limits = own.health.limits();
+        self.speed.awaits_writes = limits.full || own.health.bad_blocks().next().is_some();
+    }
+
+    /// A command has come back from the kernel. What it writes is in order again.
+    #[inline]
+    pub(super) fn see_ended(&mut self, now: Nanos, io: &Io, status: Status) {
+        if !status.is_success() || self.speed.awaits_writes && matches!(io.op, Op::Write | Op::WriteZeroes { .. }) {
+            self.see_status(now, io, status);
+        }
+    }
+
+    #[cold]
+    fn see_status(&mut self, now: Nanos, io: &Io, status: Status) {
+        let block = u64::from(self.block_size.max(1));
+        let extent = Extent { lba: io.offset / block, blocks: (u64::from(io.len) / block).max(1) as u32 };
+        let failure = Failure {
+            ticket: Ticket(io.slot.index() as u64),
+            access: access_of(io),
+            extent,
+            status,
+            retry_delay: None,
+            retries: 0,
+            since: now,
+        };
+        let evidence = if status.is_success() { Evidence::WrittenByHost(extent) } else { Evidence::Failed(failure) };
+        self.diagnose(now, evidence);
     }
 }

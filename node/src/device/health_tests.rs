@@ -3,6 +3,7 @@
 use super::timed_tests::Bench;
 use super::*;
 use crate::remote::HealthStatus;
+use weir_drive::DriveSpeed;
 use weir_driver::health::{NotJudged, Slowness, Speed, Verdict};
 use weir_fault::FaultRule;
 
@@ -12,6 +13,7 @@ const QUERY: &str = "capacity=16MiB&latency=1ms";
 fn load(bench: &mut Bench, from: Nanos, seconds: u64, late: Nanos) -> (Nanos, Option<HealthStatus>) {
     let end = from.saturating_add(Nanos::from_secs(seconds));
     let mut now = from;
+    let mut look = from.saturating_add(DriveSpeed::EVERY);
     while now < end {
         bench.submit(now, Op::Read, 0, vec![0; 512]);
         bench.run(now, Nanos::NEVER);
@@ -21,6 +23,10 @@ fn load(bench: &mut Bench, from: Nanos, seconds: u64, late: Nanos) -> (Nanos, Op
         }
         bench.device.deadlines.forget();
         bench.device.deadlines.record((now, late), (now.saturating_add(late), Nanos(0)));
+        if now >= look {
+            bench.device.look_at_speed(now, ThreadTime::default());
+            look = now.saturating_add(DriveSpeed::EVERY);
+        }
     }
     (now, bench.device.health(now))
 }

@@ -26,9 +26,9 @@ impl Device {
 
     /// Events of the drive, called `name`, go there from now on.
     pub fn report_to(&mut self, events: &EventLog, name: &str) {
-        match &mut self.backend {
-            Backend::Remote(remote) => remote.report_to(events),
-            Backend::Store(_) | Backend::KernelIo(_) | Backend::Volume(_) => self.speed.report_to(events, name),
+        if let Backend::Remote(remote) = &mut self.backend {
+            remote.report_to(events);
         }
+        self.speed.report_to(events, name);
     }
 }

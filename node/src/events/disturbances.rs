@@ -49,6 +49,7 @@ fn text(event: &EpisodeEvent) -> String {
         EpisodeAction::Fail => format!("{}; commands fail; {}", verdict.meaning(), verdict.advice()),
         EpisodeAction::Isolate => format!("{}; commands fail from now on; {}", verdict.meaning(), verdict.advice()),
         EpisodeAction::Slow => format!("{}; {}", verdict.meaning(), verdict.advice()),
+        EpisodeAction::Healthy if took == Nanos(0) => format!("{}; {}", verdict.meaning(), verdict.advice()),
         EpisodeAction::Healthy => {
             format!("{}; it serves again after {took}{pause}; {}", verdict.meaning(), verdict.advice())
         }

@@ -99,6 +99,7 @@ impl HealthStatus {
             State::Isolated => Some(Verdict::Media),
             State::OtherDrive => Some(Verdict::OtherDrive),
             State::Serving if self.limits.read_only => Some(Verdict::ReadOnly),
+            State::Serving if self.limits.full => Some(Verdict::Full),
             State::Serving if self.limits.worn => Some(Verdict::WearWarning),
             State::Serving if !self.bad_blocks.is_empty() => Some(Verdict::BadBlocks),
             State::Serving if self.limits.slow.is_some() => Some(Verdict::Slow),
@@ -246,7 +247,7 @@ impl Remote {
 
     /// Gives evidence, and does what follows from it.
     #[cold]
-    pub(super) fn diagnose(&mut self, now: Nanos, evidence: Evidence) {
+    pub fn diagnose(&mut self, now: Nanos, evidence: Evidence) {
         let mut next = Some(evidence);
         while let Some(evidence) = next {
             let Some(diagnosis) = &mut self.diagnosis else { return };

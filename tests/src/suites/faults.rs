@@ -52,6 +52,11 @@ pub(super) fn block(queue: &mut Host, opcode: u8, cid: u16) -> Result<u16, Strin
     }
 }
 
+fn health(node: &Node) -> Result<Value, String> {
+    let printed = node.cli_ok(&["device", "health", "ssd0", "--json"])?;
+    serde_json::from_str(&printed).context(|| printed.clone())
+}
+
 /// A file that no longer takes writes (a sealed memory file: EPERM) stands in for a drive that fails.
 fn medium_that_fails(env: &Env) -> Outcome {
     let file: File =
@@ -68,6 +73,16 @@ fn medium_that_fails(env: &Env) -> Outcome {
         let status = node.cli_ok(&["status"])?;
         ensure(!status.contains("FAULT"), || format!("a fault from the start: {status}"))?;
 
+        // What was written is gone, and its place comes back.
+        file.set_len(0).context(|| "truncate".into())?;
+        let status = block(&mut queue, 2, 10)?;
+        ensure(status & 0x7ff == 0x281, || format!("status {status:#x} of a read of what is not there"))?;
+        ensure(health(node)?["verdict"] == "bad-blocks", || "a read that fails is not diagnosed".into())?;
+        ensure(health(node)?["bad_blocks"] == serde_json::json!([{ "lba": 8, "blocks": 1 }]), || "bad blocks".into())?;
+        file.set_len(16 << 20).context(|| "memfd".into())?;
+        ensure(block(&mut queue, 1, 11)? == 0 && block(&mut queue, 2, 12)? == 0, || "a written block fails".into())?;
+        ensure(health(node)?["verdict"].is_null(), || "a block that was written stays bad".into())?;
+
         fcntl_add_seals(&file, SealFlags::WRITE).context(|| "seal".into())?;
         let write_fault = 0x280;
         for cid in 2..4 {
@@ -75,6 +90,13 @@ fn medium_that_fails(env: &Env) -> Outcome {
             ensure(status & 0x7ff == write_fault, || format!("status {status:#x} of a write that fails"))?;
         }
         ensure(block(&mut queue, 2, 4)? == 0, || "reads do not go on".into())?;
+
+        let found = health(node)?;
+        ensure(found["verdict"] == "read-only" && found["commands"] == "sent", || format!("{found:#}"))?;
+        let told: Vec<&Value> = found["reports"].as_array().into_iter().flatten().map(|r| &r["verdict"]).collect();
+        ensure(told == ["bad-blocks", "read-only"], || format!("each once: {found:#}"))?;
+        let events = node.cli_ok(&["events"])?;
+        ensure(events.contains("bad-blocks") && events.contains("read-only"), || events.clone())?;
 
         let warning = critical_warning(&mut admin, 901)?;
         ensure(warning == 0x0c, || format!("critical warning {warning:#x}, not degraded and read-only"))?;

@@ -1,6 +1,6 @@
 //! A drive on another drive that fails by rule: what the node in front makes of it, and what its clients see.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -18,6 +18,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_controller_that_fails_for_a_time_costs_nothing", controller),
         test(S, "what_a_host_asks_for_wrongly_is_no_evidence", wrong_commands),
         test(S, "a_drive_without_a_model_or_another_drive_is_not_diagnosed", none),
+        test(S, "a_drive_on_another_that_is_slower_than_its_calibration_is_found", slow_target),
         long(S, "a_die_that_became_slow_is_found_under_load", slow_die),
         long(S, "a_hundred_failures_cost_the_blocks_that_cannot_be_read", hundred),
     ]
@@ -245,6 +246,45 @@ fn slow_die(env: &Env) -> Outcome {
         node.cli_ok(&["fault", "rm", "ssd0", "all"])?;
         let found = until(WAIT * 2, "the die stays accused", || load(&|found| found["verdict"].is_null()))?;
         ensure(found["speed"]["dies"] == serde_json::json!([]) && found["disturbances"] == 1, || format!("{found:#}"))
+    })
+}
+
+/// Reads or writes for a second or longer, and then what is known of the drive's speed.
+fn speed_after(client: &mut Client, front: &Node, opcode: u8) -> Result<Value, String> {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(1100) {
+        (0..8).try_for_each(|lba| client.is_well(opcode, lba))?;
+    }
+    health(front)
+}
+
+/// A drive of 20 ms, longer than a busy machine takes a core away, behind NVMe/TCP, which was calibrated in virtual time for reads alone. It takes
+/// 100 ms by a rule at its own node.
+fn slow_target(env: &Env) -> Outcome {
+    let target = Setup { node: "faults = true".into(), ..Setup::default() }.device("latency = \"20ms\"\nslots = 8\n");
+    with_node(env, &target, |target| {
+        let file = target.dir.join("ssd0.toml").display().to_string();
+        let drive = "sim:ram?latency=20ms&slots=8";
+        target.cli_ok(&["calibrate", drive, "--mixes", "100", "--sizes", "512,4KiB", "--time", "2s", "-o", &file])?;
+        let media = format!("nvme:nvme-tcp://127.0.0.1:{}/{NQN}?ns=1", target.address().port());
+        let calibrated = format!("calibration = \"{file}\"\n");
+        let front = Setup { media, ..Setup::default() }.device(&calibrated).vfio(SOCKET, "");
+        with_node(env, &front, |front| {
+            let client = &mut Client::of(front)?;
+            let mut known = |opcode, what: &str, is: &dyn Fn(&Value) -> bool| {
+                let look = || Ok(Some(speed_after(client, front, opcode)?).filter(|found| is(found)));
+                until(WAIT * 2, what, look)
+            };
+            known(READ, "the drive is not judged", &|found| found["speed"]["state"] == "as-expected")?;
+            known(WRITE, "what was not measured is judged", &|found| found["speed"]["why"] == "unmeasured")?;
+            target.cli_ok(&["fault", "add", "ssd0", "latency", "time=80ms"])?;
+            let found = known(READ, "the slow drive is not found", &|found| found["verdict"] == "slow")?;
+            let factor = found["speed"]["factor"].as_f64().unwrap_or_default();
+            ensure((4.0..7.0).contains(&factor) && found["speed"]["die"].is_null(), || format!("{found:#}"))?;
+            ensure(verdicts(&found).contains(&"slow") && found["commands"] == "sent", || format!("{found:#}"))?;
+            let text = front.cli_ok(&["device", "health", "ssd0"])?;
+            ensure(text.contains("speed: the drive takes "), || text.clone())
+        })
     })
 }
 

@@ -1,6 +1,6 @@
 //! What becomes of commands that have failed or were not answered.
 
-use super::{Failure, Gate, Health, HealthAction, Question, ResetLevel, State, StatusClass, Ticket, Verdict};
+use super::{Evidence, Failure, Gate, Health, HealthAction, Question, ResetLevel, State, StatusClass, Ticket, Verdict};
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;
 use weir_units::Nanos;
@@ -10,6 +10,9 @@ const RESETS: u32 = 4;
 
 impl Health {
     pub(super) fn on_failed(&mut self, now: Nanos, failure: Failure, out: &mut Vec<HealthAction>) {
+        if !self.policy.recovers {
+            return self.on_final_failure(now, failure, out);
+        }
         let class = StatusClass::of(failure.status);
         let deliver = HealthAction::Deliver { ticket: failure.ticket, status: failure.status };
         if class == StatusClass::Host {
@@ -65,6 +68,32 @@ impl Health {
             }
             StatusClass::Host => {}
         }
+    }
+
+    /// Nothing can be done about it but to tell it once.
+    fn on_final_failure(&mut self, now: Nanos, failure: Failure, out: &mut Vec<HealthAction>) {
+        out.push(HealthAction::Deliver { ticket: failure.ticket, status: failure.status });
+        let verdict = match StatusClass::of(failure.status) {
+            StatusClass::UnreadableMedia
+                if !self.is_marked(failure.extent) && !self.suspects.is_bad(failure.extent) =>
+            {
+                self.suspects.believe(now, failure.extent);
+                Verdict::BadBlocks
+            }
+            StatusClass::WriteFault | StatusClass::ReadOnly if !self.limits.read_only => {
+                self.limits.read_only = true;
+                Verdict::ReadOnly
+            }
+            _ if failure.status.same_code(Status::CAPACITY_EXCEEDED) && !self.limits.full => {
+                self.limits.full = true;
+                Verdict::Full
+            }
+            StatusClass::Retry => Verdict::Busy,
+            _ => return,
+        };
+        self.blame(now, verdict);
+        self.report.iter_mut().for_each(|report| report.see_once(now, Evidence::Failed(failure)));
+        self.conclude(now, out);
     }
 
     pub(super) fn on_unreadable(&mut self, now: Nanos, failure: Failure, out: &mut Vec<HealthAction>) {

@@ -25,6 +25,8 @@
 //! read again and the drive was asked; then it costs that block. A drive that does not serve lets commands wait for
 //! [`hold`](Policy::hold), then they fail until it does: it is looked for as long as it takes.
 //!
+//! **A drive that the kernel drives** ([`Policy::recovers`]) is always `Serving`: what fails is delivered, and told once.
+//!
 //! The caller gives evidence at once as it comes, and [`Evidence::Time`] at [`Health::due`]. It carries out the actions in their order.
 // tidy: long because it is one machine, which the drawing shows.
 
@@ -118,6 +120,8 @@ pub struct Limits {
     pub worn: bool,
     /// It is slower than its model.
     pub slow: Option<Slowness>,
+    /// What it is on has no room.
+    pub full: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -290,6 +294,7 @@ impl Health {
     }
 
     fn on_written(&mut self, extent: Extent) {
+        self.limits.full = false;
         self.suspects.written(extent);
         self.cannot_write &= self.suspects.write_faults() >= self.policy.isolate_blocks;
     }

@@ -39,9 +39,17 @@ pub struct Policy {
     pub retry_delay: Nanos,
     /// The longest pause.
     pub longest_delay: Nanos,
+    /// The drive can be asked, reset and sent commands again. Of one that the kernel drives, the kernel has done what there is to do before a command
+    /// fails: failures are delivered and told, and no command ever waits.
+    pub recovers: bool,
 }
 
 impl Policy {
+    /// Of a drive that the kernel drives: a file, a block device.
+    pub fn of_kernel() -> Self {
+        Policy { recovers: false, ..Policy::default() }
+    }
+
     /// How long a reset may take.
     pub fn reset_limit(&self, level: ResetLevel) -> Nanos {
         self.reset_limits[level as usize]
@@ -75,6 +83,7 @@ impl Default for Policy {
             ],
             retry_delay: Nanos::from_millis(10),
             longest_delay: Nanos::from_secs(1),
+            recovers: true,
         }
     }
 }

@@ -13,6 +13,8 @@ pub enum Verdict {
     Busy,
     /// Slower than its model or calibration.
     Slow,
+    /// What it is on has no room for what is written.
+    Full,
     /// It takes no writes.
     ReadOnly,
     /// It says that its spare is used up or its reliability degraded; nothing has failed yet.
@@ -37,9 +39,10 @@ pub enum Verdict {
 
 impl Verdict {
     /// All of them, the gravest last.
-    pub const ALL: [Verdict; 12] = [
+    pub const ALL: [Verdict; 13] = [
         Verdict::Busy,
         Verdict::Slow,
+        Verdict::Full,
         Verdict::ReadOnly,
         Verdict::WearWarning,
         Verdict::Controller,
@@ -62,6 +65,7 @@ impl Verdict {
         match self {
             Verdict::Busy => "busy",
             Verdict::Slow => "slow",
+            Verdict::Full => "full",
             Verdict::ReadOnly => "read-only",
             Verdict::WearWarning => "wear-warning",
             Verdict::Controller => "controller",
@@ -80,6 +84,7 @@ impl Verdict {
         match self {
             Verdict::Busy => "the drive asked for time, or failed commands and then carried them out",
             Verdict::Slow => "the drive is slower than its model or its calibration says",
+            Verdict::Full => "the file system that the drive is on has no room for what is written",
             Verdict::ReadOnly => "the drive takes no more writes; what is on it can be read",
             Verdict::WearWarning => "the drive says that its spare blocks are used up or its reliability is degraded",
             Verdict::Controller => "the drive's controller failed; its media are as they were",
@@ -98,6 +103,7 @@ impl Verdict {
         match self {
             Verdict::Busy | Verdict::Controller => "nothing; look at its temperature and firmware if it happens again",
             Verdict::Slow => "watch it; move what needs its speed elsewhere",
+            Verdict::Full => "make room there; then writes are taken again",
             Verdict::ReadOnly | Verdict::WearWarning => "copy what is on it, and replace it",
             Verdict::Link => "look at the target, the network or the slot if it does not come back",
             Verdict::Path => "look at the target: another port, or nobody, serves the namespace",
@@ -214,6 +220,13 @@ impl HealthReport {
 
     pub(super) fn see(&mut self, at: Nanos, evidence: Evidence) {
         self.unlisted = self.unlisted.saturating_add(keep_ends(&mut self.seen, Seen { at, evidence }));
+    }
+
+    /// The same, unless it was the last that was seen.
+    pub(super) fn see_once(&mut self, at: Nanos, evidence: Evidence) {
+        if self.seen.last() != Some(&Seen { at, evidence }) {
+            self.see(at, evidence);
+        }
     }
 
     pub(super) fn take(&mut self, at: Nanos, step: Step) {

@@ -23,7 +23,8 @@
 //! "Fail-Slow at Scale", FAST 2018, and R. Lu et al., "Perseus", FAST 2023, who compare with what the load explains, too.
 //!
 //! **Disturbance.** A look at which the machine's own lateness is [`DISTURBED_PERCENT`] of what was expected says nothing of the drive: every window that is open
-//! then is dropped, and the drive is not judged until a window has ended. The same holds after [`STALE`] without one. An accusation stays until it is refuted.
+//! then is dropped, and the drive is not judged until a window has ended. So is it with a look that its caller gives a reason for ([`SpeedLook::unjudged`]). The same holds after
+//! [`STALE`] without a window. An accusation stays until it is refuted.
 //!
 //! Memory: one record of 64 bytes for the drive and for each die, of which [`DIES`] are watched.
 
@@ -97,6 +98,8 @@ pub struct SpeedLook<'a> {
     pub dies: &'a [WorkDone],
     /// By how much the machine itself has made commands late, in all since it began to count. Part of no measured time.
     pub lateness: Nanos,
+    /// Why what was done since the look before says nothing of the drive.
+    pub unjudged: Option<NotJudged>,
 }
 
 /// What is known of a drive's speed.
@@ -117,6 +120,10 @@ pub enum NotJudged {
     Idle,
     /// The machine that the node runs on was late itself.
     Disturbed,
+    /// Commands were kept from the drive: it was looked for, asked or reset.
+    Interrupted,
+    /// Its load is none of those that it was measured under.
+    Unmeasured,
 }
 
 /// A drive's commands, or one die's array operations.
@@ -188,7 +195,7 @@ pub struct SpeedWatch {
     last: (WorkDone, Nanos),
     /// When a window was judged, and when a look was dropped.
     judged: Option<Nanos>,
-    disturbed: Option<Nanos>,
+    unjudged: Option<(Nanos, NotJudged)>,
     windows: u64,
     dropped: u64,
     /// What was told.
@@ -203,7 +210,7 @@ impl SpeedWatch {
             dies: Vec::new(),
             last: (WorkDone::default(), Nanos(0)),
             judged: None,
-            disturbed: None,
+            unjudged: None,
             windows: 0,
             dropped: 0,
             told: None,
@@ -225,9 +232,10 @@ impl SpeedWatch {
         let late = look.lateness.saturating_sub(lateness);
         let parts = || core::iter::once(&look.drive).chain(&look.dies[..dies]);
         let own = core::iter::once(&mut self.drive).chain(&mut self.dies);
-        if late.0 > 0 && u128::from(late.0) * 100 >= u128::from(expected.0) * u128::from(DISTURBED_PERCENT) {
+        let is_late = late.0 > 0 && u128::from(late.0) * 100 >= u128::from(expected.0) * u128::from(DISTURBED_PERCENT);
+        if let Some(why) = look.unjudged.or(is_late.then_some(NotJudged::Disturbed)) {
             own.zip(parts()).for_each(|(part, totals)| part.open(now, *totals));
-            self.disturbed = Some(now);
+            self.unjudged = Some((now, why));
             self.dropped += 1;
             return None;
         }
@@ -277,12 +285,13 @@ impl SpeedWatch {
 
     /// What is known at `now`.
     pub fn speed(&self, now: Nanos) -> Speed {
-        let recent = |at: Option<Nanos>| at.filter(|at| now.saturating_sub(*at) <= STALE);
-        match (self.told, recent(self.judged), recent(self.disturbed)) {
-            (Some(slowness), ..) => Speed::Slow(slowness),
-            (None, None, None) => Speed::NotJudged(NotJudged::Idle),
-            (None, judged, disturbed) if disturbed > judged => Speed::NotJudged(NotJudged::Disturbed),
-            (None, ..) => Speed::AsExpected,
+        let is_recent = |at: &Nanos| now.saturating_sub(*at) <= STALE;
+        let judged = self.judged.filter(is_recent);
+        match (self.told, self.unjudged.filter(|(at, _)| is_recent(at))) {
+            (Some(slowness), _) => Speed::Slow(slowness),
+            (None, Some((at, why))) if Some(at) > judged => Speed::NotJudged(why),
+            (None, _) if judged.is_some() => Speed::AsExpected,
+            (None, _) => Speed::NotJudged(NotJudged::Idle),
         }
     }
 
@@ -300,7 +309,7 @@ impl SpeedWatch {
         self.windows
     }
 
-    /// Looks that were dropped because the machine was late.
+    /// Looks that were dropped: the machine was late, or there was another reason.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

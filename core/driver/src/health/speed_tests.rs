@@ -14,6 +14,7 @@ struct Rig {
     drive: WorkDone,
     dies: Vec<WorkDone>,
     lateness: Nanos,
+    unjudged: Option<NotJudged>,
 }
 
 /// An operation as expected.
@@ -33,13 +34,14 @@ impl Rig {
             drive: WorkDone::default(),
             dies: vec![WorkDone::default(); dies],
             lateness: Nanos(0),
+            unjudged: None,
         };
         rig.look();
         rig
     }
 
     fn look(&mut self) -> Option<Evidence> {
-        let look = SpeedLook { drive: self.drive, dies: &self.dies, lateness: self.lateness };
+        let look = SpeedLook { drive: self.drive, dies: &self.dies, lateness: self.lateness, unjudged: self.unjudged };
         let news = self.watch.apply(self.now, &look);
         self.watch.check();
         news
@@ -137,6 +139,22 @@ fn a_late_machine_says_nothing_of_the_drive() {
     rig.lateness.0 += SECOND.0;
     rig.second(100, 100, |_| 100);
     assert!(matches!(rig.speed(), Speed::Slow(_)));
+}
+
+#[test]
+fn a_look_with_a_reason_says_nothing_and_names_it() {
+    for why in [NotJudged::Interrupted, NotJudged::Unmeasured] {
+        let mut rig = Rig::new(0);
+        rig.second(100, 100, |_| 100);
+        rig.unjudged = Some(why);
+        for _ in 0..20 {
+            assert_eq!(rig.second(100, 2000, |_| 100), None);
+            assert_eq!(rig.speed(), Speed::NotJudged(why));
+        }
+        rig.unjudged = None;
+        let seconds = (1..).find(|_| rig.second(100, 2000, |_| 100).is_some());
+        assert_eq!((seconds, rig.watch.dropped()), (Some(7), 20));
+    }
 }
 
 #[test]

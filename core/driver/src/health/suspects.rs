@@ -167,6 +167,11 @@ impl Suspects {
         self.counted
     }
 
+    /// It is unreadable, whoever says so.
+    pub(super) fn believe(&mut self, now: Nanos, extent: Extent) {
+        self.remember(now, Suspect::new(extent, None));
+    }
+
     fn remember(&mut self, now: Nanos, suspect: Suspect) {
         if self.bad.len() == BAD {
             self.bad.remove(0);

@@ -601,6 +601,41 @@ fn assert_recovers(mut bench: Bench, last: &[HealthAction]) {
     panic!("still {:?} with {:?}", bench.health.state(), bench.health.report());
 }
 
+/// A drive that the kernel drives: each failure is delivered and told once, and nothing is asked for or waits.
+#[test]
+fn failures_of_a_drive_that_the_kernel_drives_are_told_once() {
+    let mut bench = Bench::new();
+    bench.health = Health::new(Policy::of_kernel(), IDENTITY);
+    let cases = [
+        (Access::Read, Status::UNRECOVERED_READ_ERROR, Verdict::BadBlocks),
+        (Access::Write, Status::CAPACITY_EXCEEDED, Verdict::Full),
+        (Access::Write, Status::WRITE_FAULT, Verdict::ReadOnly),
+    ];
+    let extent = Extent { lba: 8, blocks: 4 };
+    for (ticket, (access, status, verdict)) in (0..).zip(cases) {
+        let (ticket, since) = (Ticket(ticket), bench.now);
+        let failure = Failure { ticket, access, extent, status, retry_delay: None, retries: 0, since };
+        let deliver = HealthAction::Deliver { ticket, status };
+        let seen = bench.see(Evidence::Failed(failure));
+        let [first, HealthAction::Report(report)] = &seen[..] else { panic!("{verdict}: {seen:?}") };
+        assert_eq!((first, report.verdict, report.ended), (&deliver, verdict, Some(bench.now)));
+        assert_eq!(report.seen, [Seen { at: bench.now, evidence: Evidence::Failed(failure) }]);
+        assert_eq!(bench.see(Evidence::Failed(failure)), [deliver], "{verdict}: it is no news");
+        assert_eq!((bench.health.state(), bench.health.gate()), (State::Serving, Gate::Open));
+    }
+    assert_eq!(bench.health.bad_blocks().collect::<Vec<_>>(), [extent]);
+    assert!(bench.health.limits().full && bench.health.limits().read_only);
+    bench.see(Evidence::WrittenByHost(extent));
+    assert_eq!(bench.health.bad_blocks().count(), 0);
+    assert!(!bench.health.limits().full && bench.health.limits().read_only, "a write shows that there is room");
+    // Whatever else is seen, it serves.
+    for evidence in all_evidence().into_iter().filter(|evidence| matches!(evidence, Evidence::Failed(_))) {
+        let seen = bench.see(evidence);
+        assert!(matches!(seen[0], HealthAction::Deliver { .. }), "{evidence}: {seen:?}");
+        assert_eq!((bench.health.state(), bench.health.gate()), (State::Serving, Gate::Open), "{evidence}");
+    }
+}
+
 #[test]
 fn every_state_takes_all_evidence_and_comes_back() {
     for (state, way) in ways() {
