@@ -118,7 +118,7 @@ impl fmt::Display for PoolOpenError {
             ),
             PoolOpenError::IsLost(drive, lost) => write!(
                 f,
-                "drive {drive} is this pool's lost drive {lost}; nothing was changed: restart the node to take it in again"
+                "drive {drive} is this pool's lost drive {lost}; nothing was changed: run weir upgrade, or restart the node, to take it in again"
             ),
             PoolOpenError::Split(one, other) => write!(
                 f,

@@ -14,6 +14,7 @@ pub fn tests() -> Vec<Test> {
         long(S, "a_drive_that_cannot_be_had_is_explained", refused),
         long(S, "a_node_on_a_drive_is_killed_and_upgraded", killed),
         long(S, "a_drive_that_is_pulled_comes_back", pulled),
+        long(S, "two_drives_hold_two_copies_through_kills_and_a_pull", two_drives),
     ]
 }
 
@@ -63,6 +64,23 @@ fn machine(dir: &Path, iommu: bool) -> Result<Vec<String>, String> {
         qemu.extend(["-device".into(), "intel-iommu,intremap=on".into()]);
     }
     qemu.extend(["-D".into(), trace(dir).display().to_string(), "-trace".into(), "pci_nvme_mmio_cfg".into()]);
+    Ok(qemu)
+}
+
+/// The same with a second drive, at 0000:00:11.0.
+fn machine_of_two(dir: &Path) -> Result<Vec<String>, String> {
+    let disk = dir.join("second");
+    let file = std::fs::File::create(&disk).context(|| disk.display().to_string())?;
+    file.set_len(64 << 20).context(|| disk.display().to_string())?;
+    let mut qemu = machine(dir, true)?;
+    qemu.extend([
+        "-drive".into(),
+        format!("file={},if=none,id=d1,format=raw,cache=unsafe", disk.display()),
+        "-device".into(),
+        "nvme,id=n1,serial=second,addr=11.0".into(),
+        "-device".into(),
+        "nvme-ns,drive=d1,bus=n1,uuid=0c4a37f1-5a52-4d8e-9b16-6d8f7c1f2b90".into(),
+    ]);
     Ok(qemu)
 }
 
@@ -257,4 +275,85 @@ fn pulled(env: &Env) -> Outcome {
     ensure(part.contains("verified"), || format!("the load: {part}"))?;
     let link = &json(&out, "pulled")?[0]["link"];
     ensure(link["outages"].as_u64() == Some(1), || format!("one outage is counted: {link}"))
+}
+
+/// A pool of two drives with a volume that lies on both; a standby waits beside the worker. Linux takes one of them off the bus. Once it is there again, an
+/// upgrade to the same program has the pool take it in.
+const TWO: &str = r#"
+B=0000:00:11.0
+vfio
+weir device bind $A; weir device bind $B
+cat >/tmp/weir.toml <<E
+[node]
+name = "g"
+standby = true
+[[device]]
+name = "ssd0"
+media = "pci:$A"
+[[device]]
+name = "ssd1"
+media = "pci:$B?interrupts=on"
+[[tenant]]
+name = "all"
+hosts = ["*"]
+[[pool]]
+drives = ["ssd0", "ssd1"]
+copies = 2
+[[volume]]
+name = "work"
+size = "40MiB"
+export = "nvme-tcp"
+E
+serving() { i=0; while ! weir status >/tmp/status 2>&1; do i=$((i + 1)); [ $i -lt 300 ] || { cat /tmp/status /tmp/up.out; exit 1; }; sleep 0.1; done; }
+worker() { ps | grep '[/]t/weir worker' | head -1 | awk '{print $1}'; }
+WEIR_LOG=weir_sys=info /t/weir up -c /tmp/weir.toml >/tmp/up.out 2>&1 & serving
+nvme connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.2026-11.io.weir:g:work -i 1 -c 1
+N=/dev/nvme0n1; disk $N
+load() { (verify $N 1 randrw ${1}m && echo loaded) >/tmp/load.out 2>&1 & load=$!; }
+loaded() { wait $load && grep -q loaded /tmp/load.out || { cat /tmp/load.out; tail /tmp/up.out; dmesg | tail; exit 1; }; }
+weir pool status --check
+load 24
+for n in 1 2; do sleep 1; kill -0 $load; kill -9 $(worker); sleep 0.3; serving; done
+loaded
+section killed; cat /tmp/load.out; grep -c 'goes on without a reset' /tmp/up.out || cat /tmp/up.out
+load 24
+sleep 1; kill -0 $load; weir upgrade --binary /t/weir --probation 1s
+loaded
+section upgraded; cat /tmp/load.out; grep -c 'goes on without a reset' /tmp/up.out || cat /tmp/up.out
+load 24
+sleep 1; kill -0 $load; echo 1 >/sys/bus/pci/devices/$B/remove
+loaded
+section pulled; cat /tmp/load.out; weir pool status
+echo 1 >/sys/bus/pci/rescan
+i=0; while ! weir device bind $B >/tmp/why 2>&1; do i=$((i + 1)); [ $i -lt 100 ] || { cat /tmp/why; exit 1; }; sleep 0.1; done
+weir upgrade --binary /t/weir --probation 1s
+whole() { i=0; while ! weir pool status --check >/tmp/pool 2>&1; do i=$((i + 1)); [ $i -lt 600 ] || { cat /tmp/pool; tail /tmp/up.out; exit 1; }; sleep 0.1; done; }
+whole
+load 24
+loaded
+section whole; cat /tmp/load.out
+weir pool scrub; i=0; while ! weir pool status | grep 'SCRUB has ended'; do i=$((i + 1)); [ $i -lt 600 ] || exit 1; sleep 0.1; done
+weir pool status --check
+nvme disconnect -n nqn.2026-11.io.weir:g:work >/dev/null; weir shutdown >/dev/null
+for d in $A $B; do i=0; while ! weir device unbind $d >/tmp/why 2>&1; do i=$((i + 1)); [ $i -lt 100 ] || { cat /tmp/why; exit 1; }; sleep 0.1; done; done
+unharmed
+"#;
+
+fn two_drives(env: &Env) -> Outcome {
+    let qemu = machine_of_two(&env.folder()?)?;
+    let out = guest(env, &qemu).run(env, &whole(TWO))?;
+    let part = |name| section(&out, name);
+    for name in ["killed", "upgraded", "pulled", "whole"] {
+        ensure(part(name)?.contains("verified"), || format!("the load of {name}: {out}"))?;
+    }
+    // Of each drive by each new worker.
+    for (name, count) in [("killed", "4"), ("upgraded", "6")] {
+        let part = part(name)?;
+        ensure(part.lines().any(|line| line == count), || format!("not {count} without a reset until {name}: {part}"))?;
+    }
+    let pulled = part("pulled")?;
+    ensure(pulled.contains("DEGRADED drive ssd1") && pulled.contains("ONE COPY volume work"), || pulled.into())?;
+    let whole = part("whole")?;
+    let is_same = whole.contains("0B differ, 0B could not be read") && !whole.contains(": 0B compared");
+    ensure(is_same, || format!("the copies: {whole}"))
 }
