@@ -355,6 +355,8 @@ struct Admin {
     interval: Nanos,
     due: Nanos,
     pending: bool,
+    /// An interval has passed without the answer: it has half of another one, because it may be this process that stood still.
+    is_late: bool,
     /// When the controller has answered last.
     heard: Nanos,
     /// What it says of the namespace, where somebody wants to hear.
@@ -391,6 +393,7 @@ impl Admin {
             interval,
             due: now().saturating_add(interval),
             pending: false,
+            is_late: false,
             heard: now(),
             watch: None,
             smart: SmartQuestion::None,
@@ -450,6 +453,7 @@ impl Admin {
         for c in self.completions.drain(..) {
             self.heard = time;
             self.pending &= c.cid != KEEP_ALIVE;
+            self.is_late &= self.pending;
             if let (WATCH, Some(watch)) = (c.cid, &mut self.watch) {
                 watch.answered(&c.cqe, self.slots.bytes(WATCH));
             }
@@ -469,11 +473,13 @@ impl Admin {
         if let Some((sqe, transfer)) = self.watch.as_mut().and_then(NamespaceWatch::next_command) {
             self.link.connection.submit(WATCH, sqe, transfer, &mut self.slots)?;
         }
-        if time >= self.due {
-            if self.pending {
+        if time >= self.due && self.pending {
+            if std::mem::replace(&mut self.is_late, true) {
                 let text = format!("{}: the controller does not answer keep alives", self.link.peer);
                 return Err(TransportError::Timeout(text));
             }
+            self.due = time.saturating_add(Nanos(self.interval.get() / 2));
+        } else if time >= self.due {
             self.link.connection.submit(KEEP_ALIVE, command::keep_alive(), DataTransfer::None, &mut self.slots)?;
             self.pending = true;
             self.due = time.saturating_add(self.interval);

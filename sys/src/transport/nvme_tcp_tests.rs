@@ -34,6 +34,8 @@ struct Manners {
     hang_up_once: bool,
     /// How often it says of a controller that has gone that it is there.
     lives: u32,
+    /// How long it takes for a keep alive.
+    keep_alive: Duration,
 }
 
 struct Drive {
@@ -128,6 +130,7 @@ fn execute(target: &mut Target<Crc32c>, c: &ReadyCommand, drive: &Drive, admin: 
         AdminOpcode::SET_FEATURES => Cqe { dw0: U32::new(3 << 16 | 3), ..ok },
         AdminOpcode::KEEP_ALIVE => {
             drive.keep_alives.fetch_add(1, Ordering::Relaxed);
+            thread::sleep(drive.manners.keep_alive);
             ok
         }
         AdminOpcode::GET_LOG_PAGE => discovery_log(target, c, drive),
@@ -341,6 +344,25 @@ fn keep_alives_are_sent_by_polling() {
     }
     let sent = drive.keep_alives.load(Ordering::Relaxed);
     assert!((2..=7).contains(&sent), "{sent} in 200 ms at an interval of 30 ms");
+}
+
+/// With an interval of 1 s an answer has 1.5 s: after an interval in which this process stood still it is looked for once more.
+#[test]
+fn an_answer_to_a_keep_alive_may_be_late_and_may_not_stay_away() {
+    let polled = |keep_alive: Duration| {
+        let (address, drive) = serve(Manners { keep_alive, ..Manners::default() });
+        let o = ConnectOptions { kato: Nanos::from_secs(2), ..options() };
+        let mut q = connect(address, &o).unwrap().remove(0);
+        let (until, mut done) = (now().saturating_add(Nanos::from_millis(3500)), Vec::new());
+        while now() < until {
+            q.poll(&mut done)?;
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(drive.keep_alives.load(Ordering::Relaxed))
+    };
+    assert_eq!(polled(Duration::from_millis(1200)), Ok(2));
+    let lost = polled(Duration::from_secs(60));
+    assert!(matches!(&lost, Err(TransportError::Timeout(t)) if t.contains("does not answer keep alives")), "{lost:?}");
 }
 
 #[test]
