@@ -7,14 +7,14 @@ use weir_api::{DeviceStatus, DriveHealth, DriveReport, DriveSpeed};
 /// Reports in the text, the latest.
 const REPORTS: usize = 4;
 
-/// Prints what is wrong with a drive that is modelled, or whose media is on another drive.
+/// Prints what is wrong with a drive.
 ///
 /// # Errors
-/// It is neither.
+/// It is not diagnosed: memory that is held to nothing.
 pub fn print(device: &DeviceStatus, json: bool) -> Result<(), CommandFailure> {
     let Some(health) = &device.health else {
         return Err(CommandFailure::new(format!(
-            "{}: its media is {}, and it has no model; that is not diagnosed: a drive with a profile or a latency is, and one behind media = \"nvme:…\"",
+            "{}: its media is {}, and it is not diagnosed: give it a profile, a latency or a calibration to be held to",
             device.name, device.media
         )));
     };
