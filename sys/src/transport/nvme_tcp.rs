@@ -39,7 +39,7 @@ use weir_driver::{Done, Io, IoKind, NamespaceNotice, QueuePair, TransportError};
 use weir_spec::nvme::Cqe;
 use weir_spec::nvme::fabrics::{ConnectData, DISCOVERY_NQN};
 use weir_spec::nvme::identify::IDENTIFY_LEN;
-use weir_spec::nvme::log::{DiscoveryEntry, Smart, lid, subtype};
+use weir_spec::nvme::log::{DiscoveryEntry, Smart, subtype};
 use weir_spec::nvme::nvm::DsmRange;
 use weir_spec::nvme::tcp::ADMIN_IN_CAPSULE;
 use weir_units::{Class, Nanos};
@@ -460,13 +460,14 @@ impl Admin {
             if c.cid == SMART {
                 let page =
                     Smart::read_from_prefix(self.slots.bytes(SMART)).ok().filter(|_| c.cqe.status().is_success());
-                self.smart =
-                    page.map_or(SmartQuestion::None, |(page, _)| SmartQuestion::Answered(SmartReading::of(&page)));
+                // A controller that refuses the log says nothing about its media.
+                let reading = page.map_or(SmartReading::default(), |(page, _)| SmartReading::of(&page));
+                self.smart = SmartQuestion::Answered(reading);
             }
         }
         if matches!(self.smart, SmartQuestion::Wanted) {
             let len = size_of::<Smart>() as u32;
-            let sqe = command::log_page(lid::SMART, 0, len);
+            let sqe = command::smart_log(len);
             self.link.connection.submit(SMART, sqe, DataTransfer::ToHost(len), &mut self.slots)?;
             self.smart = SmartQuestion::Sent;
         }

@@ -4,6 +4,7 @@
 use crate::IoKind;
 use weir_spec::nvme::fabrics::{CATTR_DISABLE_SQ_FLOW, CATTR_PRIORITY, Connect, Property};
 use weir_spec::nvme::feature::fid;
+use weir_spec::nvme::identify::NSID_ALL;
 use weir_spec::nvme::log::lid;
 use weir_spec::nvme::nvm::{DEAC, DSM_AD, DsmRange};
 use weir_spec::nvme::{AdminOpcode, FabricsType, IoOpcode, Sqe};
@@ -114,6 +115,12 @@ pub fn log_page(lid: u8, offset: u64, len: u32) -> Sqe {
     }
 }
 
+/// Get Log Page of the controller's SMART / Health Information. NSID is the broadcast value: Linux's target refuses 0h, which stands for the
+/// same (base 2.0, Figure 202).
+pub fn smart_log(len: u32) -> Sqe {
+    Sqe { nsid: U32::new(NSID_ALL), ..log_page(lid::SMART, 0, len) }
+}
+
 /// An I/O command. A trim carries one [`DsmRange`] of data to the controller: [`trim_range`].
 pub fn io(kind: IoKind, nsid: u32, lba: u64, blocks: u32) -> Sqe {
     Sqe::from_words(io_words(kind, nsid, lba, blocks))
@@ -141,4 +148,16 @@ pub fn io_words(kind: IoKind, nsid: u32, lba: u64, blocks: u32) -> [u64; 8] {
 /// The data of a trim.
 pub fn trim_range(lba: u64, blocks: u32) -> DsmRange {
     DsmRange::new(lba, blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Linux's target answers Invalid Namespace or Format to NSID 0h.
+    #[test]
+    fn the_smart_log_is_that_of_the_controller() {
+        let sqe = smart_log(512);
+        assert_eq!((sqe.nsid.get(), sqe.cdw10.get()), (0xffff_ffff, 127 << 16 | 0x02));
+    }
 }
