@@ -112,7 +112,7 @@ mod tests {
             state: "serving".into(),
             commands: "sent".into(),
             verdict: Some("bad-blocks".into()),
-            meaning: Some("some blocks cannot be read; all others can".into()),
+            meaning: Some("some blocks cannot be read or written; all others can".into()),
             advice: Some("restore them".into()),
             bad_blocks: vec![BlockRange { lba: 64, blocks: 8 }],
             critical_warning: Some(0),
@@ -133,7 +133,7 @@ mod tests {
         };
         let expected = "\
 ssd0: bad-blocks; serving, commands are sent
-  meaning: some blocks cannot be read; all others can
+  meaning: some blocks cannot be read or written; all others can
   to do: restore them
   SMART: critical warning 0x00, 2 media errors
   speed: die 3 takes 5.0 times what it should; 70 windows judged

@@ -34,7 +34,7 @@ use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use weir_controller::{Host, Io, Op, SlotId, Subsystem};
-use weir_driver::health::{Access, NamespaceIdentity};
+use weir_driver::health::{Access, Evidence, NamespaceAnswer, PathState, StatusClass};
 use weir_driver::link_recovery::{
     Admission, DriveIdentity, LinkEffect, LinkEvent, LinkPolicy, LinkRecovery, LinkState, LinkStatus,
 };
@@ -140,12 +140,7 @@ impl Remote {
             fast_io_fail_tmo: origin.source.fast_io_fail_tmo,
             reconnects: origin.identity.is_some(),
         };
-        let identity = origin.identity.map(|identity| NamespaceIdentity {
-            id: identity.nguid,
-            blocks: identity.capacity / u64::from(identity.block_size.max(1)),
-            block_size: identity.block_size,
-        });
-        let diagnosis = identity.map(|identity| Diagnosis::new(identity, origin.source.fast_io_fail_tmo));
+        let diagnosis = origin.identity.map(|identity| Diagnosis::new(identity, origin.source.fast_io_fail_tmo));
         Self {
             pair,
             free: (0..depth).rev().collect(),
@@ -377,7 +372,7 @@ impl Remote {
                 continue;
             }
             if self.knows_bad_blocks {
-                self.tell_written(now, &transfer);
+                self.tell_carried_out(now, &transfer);
             }
             let live = machine.is_live(transfer.io.slot);
             let status = transfer.finish(d.status, self.pair.buffer(d.slot), live, host);
@@ -387,9 +382,10 @@ impl Remote {
         }
         self.done = done;
         if let Some(status) = later {
-            self.close(now, format!("the namespace answers {status}"));
+            self.close(now, StatusClass::of(status), format!("the namespace answers {status}"));
         } else if is_answered && !self.link.is_serving() {
             self.apply(now, LinkEvent::Answered);
+            self.diagnose_open_path(now);
         }
         if is_heard {
             self.take_notices(now);
@@ -403,8 +399,7 @@ impl Remote {
         if self.origin.identity.is_none() || !status.same_code(Status::INVALID_NAMESPACE_OR_FORMAT) {
             return false;
         }
-        let target = &self.origin.source.target;
-        self.loss.get_or_insert_with(|| TransportError::Closed(format!("{target}: its namespace is gone ({status})")));
+        self.doubt_namespace(&format!("its namespace is gone ({status})"));
         true
     }
 
@@ -534,7 +529,10 @@ impl Remote {
         self.apply(now, LinkEvent::Lost { cause, heard });
     }
 
-    fn close(&mut self, now: Nanos, cause: String) {
+    fn close(&mut self, now: Nanos, class: StatusClass, cause: String) {
+        if let StatusClass::Path(path) = class {
+            self.diagnose(now, Evidence::Path(path));
+        }
         let cause = TransportError::Refused(format!("{}: {cause}", self.origin.source.target));
         self.apply(now, LinkEvent::NotReady(cause));
     }
@@ -543,11 +541,21 @@ impl Remote {
         match step {
             Step::Reached(Stage::Connected) => self.apply(now, LinkEvent::Connected),
             Step::Reached(Stage::Enabled) => self.apply(now, LinkEvent::Enabled),
-            Step::Failed(e) => self.apply(now, LinkEvent::AttemptFailed(e)),
+            Step::Failed(e) => {
+                let is_absent = matches!(e, TransportError::NoNamespace(_));
+                self.apply(now, LinkEvent::AttemptFailed(e));
+                if is_absent {
+                    self.diagnose_found(now, NamespaceAnswer::Absent);
+                }
+            }
             Step::Opened(opened) => {
                 let identity = opened.identity.unwrap_or_default();
                 self.opened = Some(opened);
                 self.apply(now, LinkEvent::Identified(identity));
+                if self.link.state() == LinkState::Waiting {
+                    // Another drive is there.
+                    self.diagnose_found(now, NamespaceAnswer::Present(identity));
+                }
             }
         }
     }
@@ -580,13 +588,15 @@ impl Remote {
         while let Some(notice) = self.pair.take_notice() {
             match notice {
                 NamespaceNotice::AttributesChanged => {
-                    let target = &self.origin.source.target;
-                    let text = format!("{target}: its namespace has changed, and is looked at again");
-                    self.lose(now, TransportError::Closed(text));
+                    self.doubt_namespace("its namespace has changed, and is looked at again");
+                    if let Some(cause) = self.loss.take() {
+                        self.lose(now, cause);
+                    }
                 }
                 NamespaceNotice::AccessChanged { is_accessible: true } => self.apply(now, LinkEvent::Accessible),
                 NamespaceNotice::AccessChanged { is_accessible: false } => {
-                    self.close(now, "its ANA state lets no command through".into());
+                    let class = StatusClass::Path(PathState::Inaccessible);
+                    self.close(now, class, "its ANA state lets no command through".into());
                 }
             }
         }

@@ -82,7 +82,7 @@ impl From<TransportError> for Error {
     fn from(e: TransportError) -> Self {
         let code = match &e {
             TransportError::Unreachable(_) => Code::Unreachable,
-            TransportError::Refused(_) => Code::Refused,
+            TransportError::Refused(_) | TransportError::NoNamespace(_) => Code::Refused,
             TransportError::Closed(_) => Code::Closed,
             TransportError::Protocol(_) => Code::Protocol,
             TransportError::Timeout(_) => Code::Timeout,

@@ -198,6 +198,8 @@ pub enum TransportError {
     Unreachable(String),
     /// The other side said no.
     Refused(String),
+    /// The other side has no such namespace, or an inactive one.
+    NoNamespace(String),
     /// The other side went away in the middle.
     Closed(String),
     /// The other side broke the protocol.
@@ -213,6 +215,7 @@ impl fmt::Display for TransportError {
         match self {
             Self::Unreachable(m)
             | Self::Refused(m)
+            | Self::NoNamespace(m)
             | Self::Closed(m)
             | Self::Protocol(m)
             | Self::Timeout(m)

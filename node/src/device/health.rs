@@ -14,9 +14,9 @@ use std::collections::VecDeque;
 use weir_controller::{Io, Op};
 use weir_drive::{DriveSpeed, MachineTime, SpeedStatus};
 use weir_driver::health::{
-    Episodes, Evidence, Extent, Failure, Health, HealthAction, HealthReport, NamespaceIdentity, Observation, Policy,
-    Ticket,
+    Episodes, Evidence, Extent, Failure, Health, HealthAction, HealthReport, Observation, Policy, Ticket,
 };
+use weir_driver::link_recovery::DriveIdentity;
 use weir_plan::DriveModel;
 use weir_spec::nvme::Status;
 use weir_units::Nanos;
@@ -70,7 +70,7 @@ impl SpeedDiagnosis {
 }
 
 impl OwnDiagnosis {
-    fn new(identity: NamespaceIdentity, last_episode: u64) -> Self {
+    fn new(identity: DriveIdentity, last_episode: u64) -> Self {
         OwnDiagnosis {
             health: Health::new(Policy::of_kernel(), identity),
             actions: Vec::new(),
@@ -139,9 +139,8 @@ impl Device {
         })
     }
 
-    fn own_identity(&self) -> NamespaceIdentity {
-        let blocks = self.capacity / u64::from(self.block_size.max(1));
-        NamespaceIdentity { id: [0; 16], blocks, block_size: self.block_size }
+    fn own_identity(&self) -> DriveIdentity {
+        DriveIdentity { capacity: self.capacity, block_size: self.block_size, ..DriveIdentity::default() }
     }
 
     /// What it is held to: its model, else its calibration. What a model says is no matter of another drive behind it.

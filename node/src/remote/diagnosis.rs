@@ -11,9 +11,10 @@ use weir_controller::SlotId;
 use weir_drive::SpeedStatus;
 use weir_driver::health::{
     Access, Awaited, EpisodeEvent, Episodes, Evidence, Extent, FailReason, Failure, Gate, Health, HealthAction,
-    HealthReport, Limits, NamespaceAnswer, NamespaceIdentity, Observation, PathState, Policy, Question, ResetLevel,
-    SmartReading, State, Ticket, Verdict, VerdictCount, refusal,
+    HealthReport, Limits, NamespaceAnswer, Observation, PathState, Policy, Question, ResetLevel, SmartReading, State,
+    Ticket, Verdict, VerdictCount, refusal,
 };
+use weir_driver::link_recovery::DriveIdentity;
 use weir_driver::{Io as Request, IoKind, TransportError};
 use weir_spec::nvme::Status;
 use weir_units::Nanos;
@@ -35,7 +36,7 @@ struct FailedBefore {
 /// See the [module](self).
 pub(super) struct Diagnosis {
     health: Health,
-    identity: NamespaceIdentity,
+    identity: DriveIdentity,
     actions: Vec<HealthAction>,
     /// What follows from actions at once.
     evidence: VecDeque<Evidence>,
@@ -48,10 +49,12 @@ pub(super) struct Diagnosis {
     /// Blocks to be read, and the one that is.
     verify: VecDeque<Extent>,
     reading: Option<(u32, Extent)>,
-    /// Nothing has failed since it was connected to.
-    is_fresh: bool,
+    /// What was found where it was connected to last; none once something has failed there.
+    found: Option<NamespaceAnswer>,
     /// The association is given up for a reset or a look at the namespace.
     gives_up: bool,
+    /// The namespace may be gone or another one.
+    is_namespace_in_doubt: bool,
     awaits_smart: bool,
     /// Commands that have ended, not handed over yet.
     pub(super) ended: Vec<(SlotId, Status)>,
@@ -110,7 +113,7 @@ impl HealthStatus {
 
 impl Diagnosis {
     /// Of a drive that serves. Commands wait for `hold` when it does not.
-    pub(super) fn new(identity: NamespaceIdentity, hold: Nanos) -> Self {
+    pub(super) fn new(identity: DriveIdentity, hold: Nanos) -> Self {
         // A question takes its time also where nothing waits for a link.
         let policy = Policy { hold: hold.max(LEAST_HOLD), ..Policy::default() };
         Diagnosis {
@@ -123,8 +126,9 @@ impl Diagnosis {
             later: Vec::new(),
             verify: VecDeque::new(),
             reading: None,
-            is_fresh: false,
+            found: None,
             gives_up: false,
+            is_namespace_in_doubt: false,
             awaits_smart: false,
             ended: Vec::new(),
             reports: VecDeque::new(),
@@ -240,7 +244,7 @@ impl Remote {
             retries: before.retries,
             since: before.since,
         };
-        diagnosis.is_fresh = false;
+        diagnosis.found = None;
         diagnosis.in_hand = Some(transfer);
         self.diagnose(now, Evidence::Failed(failure));
     }
@@ -266,13 +270,15 @@ impl Remote {
             self.diagnosis.as_ref().is_some_and(|diagnosis| diagnosis.health.bad_blocks().next().is_some());
     }
 
-    /// Blocks that were written can be read again.
+    /// Blocks were read, or written, after which they can be read again.
     #[cold]
-    pub(super) fn tell_written(&mut self, now: Nanos, transfer: &Transfer) {
+    pub(super) fn tell_carried_out(&mut self, now: Nanos, transfer: &Transfer) {
         let block = u64::from(self.pair.block_size().max(1));
-        if matches!(transfer.kind(), IoKind::Write | IoKind::WriteZeroes) {
-            let blocks = (u64::from(transfer.chunk) / block) as u32;
-            self.diagnose(now, Evidence::WrittenByHost(Extent { lba: transfer.offset() / block, blocks }));
+        let extent = Extent { lba: transfer.offset() / block, blocks: (u64::from(transfer.chunk) / block) as u32 };
+        match transfer.kind() {
+            IoKind::Write | IoKind::WriteZeroes => self.diagnose(now, Evidence::WrittenByHost(extent)),
+            IoKind::Read => self.diagnose(now, Evidence::ReadByHost(extent)),
+            IoKind::Trim | IoKind::Flush => {}
         }
     }
 
@@ -354,19 +360,18 @@ impl Remote {
                 let path = if is_serving { PathState::Usable } else { PathState::Inaccessible };
                 diagnosis.evidence.push_back(Evidence::Path(path));
             }
-            Question::Namespace if diagnosis.is_fresh => {
-                let identity = NamespaceAnswer::Present(diagnosis.identity);
-                diagnosis.evidence.push_back(Evidence::Namespace(identity));
-            }
-            // What connects again looks at the namespace.
-            Question::Namespace => self.leave_association("its namespace is looked at again"),
+            Question::Namespace => match diagnosis.found {
+                Some(answer) => diagnosis.evidence.push_back(Evidence::Namespace(answer)),
+                // What connects again looks at the namespace.
+                None => self.leave_association("its namespace is looked at again"),
+            },
         }
     }
 
     fn reset(&mut self, level: ResetLevel) {
         let Some(diagnosis) = &mut self.diagnosis else { return };
-        if diagnosis.is_fresh || level == ResetLevel::Abort {
-            let worked = diagnosis.is_fresh;
+        if diagnosis.found.is_some() || level == ResetLevel::Abort {
+            let worked = diagnosis.found.is_some();
             return diagnosis.evidence.push_back(Evidence::ResetEnded { level, worked });
         }
         self.leave_association("its diagnosis resets it");
@@ -387,25 +392,57 @@ impl Remote {
     /// The association is lost, or was given up.
     pub(super) fn diagnose_loss(&mut self, now: Nanos) {
         let Some(diagnosis) = &mut self.diagnosis else { return };
-        diagnosis.is_fresh = false;
+        diagnosis.found = None;
         diagnosis.awaits_smart = false;
+        if std::mem::take(&mut diagnosis.is_namespace_in_doubt) {
+            // It asks which namespace is there, by giving the association up.
+            self.diagnose(now, Evidence::NamespaceChanged);
+        }
+        let Some(diagnosis) = &mut self.diagnosis else { return };
         if !std::mem::take(&mut diagnosis.gives_up) {
             self.diagnose(now, Evidence::LinkLost);
         }
     }
 
+    /// The association ends, since its namespace may be gone or another one.
+    pub(super) fn doubt_namespace(&mut self, why: &str) {
+        if self.loss.is_some() {
+            return;
+        }
+        self.with_diagnosis(|diagnosis| diagnosis.is_namespace_in_doubt = true);
+        self.loss = Some(TransportError::Closed(format!("{}: {why}", self.origin.source.target)));
+    }
+
     /// The same drive is connected to, and nothing of before is at it.
     pub(super) fn diagnose_connected(&mut self, now: Nanos) {
+        if let Some(identity) = self.diagnosis.as_ref().map(|diagnosis| diagnosis.identity) {
+            self.diagnose_found(now, NamespaceAnswer::Present(identity));
+        }
+    }
+
+    /// A command was answered over a path that was closed.
+    pub(super) fn diagnose_open_path(&mut self, now: Nanos) {
+        let waits = |diagnosis: &Diagnosis| diagnosis.health.state() == State::Waiting(Awaited::Path);
+        if self.link.is_serving() && self.diagnosis.as_ref().is_some_and(waits) {
+            self.diagnose_connected(now);
+        }
+    }
+
+    /// What an attempt to connect has found; where that is not the drive, the next attempt looks again.
+    pub(super) fn diagnose_found(&mut self, now: Nanos, answer: NamespaceAnswer) {
         let Some(diagnosis) = &mut self.diagnosis else { return };
-        diagnosis.is_fresh = true;
-        let present = Evidence::Namespace(NamespaceAnswer::Present(diagnosis.identity));
+        diagnosis.found = Some(answer);
         let evidence = match diagnosis.health.state() {
             State::Resetting(level) => Evidence::ResetEnded { level, worked: true },
             State::Waiting(Awaited::Link) => Evidence::LinkBack,
-            State::Identifying | State::Waiting(Awaited::Namespace) | State::OtherDrive => present,
+            State::Waiting(Awaited::Path) => Evidence::Path(PathState::Usable),
+            State::Identifying | State::Waiting(Awaited::Namespace) | State::OtherDrive => Evidence::Namespace(answer),
             _ => Evidence::Time,
         };
         self.diagnose(now, evidence);
+        self.with_diagnosis(|diagnosis| {
+            diagnosis.found = diagnosis.found.filter(|_| answer == NamespaceAnswer::Present(diagnosis.identity));
+        });
     }
 
     // What is looked after.

@@ -8,7 +8,7 @@ use weir_controller::{
     Attach, BlockRequest, ControllerHandle, DataPointer, Effect, Effects, Event, NamespaceConfig, Op, Owner, SqHandle,
     SubsystemConfig, Tag, TransportModel,
 };
-use weir_driver::health::{SmartReading, Verdict};
+use weir_driver::health::{Gate, SmartReading, Verdict};
 use weir_spec::nvme::Cqe;
 use weir_sys::keeper_channel::Keep;
 
@@ -695,4 +695,58 @@ fn a_controller_that_fails_is_reset_and_no_error_is_told() {
     bench.poll();
     assert_eq!(bench.ended, [(SlotId(2), OK), (SlotId(1), OK)]);
     assert!(verdicts(&bench).contains(&Verdict::Controller), "{:?}", verdicts(&bench));
+}
+
+#[test]
+fn a_verdict_tells_a_namespace_that_is_gone_and_another_drive_from_a_lost_link() {
+    let verdict = |bench: &Bench| bench.remote.status(bench.now).health.and_then(|health| health.verdict());
+    let mut bench = Bench::new();
+    bench.read(1);
+    bench.poll();
+    bench.far.lock().unwrap().notices.push(NamespaceNotice::AttributesChanged);
+    bench.answer(1, Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+    bench.poll();
+    bench.poll();
+    assert_eq!(bench.state(), LinkState::Connecting);
+    let fail = |bench: &mut Bench| {
+        for stage in [Stage::Connected, Stage::Enabled] {
+            bench.remote.follow(bench.now, Step::Reached(stage));
+        }
+        bench.remote.follow(bench.now, Step::Failed(TransportError::NoNamespace("namespace 1 does not exist".into())));
+        bench.after(Nanos::from_secs(1));
+    };
+    (0..5).for_each(|_| fail(&mut bench));
+    assert_eq!(verdict(&bench), Some(Verdict::Namespace));
+    let seen = bench.remote.status(bench.now).health.map_or(0, |health| health.reports[0].seen.len());
+    assert_eq!(seen, 2, "that it is still gone is no news");
+    bench.find(DriveIdentity { uuid: [9; 16], nguid: [4; 16], ..identity() });
+    assert_eq!(verdict(&bench), Some(Verdict::OtherDrive));
+    bench.read(2);
+    assert_eq!(bench.end_of(2).map(Status::is_success), Some(false), "commands fail");
+    bench.after(Nanos::from_secs(1));
+    bench.find(identity());
+    bench.answer(0, OK);
+    bench.poll();
+    assert_eq!((bench.state(), verdict(&bench)), (LinkState::Serving, None));
+    bench.read(3);
+    bench.poll();
+    bench.lose();
+    assert_eq!(verdict(&bench), Some(Verdict::Link));
+}
+
+#[test]
+fn a_closed_path_is_a_verdict_and_ends_without_another_association() {
+    let mut bench = Bench::new();
+    bench.read(1);
+    bench.poll();
+    bench.answer(1, Status::ANA_INACCESSIBLE);
+    bench.poll();
+    let health = bench.remote.status(bench.now).health.unwrap();
+    assert_eq!((health.verdict(), health.gate), (Some(Verdict::Path), Gate::Paused));
+    bench.after(Nanos::from_millis(10));
+    bench.answer(1, OK);
+    bench.poll();
+    let health = bench.remote.status(bench.now).health.unwrap();
+    assert_eq!((bench.state(), health.verdict(), health.gate), (LinkState::Serving, None, Gate::Open));
+    assert_eq!((bench.end_of(1), health.reports[0].verdict), (Some(OK), Verdict::Path));
 }

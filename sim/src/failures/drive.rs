@@ -2,9 +2,8 @@
 
 use super::ailment::{Ailment, AilmentKind};
 use std::collections::BTreeMap;
-use weir_driver::health::{
-    Access, Extent, NamespaceAnswer, NamespaceIdentity, PathState, ResetLevel, SmartReading, Ticket,
-};
+use weir_driver::health::{Access, Extent, NamespaceAnswer, PathState, ResetLevel, SmartReading, Ticket};
+use weir_driver::link_recovery::DriveIdentity;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::log::critical_warning;
 use weir_units::Nanos;
@@ -14,9 +13,10 @@ use weir_units::rng::Xoshiro256;
 pub const BLOCKS: u64 = 1024;
 
 /// The drive that it was at first.
-pub const IDENTITY: NamespaceIdentity = NamespaceIdentity { id: [1; 16], blocks: BLOCKS, block_size: 4096 };
+pub const IDENTITY: DriveIdentity =
+    DriveIdentity { nguid: [1; 16], eui64: [0; 8], uuid: [0; 16], capacity: BLOCKS * 4096, block_size: 4096 };
 /// The drive that another one puts in its place.
-const STRANGER: NamespaceIdentity = NamespaceIdentity { id: [2; 16], ..IDENTITY };
+const STRANGER: DriveIdentity = DriveIdentity { nguid: [2; 16], ..IDENTITY };
 
 /// CSTS of a controller that is ready, one that has failed, and one that cannot be read.
 const READY: u32 = 1;

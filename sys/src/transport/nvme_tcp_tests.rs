@@ -378,7 +378,7 @@ fn errors_say_what_is_wrong() {
     assert!(matches!(&e, TransportError::Timeout(t) if t.contains("ready")), "{e}");
     let (address, _) = serve(Manners::default());
     let e = connect(address, &ConnectOptions { nsid: 5, ..options() }).unwrap_err();
-    assert!(matches!(&e, TransportError::Refused(t) if t.contains("namespace 5")), "{e}");
+    assert!(matches!(&e, TransportError::NoNamespace(t) if t.contains("namespace 5")), "{e}");
     let e = open("no-such-host.invalid", 4420, &options(), 4096).unwrap_err();
     assert!(matches!(&e, TransportError::Unreachable(t) if t.contains("no-such-host")), "{e}");
 }

@@ -68,6 +68,7 @@ pub(super) fn named(place: &str, e: TransportError) -> TransportError {
     match e {
         TransportError::Unreachable(m) => TransportError::Unreachable(text(m)),
         TransportError::Refused(m) => TransportError::Refused(text(m)),
+        TransportError::NoNamespace(m) => TransportError::NoNamespace(text(m)),
         TransportError::Closed(m) => TransportError::Closed(text(m)),
         TransportError::Protocol(m) => TransportError::Protocol(text(m)),
         TransportError::Timeout(m) => TransportError::Timeout(text(m)),

@@ -1,6 +1,8 @@
 //! What becomes of commands that have failed or were not answered.
 
-use super::{Evidence, Failure, Gate, Health, HealthAction, Question, ResetLevel, State, StatusClass, Ticket, Verdict};
+use super::{
+    Access, Evidence, Failure, Gate, Health, HealthAction, Question, ResetLevel, State, StatusClass, Ticket, Verdict,
+};
 use alloc::vec::Vec;
 use weir_spec::nvme::Status;
 use weir_units::Nanos;
@@ -13,7 +15,7 @@ impl Health {
         if !self.policy.recovers {
             return self.on_final_failure(now, failure, out);
         }
-        let class = StatusClass::of(failure.status);
+        let class = StatusClass::of(failure.status).of_access(failure.access);
         let deliver = HealthAction::Deliver { ticket: failure.ticket, status: failure.status };
         if class == StatusClass::Host {
             return out.push(deliver);
@@ -31,7 +33,7 @@ impl Health {
         if self.state != State::Serving {
             // What lasts comes again when the command is sent again.
             if class == StatusClass::UnreadableMedia && failure.retries > 0 && !self.is_marked(failure.extent) {
-                self.suspects.add(failure.extent);
+                self.suspects.add(failure.extent, StatusClass::of(failure.status));
             }
             return out.push(HealthAction::Hold(failure.ticket));
         }
@@ -66,7 +68,7 @@ impl Health {
                 let at = now.saturating_add(self.policy.delay(failure.retries));
                 out.push(HealthAction::Retry { ticket: failure.ticket, at });
             }
-            StatusClass::Host => {}
+            StatusClass::Host | StatusClass::Denied => {}
         }
     }
 
@@ -105,7 +107,7 @@ impl Health {
             return out.push(HealthAction::Retry { ticket: failure.ticket, at: now });
         }
         out.push(HealthAction::Hold(failure.ticket));
-        self.suspects.add(failure.extent);
+        self.suspects.add(failure.extent, StatusClass::of(failure.status));
         self.ask(now, Question::Smart, out);
     }
 
@@ -144,13 +146,18 @@ impl Health {
         let many = self.suspects.write_faults() >= self.policy.isolate_blocks;
         let is_new = many && !self.cannot_write;
         self.cannot_write = many;
-        if is_new {
+        if !many {
+            self.blame(now, Verdict::BadBlocks);
+        } else if is_new {
             self.blame(now, Verdict::ReadOnly);
         }
         self.conclude(now, out);
     }
 
     pub(super) fn on_controller_failure(&mut self, now: Nanos, failure: Failure, out: &mut Vec<HealthAction>) {
+        if self.is_known_to_fail(failure) {
+            return out.push(HealthAction::Deliver { ticket: failure.ticket, status: failure.status });
+        }
         self.blame(now, Verdict::Controller);
         let often = self.failures.add(now, self.policy.window) >= self.policy.controller_failures;
         let tired = failure.retries >= self.policy.retries || failure.status.is_dnr();
@@ -165,9 +172,32 @@ impl Health {
             out.push(HealthAction::Deliver { ticket: failure.ticket, status: failure.status });
             return self.conclude(now, out);
         }
+        if !is_later || failure.access == Access::Read && self.has_been_verified(now) {
+            return self.blame_block(now, failure, out);
+        }
         out.push(HealthAction::Hold(failure.ticket));
-        let level = self.last_reset.filter(|_| !is_later).and_then(|(level, _)| level.next());
-        self.reset(now, level.unwrap_or(ResetLevel::Controller).max(ResetLevel::Controller), out);
+        self.reset(now, ResetLevel::Controller, out);
+    }
+
+    /// The controller fails at a command again after a reset, or has lately failed at other blocks for good: is it the block's fault? Then
+    /// other blocks can be read.
+    fn blame_block(&mut self, now: Nanos, failure: Failure, out: &mut Vec<HealthAction>) {
+        if self.others_work.is_some_and(|at| at >= failure.since) {
+            if failure.access == Access::Write {
+                self.suspects.add_write_fault(failure.extent);
+                self.blame(now, Verdict::BadBlocks);
+            }
+            out.push(HealthAction::Deliver { ticket: failure.ticket, status: failure.status });
+            return self.conclude(now, out);
+        }
+        out.push(HealthAction::Hold(failure.ticket));
+        match failure.access {
+            Access::Read => self.suspects.add(failure.extent, StatusClass::Controller),
+            Access::Write => self.suspects.add_unread(failure.extent),
+            Access::Other => {}
+        }
+        self.suspects.want_control();
+        self.ask(now, Question::Smart, out);
     }
 
     /// Whether resets have lately not helped, so that the next ones have time: commands that always fail must not stop all others.

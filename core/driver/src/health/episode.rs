@@ -362,8 +362,9 @@ mod tests {
     /// The machine itself: what it reports and its gate come in one step.
     #[test]
     fn the_machine_s_own_steps_are_told() {
-        use crate::health::{Health, NamespaceAnswer, NamespaceIdentity, Policy, ResetLevel};
-        let identity = NamespaceIdentity { id: [1; 16], blocks: 8, block_size: 512 };
+        use crate::health::{Health, NamespaceAnswer, Policy, ResetLevel};
+        use crate::link_recovery::DriveIdentity;
+        let identity = DriveIdentity { nguid: [1; 16], capacity: 4096, block_size: 512, ..DriveIdentity::default() };
         let (mut health, mut episodes) = (Health::new(Policy::default(), identity), Episodes::new(0));
         let mut told = Vec::new();
         let mut step = |at: u64, evidence: Evidence| {

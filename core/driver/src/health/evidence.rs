@@ -1,5 +1,6 @@
 //! What is seen of a drive, and what a status code says about it.
 
+use crate::link_recovery::DriveIdentity;
 use core::fmt;
 use weir_spec::nvme::Status;
 use weir_spec::nvme::log::{Smart, critical_warning};
@@ -102,22 +103,11 @@ impl SmartReading {
     }
 }
 
-/// What makes a namespace the one whose data a host has: two that differ are two drives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NamespaceIdentity {
-    /// NGUID, or EUI-64 or UUID where it has none.
-    pub id: [u8; 16],
-    /// NSZE, logical blocks.
-    pub blocks: u64,
-    /// Bytes of a logical block.
-    pub block_size: u32,
-}
-
 /// What Identify Namespace told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceAnswer {
-    /// It is there.
-    Present(NamespaceIdentity),
+    /// It is there. Two whose identities [differ](DriveIdentity::difference) are two drives.
+    Present(DriveIdentity),
     /// It is there and not ready (Namespace Not Ready; NRDY of Identify's NSTAT).
     NotReady,
     /// No such namespace, or an inactive one.
@@ -226,6 +216,8 @@ pub enum Evidence {
     MarkedByHost(Extent),
     /// A host has written these blocks, so that a mark is over.
     WrittenByHost(Extent),
+    /// A host has read these blocks.
+    ReadByHost(Extent),
     /// The drive is slower than its model says.
     Slow(Slowness),
     /// The drive is as fast as its model says.
@@ -277,7 +269,7 @@ impl fmt::Display for Evidence {
             Evidence::ResetEnded { level, worked: true } => write!(f, "reset done: {}", level.name()),
             Evidence::ResetEnded { level, worked: false } => write!(f, "reset failed: {}", level.name()),
             Evidence::Namespace(NamespaceAnswer::Present(found)) => {
-                write!(f, "namespace of {} blocks of {} bytes", found.blocks, found.block_size)
+                write!(f, "namespace of {} blocks of {} bytes", found.blocks(), found.block_size)
             }
             Evidence::Namespace(NamespaceAnswer::NotReady) => f.write_str("namespace not ready"),
             Evidence::Namespace(NamespaceAnswer::Absent) => f.write_str("no such namespace"),
@@ -291,6 +283,7 @@ impl fmt::Display for Evidence {
             Evidence::Arrived => f.write_str("a drive is there"),
             Evidence::MarkedByHost(extent) => write!(f, "{extent} marked by a host"),
             Evidence::WrittenByHost(extent) => write!(f, "{extent} written"),
+            Evidence::ReadByHost(extent) => write!(f, "{extent} read"),
             Evidence::Slow(slowness) => slowness.fmt(f),
             Evidence::AsFastAsModelled => f.write_str("as fast as expected"),
             Evidence::Time => f.write_str("time has passed"),
@@ -307,6 +300,9 @@ pub enum StatusClass {
     UnreadableMedia,
     /// Blocks could not be written.
     WriteFault,
+    /// Access to blocks is denied. Linux's target says so where the drive behind it cannot read or write them (`blk_to_nvme_status`), a locked
+    /// drive of all blocks: an error of these blocks, and no proof that the media have failed.
+    Denied,
     /// The controller has failed at a command that it should have carried out.
     Controller,
     /// The namespace is not there, or not ready.
@@ -322,11 +318,22 @@ pub enum StatusClass {
 }
 
 impl StatusClass {
+    /// What denied access comes to.
+    pub(super) fn of_access(self, access: Access) -> Self {
+        match (self, access) {
+            (StatusClass::Denied, Access::Read) => StatusClass::UnreadableMedia,
+            (StatusClass::Denied, Access::Write) => StatusClass::WriteFault,
+            (StatusClass::Denied, Access::Other) => StatusClass::Host,
+            _ => self,
+        }
+    }
+
     /// Of a status other than success (base 2.0, Figures 94 to 101; NVM 1.0, Figures 11 to 13).
     pub fn of(status: Status) -> Self {
-        const CLASSES: [(Status, StatusClass); 19] = [
+        const CLASSES: [(Status, StatusClass); 20] = [
             (Status::UNRECOVERED_READ_ERROR, StatusClass::UnreadableMedia),
             (Status::WRITE_FAULT, StatusClass::WriteFault),
+            (Status::ACCESS_DENIED, StatusClass::Denied),
             (Status::INTERNAL_ERROR, StatusClass::Controller),
             (Status::INTERNAL_PATH_ERROR, StatusClass::Controller),
             (Status::INVALID_NAMESPACE_OR_FORMAT, StatusClass::Namespace),

@@ -19,6 +19,8 @@
 //! **What isolates a drive** ([`Health::confirm`]): blocks that cannot be read, which no host has marked, again after a reset;
 //! of these [`isolate_blocks`](Policy::isolate_blocks), or one together with a critical warning of the drive. Where the SMART
 //! log does not count the errors, they must be unreadable after every reset there is. Write faults never do: a drive that cannot be written can be read.
+//! Nor do blocks without the word of the drive that their media failed: access is denied, or the controller fails at them, also after a reset,
+//! and not at another block that is read beside them. These are bad blocks.
 //! What a tenant can cause is no evidence: [`StatusClass::Host`], and blocks in [`Evidence::MarkedByHost`].
 //!
 //! **Commands.** A failed command is delivered, held or retried, by one action for each. A media error is delivered once the block was
@@ -57,6 +59,7 @@ pub use speed::{DIES, LEAST_OPERATIONS, NotJudged, SLOW_PERCENT, Speed, SpeedLoo
 pub use state::{Awaited, Question, State};
 pub use suspects::{MARKS, SUSPECTS};
 
+use crate::link_recovery::DriveIdentity;
 use alloc::vec::Vec;
 use suspects::{Suspects, Verification};
 use weir_spec::nvme::Status;
@@ -70,7 +73,7 @@ pub const MOST_ACTIONS: usize = SUSPECTS + 8;
 #[derive(Clone, Debug)]
 pub struct Health {
     policy: Policy,
-    identity: NamespaceIdentity,
+    identity: DriveIdentity,
     state: State,
     /// When the state is given up, or looked at again.
     deadline: Nanos,
@@ -97,6 +100,8 @@ pub struct Health {
     /// Resets have not helped a command; until then there is none for the controller's failures, and for so long.
     resets_rest_until: Nanos,
     resets_rest: Nanos,
+    /// When another block was last read although commands failed at some.
+    others_work: Option<Nanos>,
     /// Resets do not help its write faults.
     cannot_write: bool,
     /// Which namespace is there has to be asked before commands go on.
@@ -142,7 +147,7 @@ impl Window {
 
 impl Health {
     /// Of a drive that serves, which is that namespace.
-    pub fn new(policy: Policy, identity: NamespaceIdentity) -> Self {
+    pub fn new(policy: Policy, identity: DriveIdentity) -> Self {
         Health {
             policy,
             identity,
@@ -161,6 +166,7 @@ impl Health {
             is_asked: false,
             resets_rest_until: Nanos(0),
             resets_rest: Nanos(0),
+            others_work: None,
             cannot_write: false,
             is_in_doubt: false,
             is_path_lost: false,
@@ -211,7 +217,7 @@ impl Health {
     }
 
     /// The operator has put another drive in place of this one: it is looked at, and taken if it is `identity`.
-    pub fn replace(&mut self, now: Nanos, identity: NamespaceIdentity, out: &mut Vec<HealthAction>) {
+    pub fn replace(&mut self, now: Nanos, identity: DriveIdentity, out: &mut Vec<HealthAction>) {
         let policy = self.policy;
         let (gate, report) = (self.gate, self.report.take());
         *self = Health { gate, report, stopped: Some(now), ..Health::new(policy, identity) };
@@ -240,6 +246,7 @@ impl Health {
             Evidence::Arrived => self.on_arrived(now, out),
             Evidence::MarkedByHost(extent) => self.suspects.mark(extent),
             Evidence::WrittenByHost(extent) => self.on_written(extent),
+            Evidence::ReadByHost(extent) => self.suspects.read(extent),
             Evidence::Slow(slowness) => self.on_slow(now, slowness, out),
             Evidence::AsFastAsModelled => self.limits.slow = None,
             Evidence::Time => {}
@@ -259,9 +266,15 @@ impl Health {
             Evidence::Time
             | Evidence::MarkedByHost(_)
             | Evidence::WrittenByHost(_)
+            | Evidence::ReadByHost(_)
             | Evidence::Slow(_)
             | Evidence::AsFastAsModelled => return,
             Evidence::Failed(failure) if self.is_no_news(failure) => return,
+            Evidence::Namespace(_) | Evidence::Path(_)
+                if self.report.as_ref().is_some_and(|report| report.has_last_seen(evidence)) =>
+            {
+                return;
+            }
             Evidence::Smart(_) | Evidence::Csts(_) | Evidence::Path(PathState::Usable) | Evidence::Unanswered => {}
             _ if self.state == State::Isolated => {}
             _ => {
@@ -275,13 +288,23 @@ impl Health {
     }
 
     fn is_no_news(&self, failure: Failure) -> bool {
-        match StatusClass::of(failure.status) {
+        match StatusClass::of(failure.status).of_access(failure.access) {
             StatusClass::UnreadableMedia => self.is_marked(failure.extent) || self.suspects.is_bad(failure.extent),
             StatusClass::WriteFault => {
                 self.cannot_write || self.limits.read_only || self.suspects.is_write_faulty(failure.extent)
             }
+            StatusClass::Controller => self.is_known_to_fail(failure),
             StatusClass::ReadOnly => self.limits.read_only,
             class => matches!(class, StatusClass::Host | StatusClass::Aborted),
+        }
+    }
+
+    /// Whether the controller has failed at this block before, resets have not helped, and it has not failed at another one.
+    fn is_known_to_fail(&self, failure: Failure) -> bool {
+        match failure.access {
+            Access::Read => self.suspects.is_bad(failure.extent),
+            Access::Write => self.suspects.is_write_faulty(failure.extent),
+            Access::Other => false,
         }
     }
 
@@ -337,6 +360,9 @@ impl Health {
         }
         if reading.is_read_only() && self.suspects.unconfirmed() == 0 {
             return self.serve(now, out);
+        }
+        if self.suspects.wants_control() {
+            return self.verify(now, out);
         }
         let counted = self.suspects.count_since(now.saturating_sub(self.policy.memory));
         let few = self.suspects.unconfirmed() > 0 && counted < self.policy.isolate_blocks;
@@ -411,17 +437,25 @@ impl Health {
         if self.state != State::Verifying {
             return;
         }
-        let is_unreadable = StatusClass::of(status) == StatusClass::UnreadableMedia;
-        match StatusClass::of(status) {
-            StatusClass::Path(_) | StatusClass::Namespace | StatusClass::Retry => {
-                // It says nothing about the block: once the namespace is well again, all are read.
+        let class = (!status.is_success()).then(|| StatusClass::of(status));
+        let next = match class {
+            // It says nothing about the block: once the namespace is well again, all are read.
+            Some(StatusClass::Path(_) | StatusClass::Namespace | StatusClass::Retry) => {
                 return self.wait(now, Awaited::Namespace);
             }
-            _ if !status.is_success() && !is_unreadable => return self.reset_further(now, out),
-            _ => {}
-        }
+            None | Some(StatusClass::UnreadableMedia | StatusClass::Denied) if self.suspects.is_control(lba) => {
+                self.others_work = Some(now);
+                self.suspects.control_answered()
+            }
+            None | Some(StatusClass::UnreadableMedia | StatusClass::Denied) => self.suspects.verify(lba, class),
+            Some(_) if self.suspects.has_working_control() => self.suspects.verify(lba, class),
+            Some(_) => {
+                self.suspects.acquit();
+                return self.reset_further(now, out);
+            }
+        };
         self.deadline = now.saturating_add(self.policy.answer_limit);
-        match self.suspects.verify(lba, !is_unreadable) {
+        match next {
             Verification::ReadAgain(extent) => out.push(HealthAction::ReadAgain(extent)),
             Verification::Pending => {}
             Verification::Complete => self.confirm(now, out),
@@ -432,7 +466,8 @@ impl Health {
     fn confirm(&mut self, now: Nanos, out: &mut Vec<HealthAction>) {
         let again = self.suspects.unreadable_again();
         let warned = self.is_warned();
-        let enough = again >= self.policy.isolate_blocks || again > 0 && warned;
+        let proven = self.suspects.proven_again();
+        let enough = proven >= self.policy.isolate_blocks || proven > 0 && warned;
         let lately = |(_, at): &(ResetLevel, Nanos)| now.saturating_sub(*at) < self.policy.credit;
         let greatest = self.reset.filter(lately).map_or(ResetLevel::Queue, |(level, _)| level.max(ResetLevel::Queue));
         let needed = match self.suspects.are_counted() {
@@ -464,7 +499,7 @@ impl Health {
     }
 
     fn on_namespace(&mut self, now: Nanos, answer: NamespaceAnswer, out: &mut Vec<HealthAction>) {
-        let is_other = matches!(answer, NamespaceAnswer::Present(identity) if identity != self.identity);
+        let is_other = matches!(answer, NamespaceAnswer::Present(found) if self.identity.difference(&found).is_some());
         let is_awaited =
             matches!(self.state, State::Identifying | State::Waiting(Awaited::Namespace) | State::OtherDrive);
         if !(is_awaited || is_other && self.state == State::Serving) {
@@ -517,7 +552,8 @@ impl Health {
         self.asked_smart = Some(now);
         out.push(HealthAction::Ask(Question::Smart));
         let memory = now.saturating_sub(self.policy.memory);
-        out.extend(self.suspects.begin_verifying(memory).map(HealthAction::ReadAgain));
+        let blocks = self.identity.blocks();
+        out.extend(self.suspects.begin_verifying(memory, blocks).map(HealthAction::ReadAgain));
     }
 
     /// An answer while the namespace is waited for is looked at as one that was asked for.

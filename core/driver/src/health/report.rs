@@ -92,7 +92,7 @@ impl Verdict {
             Verdict::Path => "the target has closed this path to the namespace",
             Verdict::Namespace => "the namespace was not there, or not ready",
             Verdict::Removed => "the drive was removed",
-            Verdict::BadBlocks => "some blocks cannot be read; all others can",
+            Verdict::BadBlocks => "some blocks cannot be read or written; all others can",
             Verdict::OtherDrive => "another drive, or one of another size, is where this one was",
             Verdict::Media => "the drive's media have failed",
         }
@@ -109,7 +109,9 @@ impl Verdict {
             Verdict::Path => "look at the target: another port, or nobody, serves the namespace",
             Verdict::Namespace => "look at the target's namespaces",
             Verdict::Removed => "put it back, or replace it",
-            Verdict::BadBlocks => "restore what was in these blocks; writing them again makes them readable",
+            Verdict::BadBlocks => {
+                "restore what was in these blocks by writing them; replace the drive if it cannot write them"
+            }
             Verdict::OtherDrive => "put the former drive back, or replace it in the configuration",
             Verdict::Media => "replace the drive; what it held must come from a copy",
         }
@@ -227,6 +229,11 @@ impl HealthReport {
         if self.seen.last() != Some(&Seen { at, evidence }) {
             self.see(at, evidence);
         }
+    }
+
+    /// Whether that was the last thing that was seen.
+    pub(super) fn has_last_seen(&self, evidence: Evidence) -> bool {
+        self.seen.last().is_some_and(|seen| seen.evidence == evidence)
     }
 
     pub(super) fn take(&mut self, at: Nanos, step: Step) {

@@ -1,6 +1,6 @@
 //! Blocks that were unreadable: which are suspected, which are bad, which a host has marked itself.
 
-use super::evidence::{Extent, SmartReading};
+use super::evidence::{Extent, SmartReading, StatusClass};
 use alloc::vec::Vec;
 use weir_units::Nanos;
 
@@ -10,6 +10,8 @@ pub const SUSPECTS: usize = 16;
 pub const MARKS: usize = 1024;
 /// Reads of a suspect that all must fail: a controller that lies about its media does not do it every time.
 const READS: u8 = 4;
+/// Places of a namespace among which a block is chosen that is no suspect.
+const CONTROLS: u64 = SUSPECTS as u64 + 1;
 /// Bad extents that are remembered at most.
 const BAD: usize = 1024;
 
@@ -18,6 +20,8 @@ struct Suspect {
     extent: Extent,
     /// A write of it has failed, and no read yet.
     by_write: bool,
+    /// The drive has said that the media failed.
+    is_proof: bool,
     /// Since when it is bad, if it is known to be.
     since: Option<Nanos>,
     /// Reads since the reset that have failed.
@@ -27,9 +31,16 @@ struct Suspect {
 }
 
 impl Suspect {
-    fn new(extent: Extent, since: Option<Nanos>) -> Self {
-        Suspect { extent, by_write: false, since, failed: 0, readable: None }
+    fn new(extent: Extent, is_proof: bool, since: Option<Nanos>) -> Self {
+        Suspect { extent, by_write: false, is_proof, since, failed: 0, readable: None }
     }
+}
+
+/// A block beside the suspects that is read before them: whether the controller fails at that one as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Control {
+    extent: Extent,
+    is_answered: bool,
 }
 
 /// What follows from one more read of a suspect.
@@ -47,6 +58,8 @@ pub(super) enum Verification {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bad {
     extent: Extent,
+    /// The drive has said that the media failed. Else access was denied, or the controller has failed at this block alone.
+    is_proof: bool,
     since: Nanos,
 }
 
@@ -63,6 +76,9 @@ pub(super) struct Suspects {
     write_faults: Vec<Extent>,
     marks: Vec<Extent>,
     has_lost_marks: bool,
+    /// The controller fails at suspects; whether at others as well is not known.
+    wants_control: bool,
+    control: Option<Control>,
     /// The drive counts the errors itself.
     counted: bool,
     condemned: bool,
@@ -101,6 +117,11 @@ impl Suspects {
         self.write_faults.retain(|fault| !extent.overlaps(*fault));
     }
 
+    /// Blocks that the drive can read after all, although it has never said that their media failed.
+    pub(super) fn read(&mut self, extent: Extent) {
+        self.bad.retain(|bad| bad.is_proof || !extent.covers(bad.extent));
+    }
+
     /// Whether a host may have made it unreadable. Where marks were lost, only the drive's own warning says otherwise.
     pub(super) fn is_marked(&self, extent: Extent, warned: bool) -> bool {
         self.has_lost_marks && !warned || self.marks.iter().any(|mark| mark.overlaps(extent))
@@ -114,18 +135,58 @@ impl Suspects {
         self.bad.iter().map(|bad| bad.extent)
     }
 
-    pub(super) fn add(&mut self, extent: Extent) {
+    /// A read has failed by a status of that class.
+    pub(super) fn add(&mut self, extent: Extent, class: StatusClass) {
         let known = self.is_bad(extent) || self.suspects.iter().any(|suspect| suspect.extent.overlaps(extent));
         if !known && self.suspects.len() < SUSPECTS {
-            self.suspects.push(Suspect::new(extent, None));
+            self.suspects.push(Suspect::new(extent, class == StatusClass::UnreadableMedia, None));
         }
     }
 
     /// A write has failed; whether the block can be read is not known.
     pub(super) fn add_unread(&mut self, extent: Extent) {
         let before = self.suspects.len();
-        self.add(extent);
+        self.add(extent, StatusClass::WriteFault);
         self.suspects[before..].iter_mut().for_each(|suspect| suspect.by_write = true);
+    }
+
+    /// Another block is read beside the suspects.
+    pub(super) fn want_control(&mut self) {
+        self.wants_control = true;
+    }
+
+    pub(super) fn wants_control(&self) -> bool {
+        self.wants_control
+    }
+
+    pub(super) fn is_control(&self, lba: u64) -> bool {
+        self.control.is_some_and(|control| control.extent.lba == lba)
+    }
+
+    /// The controller does not fail at other blocks; whether all suspects are known.
+    pub(super) fn control_answered(&mut self) -> Verification {
+        self.control.iter_mut().for_each(|control| control.is_answered = true);
+        self.progress()
+    }
+
+    /// The controller fails at other blocks as well: suspects of which nothing else is known are none.
+    pub(super) fn acquit(&mut self) {
+        self.suspects.retain(|suspect| suspect.is_proof || suspect.since.is_some());
+        (self.wants_control, self.control) = (false, None);
+    }
+
+    /// Whether the controller is known to fail at suspects alone.
+    pub(super) fn has_working_control(&self) -> bool {
+        self.control.is_some_and(|control| control.is_answered)
+    }
+
+    /// A block that is no suspect, of a namespace of so many blocks; not one that is bad, if there is another.
+    fn choose_control(&self, blocks: u64) -> Option<Control> {
+        let is_suspect = |extent: &Extent| self.suspects.iter().any(|suspect| suspect.extent.overlaps(*extent));
+        let places = (0..CONTROLS).map(|at| Extent { lba: blocks / CONTROLS * at, blocks: 1 });
+        let mut others = places.filter(|place| !is_suspect(place));
+        let extent = others.clone().find(|place| !self.is_bad(*place)).or_else(|| others.next())?;
+        Some(Control { extent, is_answered: false })
     }
 
     /// Whether all suspects were unreadable.
@@ -153,9 +214,10 @@ impl Suspects {
         self.suspects.len() as u32
     }
 
-    /// Suspects, and blocks that became bad after that time.
+    /// Suspects, and blocks that became bad after that time, whose media have failed by the drive's word.
     pub(super) fn count_since(&self, time: Nanos) -> u32 {
-        (self.suspects.len() + self.bad.iter().filter(|bad| bad.since >= time).count()) as u32
+        let suspects = self.suspects.iter().filter(|suspect| suspect.is_proof || suspect.by_write).count();
+        (suspects + self.bad.iter().filter(|bad| bad.is_proof && bad.since >= time).count()) as u32
     }
 
     /// Compares the SMART log with its last reading: does the drive count the errors? The first reading is what others are compared with.
@@ -169,49 +231,63 @@ impl Suspects {
 
     /// It is unreadable, whoever says so.
     pub(super) fn believe(&mut self, now: Nanos, extent: Extent) {
-        self.remember(now, Suspect::new(extent, None));
+        self.remember(now, Suspect::new(extent, true, None));
     }
 
     fn remember(&mut self, now: Nanos, suspect: Suspect) {
         if self.bad.len() == BAD {
             self.bad.remove(0);
         }
-        self.bad.push(Bad { extent: suspect.extent, since: suspect.since.unwrap_or(now) });
+        let Suspect { extent, is_proof, .. } = suspect;
+        self.bad.push(Bad { extent, is_proof, since: suspect.since.unwrap_or(now) });
     }
 
-    /// Blocks that became bad after that time are suspects again, the latest ones.
+    /// Blocks that became bad after that time are suspects again, the latest ones; without the drive's word for it they decide nothing.
     pub(super) fn reconsider(&mut self, time: Nanos) {
         while self.suspects.len() < SUSPECTS {
-            let Some(place) = self.bad.iter().rposition(|bad| bad.since >= time) else { break };
+            let Some(place) = self.bad.iter().rposition(|bad| bad.is_proof && bad.since >= time) else { break };
             let bad = self.bad.remove(place);
-            self.suspects.push(Suspect::new(bad.extent, Some(bad.since)));
+            self.suspects.push(Suspect::new(bad.extent, true, Some(bad.since)));
         }
     }
 
-    /// The suspects are to be read again, and with them blocks that became bad after that time.
-    pub(super) fn begin_verifying(&mut self, time: Nanos) -> impl Iterator<Item = Extent> + '_ {
+    /// The suspects are to be read again, of a namespace of so many blocks, and with them blocks that became bad after that time.
+    pub(super) fn begin_verifying(&mut self, time: Nanos, blocks: u64) -> impl Iterator<Item = Extent> + '_ {
         self.reconsider(time);
-        self.suspects.iter_mut().for_each(|suspect| *suspect = Suspect::new(suspect.extent, suspect.since));
-        self.suspects.iter().map(|suspect| suspect.extent)
+        let again = |suspect: &mut Suspect| *suspect = Suspect::new(suspect.extent, suspect.is_proof, suspect.since);
+        self.suspects.iter_mut().for_each(again);
+        self.control = if self.wants_control { self.choose_control(blocks) } else { None };
+        if self.control.is_none() && self.wants_control {
+            self.acquit();
+        }
+        let control = self.control.iter().map(|control| control.extent);
+        control.chain(self.suspects.iter().map(|suspect| suspect.extent))
     }
 
-    /// One was read again.
-    pub(super) fn verify(&mut self, lba: u64, readable: bool) -> Verification {
+    /// One was read again; `failed`: by a status of that class.
+    pub(super) fn verify(&mut self, lba: u64, failed: Option<StatusClass>) -> Verification {
         let pending = |suspect: &&mut Suspect| suspect.extent.lba == lba && suspect.readable.is_none();
         if let Some(suspect) = self.suspects.iter_mut().find(pending) {
-            suspect.failed += u8::from(!readable);
-            if !readable && suspect.failed < READS {
+            suspect.failed += u8::from(failed.is_some());
+            suspect.is_proof |= failed == Some(StatusClass::UnreadableMedia);
+            if failed.is_some() && suspect.failed < READS {
                 return Verification::ReadAgain(suspect.extent);
             }
-            suspect.readable = Some(readable);
+            suspect.readable = Some(failed.is_none());
         }
+        self.progress()
+    }
+
+    fn progress(&self) -> Verification {
         let complete = self.suspects.iter().all(|suspect| suspect.readable.is_some());
-        if complete { Verification::Complete } else { Verification::Pending }
+        let has_control = self.control.is_none_or(|control| control.is_answered);
+        if complete && has_control { Verification::Complete } else { Verification::Pending }
     }
 
     /// Whether a read of this verification was answered.
     pub(super) fn has_answered(&self) -> bool {
-        self.suspects.iter().any(|suspect| suspect.failed > 0 || suspect.readable.is_some())
+        let suspect = self.suspects.iter().any(|suspect| suspect.failed > 0 || suspect.readable.is_some());
+        suspect || self.has_working_control()
     }
 
     /// What is not answered cannot be read.
@@ -225,11 +301,18 @@ impl Suspects {
         self.suspects.iter().filter(|suspect| suspect.readable == Some(false)).count() as u32
     }
 
+    /// Those of them whose media have failed by the drive's word.
+    pub(super) fn proven_again(&self) -> u32 {
+        self.suspects.iter().filter(|suspect| suspect.readable == Some(false) && suspect.is_proof).count() as u32
+    }
+
     /// Those unreadable are bad, the others are cleared.
     pub(super) fn settle(&mut self, now: Nanos) {
         let suspects = core::mem::take(&mut self.suspects);
-        let all = suspects.iter().all(|suspect| suspect.readable == Some(false));
-        self.verified = all.then_some(now);
+        (self.wants_control, self.control) = (false, None);
+        if !suspects.is_empty() {
+            self.verified = suspects.iter().all(|suspect| suspect.readable == Some(false)).then_some(now);
+        }
         let unreadable = suspects.into_iter().filter(|suspect| suspect.readable == Some(false));
         unreadable.for_each(|suspect| self.remember(now, suspect));
         self.counted = false;

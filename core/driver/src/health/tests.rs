@@ -3,9 +3,13 @@ use proptest::prelude::*;
 use std::vec;
 use weir_spec::nvme::Status;
 
-const IDENTITY: NamespaceIdentity = NamespaceIdentity { id: [7; 16], blocks: 1 << 20, block_size: 512 };
-const OTHER: NamespaceIdentity = NamespaceIdentity { id: [8; 16], ..IDENTITY };
+const IDENTITY: DriveIdentity =
+    DriveIdentity { nguid: [7; 16], eui64: [0; 8], uuid: [0; 16], capacity: 512 << 20, block_size: 512 };
+const OTHER: DriveIdentity = DriveIdentity { nguid: [8; 16], ..IDENTITY };
 const WORN: SmartReading = SmartReading { critical_warning: 1 << 2, available_spare: 3, media_errors: 40 };
+
+/// The block that is read beside suspects at 8 and 64.
+const CONTROL: u64 = 0;
 
 /// A diagnosis and the clock of its drive.
 struct Bench {
@@ -68,7 +72,39 @@ impl Bench {
         }
     }
 
-    fn present(&mut self, identity: NamespaceIdentity) -> Vec<HealthAction> {
+    /// A command fails again, and the block that is read beside it as well.
+    fn fails_at_all_blocks(&mut self, failure: Failure) {
+        assert!(asks(&self.see(Evidence::Failed(failure)), Question::Smart));
+        let actions = self.see(Evidence::Smart(SmartReading::default()));
+        assert!(has(&actions, |a| *a == HealthAction::ReadAgain(Extent { lba: CONTROL, blocks: 1 })), "{actions:?}");
+        self.see(Evidence::ReadAgain { lba: CONTROL, status: Status::INTERNAL_ERROR });
+    }
+
+    /// The controller fails at a block as often as that is read, and at no other.
+    fn fails_at(&mut self, lba: u64) -> Vec<HealthAction> {
+        let mut actions = self.see(Evidence::ReadAgain { lba: CONTROL, status: Status::SUCCESS });
+        while self.health.state() == State::Verifying {
+            actions = self.see(Evidence::ReadAgain { lba, status: Status::INTERNAL_ERROR });
+        }
+        actions
+    }
+
+    /// A drive that does all that is asked, and whose reads end as told, until commands go on; what is reported.
+    fn answer(&mut self, mut actions: Vec<HealthAction>, status_of: impl Fn(u64) -> Status) -> Vec<Verdict> {
+        let (mut todo, mut verdicts) = (Vec::new(), Vec::new());
+        while self.health.state() != State::Serving {
+            todo.extend(heal(&actions, IDENTITY));
+            let mut next = todo.remove(0);
+            if let Evidence::ReadAgain { lba, status } = &mut next {
+                *status = status_of(*lba);
+            }
+            actions = self.see(next);
+            verdicts.extend(verdict(&actions));
+        }
+        verdicts
+    }
+
+    fn present(&mut self, identity: DriveIdentity) -> Vec<HealthAction> {
         self.see(Evidence::Namespace(NamespaceAnswer::Present(identity)))
     }
 }
@@ -288,18 +324,22 @@ fn failures_of_the_controllers_are_retried_then_reset_then_delivered() {
         retries: 3,
         since,
     };
-    for level in [ResetLevel::Controller, ResetLevel::Subsystem, ResetLevel::Function] {
-        let actions = bench.see(Evidence::Failed(failure));
-        assert!(
-            resets(&actions, level) && has(&actions, |a| *a == HealthAction::Hold(Ticket(1))),
-            "{level:?} {actions:?}"
-        );
+    let actions = bench.see(Evidence::Failed(failure));
+    assert!(resets(&actions, ResetLevel::Controller), "{actions:?}");
+    assert!(has(&actions, |a| *a == HealthAction::Hold(Ticket(1))), "{actions:?}");
+    bench.reset(ResetLevel::Controller);
+    assert!(opens(&bench.present(IDENTITY)));
+    for level in [ResetLevel::Subsystem, ResetLevel::Function] {
+        failure.retries += 1;
+        bench.fails_at_all_blocks(failure);
+        assert_eq!(bench.health.state(), State::Resetting(level));
         bench.reset(level);
         assert!(opens(&bench.present(IDENTITY)));
-        failure.retries += 1;
     }
     // Once more from the beginning, and then it is the command's own.
-    assert!(resets(&bench.see(Evidence::Failed(failure)), ResetLevel::Controller));
+    failure.retries += 1;
+    bench.fails_at_all_blocks(failure);
+    assert!(resets(&bench.wait_until_due(), ResetLevel::Controller));
     bench.reset(ResetLevel::Controller);
     assert!(opens(&bench.present(IDENTITY)));
     failure.retries = 12;
@@ -314,10 +354,102 @@ fn failures_of_the_controllers_are_retried_then_reset_then_delivered() {
     assert!(has(&bench.see(Evidence::Failed(other)), |a| matches!(a, HealthAction::Reset { .. })));
 }
 
+/// What Linux's target says where the drive behind it fails (`blk_to_nvme_status`, BLK_STS_IOERR).
+const LINUX_IO_ERROR: Status = Status::INTERNAL_ERROR.dnr();
+
+/// A read at which the controller fails, after the first reset.
+fn bring_to_blame(bench: &mut Bench, lba: u64) -> Failure {
+    let failure = Failure {
+        ticket: Ticket(lba),
+        access: Access::Read,
+        extent: Extent { lba, blocks: 8 },
+        status: LINUX_IO_ERROR,
+        retry_delay: None,
+        retries: 0,
+        since: bench.now,
+    };
+    assert!(resets(&bench.see(Evidence::Failed(failure)), ResetLevel::Controller));
+    bench.reset(ResetLevel::Controller);
+    assert!(opens(&bench.present(IDENTITY)));
+    Failure { retries: 1, ..failure }
+}
+
+#[test]
+fn a_block_at_which_alone_the_controller_fails_costs_that_block() {
+    let mut bench = Bench::new();
+    let failure = bring_to_blame(&mut bench, 64);
+    assert!(asks(&bench.see(Evidence::Failed(failure)), Question::Smart));
+    bench.see(Evidence::Smart(SmartReading::default()));
+    for level in [ResetLevel::Subsystem, ResetLevel::Function] {
+        assert!(resets(&bench.fails_at(64), level));
+        bench.reset(level);
+        bench.present(IDENTITY);
+    }
+    let actions = bench.fails_at(64);
+    assert_eq!((verdict(&actions), opens(&actions)), (Some(Verdict::BadBlocks), true), "{actions:?}");
+    // From then on it is told at once, and nothing else waits for it.
+    for retries in [2, 0, 0] {
+        let actions = bench.see(Evidence::Failed(Failure { retries, ..failure }));
+        assert_eq!(actions, [HealthAction::Deliver { ticket: Ticket(64), status: LINUX_IO_ERROR }]);
+    }
+    // Another one costs no reset.
+    let actions = bench.fail(LINUX_IO_ERROR, 800, 0);
+    assert!(asks(&actions, Question::Smart), "{actions:?}");
+    bench.see(Evidence::Smart(SmartReading::default()));
+    assert_eq!(verdict(&bench.fails_at(800)), Some(Verdict::BadBlocks));
+    // What can be read again is well.
+    bench.see(Evidence::ReadByHost(Extent { lba: 0, blocks: 4096 }));
+    assert_eq!(bench.health.bad_blocks().count(), 0);
+}
+
+#[test]
+fn blocks_at_which_the_controller_fails_never_isolate() {
+    let mut bench = Bench::new();
+    let first = bring_to_blame(&mut bench, 64);
+    for lba in 8..40 {
+        let actions = match lba {
+            8 => bench.see(Evidence::Failed(first)),
+            _ => bench.fail(LINUX_IO_ERROR, lba * 8, 1),
+        };
+        let status = |at| if at == lba * 8 { LINUX_IO_ERROR } else { Status::SUCCESS };
+        assert_eq!(bench.answer(actions, status), [Verdict::BadBlocks], "block {lba}");
+    }
+    assert_eq!(bench.health.bad_blocks().count(), 32);
+}
+
+#[test]
+fn a_write_at_which_alone_the_controller_fails_is_delivered() {
+    let mut bench = Bench::new();
+    let failure = Failure { access: Access::Write, ..bring_to_blame(&mut bench, 64) };
+    bench.see(Evidence::Failed(failure));
+    bench.see(Evidence::Smart(SmartReading::default()));
+    bench.see(Evidence::ReadAgain { lba: CONTROL, status: Status::SUCCESS });
+    assert!(opens(&bench.see(Evidence::ReadAgain { lba: 64, status: Status::SUCCESS })), "it can be read");
+    let actions = bench.see(Evidence::Failed(Failure { retries: 2, ..failure }));
+    assert_eq!(verdict(&actions), Some(Verdict::BadBlocks));
+    assert!(has(&actions, |a| matches!(a, HealthAction::Deliver { .. })), "{actions:?}");
+    let actions = bench.see(Evidence::Failed(Failure { retries: 0, ..failure }));
+    assert!(matches!(actions[..], [HealthAction::Deliver { .. }]), "the next one at once: {actions:?}");
+}
+
+/// What Linux's target says where the drive behind it has a medium error.
+#[test]
+fn denied_blocks_are_bad_and_never_isolate() {
+    let mut bench = Bench::new();
+    for lba in 1..20 {
+        assert!(has(&bench.fail(Status::ACCESS_DENIED, lba * 8, 0), |a| matches!(a, HealthAction::Retry { .. })));
+        let actions = bench.fail(Status::ACCESS_DENIED, lba * 8, 1);
+        assert_eq!(bench.answer(actions, |_| Status::ACCESS_DENIED), [Verdict::BadBlocks], "block {lba}");
+        let delivered = bench.fail(Status::ACCESS_DENIED, lba * 8, 2);
+        assert!(matches!(delivered[..], [HealthAction::Deliver { .. }]), "{delivered:?}");
+    }
+    assert_eq!(bench.health.bad_blocks().count(), 19);
+}
+
 #[test]
 fn another_namespace_is_refused_until_the_former_is_back() {
     for other in
-        [OTHER, NamespaceIdentity { blocks: 1 << 19, ..IDENTITY }, NamespaceIdentity { block_size: 4096, ..IDENTITY }]
+        [OTHER, DriveIdentity { capacity: 256 << 20, ..IDENTITY }, DriveIdentity { block_size: 4096, ..IDENTITY }]
     {
         let mut bench = Bench::new();
         assert!(asks(&bench.see(Evidence::NamespaceChanged), Question::Namespace));
@@ -477,6 +609,9 @@ fn all_evidence() -> Vec<Evidence> {
         Evidence::ReadAgain { lba: 8, status: Status::SUCCESS },
         Evidence::ReadAgain { lba: 8, status: Status::UNRECOVERED_READ_ERROR },
         Evidence::ReadAgain { lba: 8, status: Status::ANA_INACCESSIBLE },
+        Evidence::ReadAgain { lba: 8, status: Status::INTERNAL_ERROR },
+        Evidence::ReadAgain { lba: CONTROL, status: Status::SUCCESS },
+        Evidence::ReadAgain { lba: CONTROL, status: Status::INTERNAL_ERROR },
         Evidence::Namespace(NamespaceAnswer::Present(IDENTITY)),
         Evidence::Namespace(NamespaceAnswer::Present(OTHER)),
         Evidence::Namespace(NamespaceAnswer::NotReady),
@@ -491,6 +626,7 @@ fn all_evidence() -> Vec<Evidence> {
         Evidence::Arrived,
         Evidence::MarkedByHost(Extent { lba: 800, blocks: 8 }),
         Evidence::WrittenByHost(Extent { lba: 8, blocks: 8 }),
+        Evidence::ReadByHost(Extent { lba: 8, blocks: 8 }),
         Evidence::Slow(Slowness { percent: 500, die: None }),
         Evidence::AsFastAsModelled,
         Evidence::Time,
@@ -500,6 +636,7 @@ fn all_evidence() -> Vec<Evidence> {
     }
     for status in [
         Status::UNRECOVERED_READ_ERROR,
+        Status::ACCESS_DENIED,
         Status::WRITE_FAULT,
         Status::INTERNAL_ERROR,
         Status::INTERNAL_ERROR.dnr(),
@@ -569,7 +706,7 @@ fn ways() -> Vec<(State, Vec<Evidence>)> {
 }
 
 /// What a drive answers that has no fault any more.
-fn heal(actions: &[HealthAction], identity: NamespaceIdentity) -> Vec<Evidence> {
+fn heal(actions: &[HealthAction], identity: DriveIdentity) -> Vec<Evidence> {
     let answers = actions.iter().filter_map(|action| match action {
         HealthAction::Ask(Question::Csts) => Some(Evidence::Csts(1)),
         HealthAction::Ask(Question::Smart) => Some(Evidence::Smart(SmartReading::default())),

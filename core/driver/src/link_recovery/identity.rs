@@ -24,6 +24,11 @@ impl DriveIdentity {
         [("NGUID", &self.nguid), ("EUI-64", &self.eui64), ("UUID", &self.uuid)]
     }
 
+    /// NSZE, logical blocks.
+    pub fn blocks(&self) -> u64 {
+        self.capacity / u64::from(self.block_size.max(1))
+    }
+
     /// Whether it has an identifier. Without one, an empty drive of the same size cannot be told from it.
     pub fn is_identified(&self) -> bool {
         self.identifiers().iter().any(|(_, id)| is_there(id))

@@ -454,7 +454,7 @@ impl BringUp {
     fn namespace(&mut self, ns: &IdentifyNamespace) -> Result<(), TransportError> {
         let nsid = self.plan.nsid;
         if ns.nsze.get() == 0 {
-            return Err(TransportError::Refused(format!("there is no namespace {nsid}")));
+            return Err(TransportError::NoNamespace(format!("there is no namespace {nsid}")));
         }
         self.identity.blocks = ns.nsze.get();
         (self.identity.nguid, self.identity.eui64) = (ns.nguid, ns.eui64);

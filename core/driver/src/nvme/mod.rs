@@ -38,7 +38,11 @@ use weir_spec::nvme::Status;
 pub(crate) const PAGE: u64 = 4096;
 
 pub(crate) fn refused(what: &str, status: Status) -> TransportError {
-    TransportError::Refused(format!("the controller refuses {what}: {status}"))
+    let text = format!("the controller refuses {what}: {status}");
+    match status.same_code(Status::INVALID_NAMESPACE_OR_FORMAT) {
+        true => TransportError::NoNamespace(text),
+        false => TransportError::Refused(text),
+    }
 }
 
 pub(crate) fn protocol(what: &str) -> TransportError {

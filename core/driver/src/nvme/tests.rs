@@ -449,7 +449,7 @@ fn what_cannot_be_is_refused() {
     let refused = |plan: ControllerPlan| {
         let mut drive = Drive::new(plan.memory());
         match drive.bring_up(plan) {
-            Err(TransportError::Refused(text)) => text,
+            Err(TransportError::Refused(text) | TransportError::NoNamespace(text)) => text,
             other => panic!("{other:?}"),
         }
     };

@@ -404,7 +404,11 @@ impl BringUp {
         let shift = id.block_shift().filter(|s| (9..=16).contains(s));
         let capacity = shift.and_then(|s| id.nsze.get().checked_mul(1 << s)).filter(|c| *c > 0);
         let (Some(shift), Some(capacity)) = (shift, capacity) else {
-            return Err(self.refused(&format!("namespace {} does not exist", self.ready.nsid)));
+            let nsid = self.ready.nsid;
+            return Err(TransportError::NoNamespace(format!(
+                "{}: namespace {nsid} does not exist",
+                self.options.subnqn
+            )));
         };
         (self.ready.block_size, self.ready.capacity) = (1 << shift, capacity);
         (self.ready.nguid, self.ready.eui64) = (id.nguid, id.eui64);
@@ -460,7 +464,11 @@ pub(crate) fn uuid_of(mut list: &[u8]) -> Option<[u8; 16]> {
 
 /// The controller said no to a step.
 pub(super) fn refusal(subnqn: &str, what: &str, cqe: &Cqe) -> TransportError {
-    TransportError::Refused(format!("{subnqn} refused {what}: {}", cqe.status()))
+    let text = format!("{subnqn} refused {what}: {}", cqe.status());
+    match cqe.status().same_code(Status::INVALID_NAMESPACE_OR_FORMAT) {
+        true => TransportError::NoNamespace(text),
+        false => TransportError::Refused(text),
+    }
 }
 
 /// The controller said no to Connect: which parameter is wrong, where it says so (base 2.0, Figure 383).
