@@ -142,8 +142,22 @@ fn stripped(env: &Env, dir: &Path) -> Result<std::path::PathBuf, String> {
 }
 
 /// Modules of the guest's kernel that a script gets as `/t/NAME.ko` when it names them, for insmod in this order.
-const MODULES: [&str; 9] =
-    ["configfs", "nvmet", "nvmet-tcp", "brd", "irqbypass", "vfio", "vfio_iommu_type1", "vfio-pci-core", "vfio-pci"];
+const MODULES: [&str; 14] = [
+    "configfs",
+    "nvmet",
+    "nvmet-tcp",
+    "brd",
+    "null_blk",
+    "scsi_common",
+    "scsi_mod",
+    "sd_mod",
+    "scsi_debug",
+    "irqbypass",
+    "vfio",
+    "vfio_iommu_type1",
+    "vfio-pci-core",
+    "vfio-pci",
+];
 
 /// Programs of the guest folder that a script gets when it names them; they need no library that the others do not.
 const PROGRAMS: [&str; 1] = ["/t/blkzone"];

@@ -20,6 +20,7 @@ mod faults;
 mod finding;
 mod fio;
 mod floors;
+mod foreign_drives;
 mod guest_admin;
 mod guest_ana;
 mod guest_crash;
@@ -162,6 +163,7 @@ pub fn all() -> Vec<Test> {
         power::tests(),
         guest_open_channel::tests(),
         guest_pci::tests(),
+        foreign_drives::tests(),
         guest_vhost::tests(),
         journal::tests(),
         guest_vfio::tests(),
