@@ -24,6 +24,7 @@ pub fn tests() -> Vec<Test> {
     vec![
         test(S, "volumes_at_every_door", volumes_at_every_door),
         test(S, "a_volume_on_drives_of_two_cores", on_two_cores),
+        test(S, "a_read_over_two_drives_comes_in_its_order_by_tcp", over_two_drives),
         test(S, "resized_while_running", resized_while_running),
         test(S, "front_ends_and_pcie_hosts_hear_of_a_new_size", new_size_is_told),
         test(S, "what_was_flushed_survives_the_power_of_a_drive", power_of_a_drive),
@@ -209,6 +210,63 @@ fn come_and_go(env: &Env) -> Outcome {
         marked(node, true)?;
         node.cli_ok(&["pool", "add", "c"])?;
         ensure(drives(node)? == ["a", "b", "c"], || "it joins again".into())
+    })
+}
+
+/// What block `lba` has.
+fn of_block(lba: u32) -> [u8; 512] {
+    std::array::from_fn(|at| (lba as u8).wrapping_mul(31).wrapping_add((lba >> 8) as u8).wrapping_add(at as u8))
+}
+
+/// The data of a C2HData PDU: the command, where they begin in its buffer, and they.
+fn read_data(bytes: &[u8]) -> Option<(u16, u32, &[u8])> {
+    let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let (begin, len) = (usize::from(*bytes.get(3)?), word(16)? as usize);
+    Some((word(8)? as u16, word(12)?, bytes.get(begin..begin + len)?))
+}
+
+/// A volume lies on a slow drive and behind that on a fast one. Reads of 8 KiB across each chunk's end, and of a block of the fast drive between them: of a
+/// read over both drives the second half is there long before the first, and other answers go between the two.
+fn over_two_drives(env: &Env) -> Outcome {
+    const BLOCKS: u32 = 8;
+    let whole = head()
+        + &device("slow", "capacity = \"24MiB\"\nlatency = \"4ms\"")
+        + &device("fast", "capacity = \"24MiB\"\nlatency = \"100us\"")
+        + &volume("wide", "gold", "36MiB", "\"nvme-tcp\"");
+    with_node(env, &setup(whole), |node| {
+        let (host, nqn) = (host_nqn("gold"), nqn("wide"));
+        let (_admin, cntlid) = Host::admin_of(&nqn, node.address(), &host, 0)?;
+        let mut queue = Host::io_queue_of(&nqn, node.address(), &host, cntlid, 1)?;
+        let ends: Vec<u32> = (1..36).map(|chunk| chunk * 2048 - BLOCKS).collect();
+        for end in &ends {
+            let bytes: Vec<u8> = (*end..end + 2 * BLOCKS).flat_map(of_block).collect();
+            for (half, lba) in bytes.chunks(BLOCKS as usize * 512).zip([*end, end + BLOCKS]) {
+                queue.send(&io(1, 1, lba, BLOCKS, Data::InCapsule(half)))?;
+                queue.success()?;
+            }
+        }
+        let mut misplaced = Vec::new();
+        for (end, cid) in ends.iter().zip(100..) {
+            queue.send(&io(2, cid, *end, 2 * BLOCKS, Data::Transport(2 * BLOCKS * 512)))?;
+            // Of the fast drive's last chunk.
+            (1..=4).try_for_each(|small| queue.send(&io(2, small, ends[34], 1, Data::Transport(512))))?;
+            let (mut left, mut found) = (5, vec![0; 2 * BLOCKS as usize * 512]);
+            while left > 0 {
+                let pdu = queue.receive()?.ok_or("the connection ends")?;
+                let success = pdu.kind == kind::C2H_DATA && pdu.bytes[1] & 8 != 0;
+                left -= u32::from(success || pdu.kind == kind::RESPONSE);
+                if let Some((of, at, data)) = read_data(&pdu.bytes).filter(|_| pdu.kind == kind::C2H_DATA) {
+                    if of == cid {
+                        found[at as usize..at as usize + data.len()].copy_from_slice(data);
+                    }
+                }
+            }
+            let expected: Vec<u8> = (*end..end + 2 * BLOCKS).flat_map(of_block).collect();
+            if found != expected {
+                misplaced.push(*end);
+            }
+        }
+        ensure(misplaced.is_empty(), || format!("reads with other bytes, from blocks {misplaced:?}"))
     })
 }
 

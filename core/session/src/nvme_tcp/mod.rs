@@ -40,7 +40,7 @@ pub use saved::VERSION as SAVED_VERSION;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use request::{Stage, Table};
+use request::{Stage, Staged, Table};
 use rx::Rx;
 use tx::Tx;
 use weir_spec::nvme::opcode::{AdminOpcode, IoOpcode, Transfer, transfer};
@@ -255,7 +255,8 @@ impl<D: Digest> Connection<D> {
         Ok(())
     }
 
-    /// Appends data for the host at `offset` of the command's buffer. Calls of one command come in the order of offsets.
+    /// Data for the host at `offset` of the command's buffer. Calls of one command come in any order, and may repeat what was there; together they are all
+    /// of its data when it succeeds. Those that follow each other go into the open PDU, others are gathered until the command is answered.
     ///
     /// # Errors
     /// The status to complete the command with: its SGL is of the wrong kind or too short, or there is no such command.
@@ -269,12 +270,16 @@ impl<D: Digest> Connection<D> {
         if end > u64::from(r.length) || direction(&r.sqe) != Transfer::ControllerToHost {
             return Err(Status::DATA_SGL_LENGTH_INVALID);
         }
-        r.moved += from.len() as u32;
+        let before = r.moved;
+        r.moved = before.max(end as u32);
         if !running {
             return Ok(());
         }
-        if !r.staged.is_empty() {
-            r.staged.extend_from_slice(from);
+        if r.staged.is_some() || offset != before {
+            let is_open = self.tx.open_tag() == Some(tag);
+            // What came in order and is in no open PDU is behind a header already.
+            let mut taken = || if is_open { self.tx.take_back() } else { (before, Vec::new()) };
+            r.staged.get_or_insert_with(|| Staged::new(taken(), r.length)).put(offset, from);
             return Ok(());
         }
         let cid = r.sqe.cid;
@@ -291,18 +296,17 @@ impl<D: Digest> Connection<D> {
         if r.moved == r.length {
             self.tx.seal(flags::LAST_PDU);
         } else {
-            r.staged = self.tx.take_back();
-            r.staged.reserve_exact((r.length - r.moved) as usize);
+            r.staged = Some(Staged::new(self.tx.take_back(), r.length));
         }
     }
 
-    /// What was taken back of a command that has succeeded goes behind everything else.
+    /// What was gathered of a command that has succeeded goes behind everything else.
     fn put_staged(&mut self, tag: u16, cqe: &Cqe) {
-        let Some(r) = self.table.get_mut(tag).filter(|r| !r.staged.is_empty()) else { return };
-        let (staged, cid, end) = (core::mem::take(&mut r.staged), r.sqe.cid, r.moved);
+        let Some(r) = self.table.get_mut(tag) else { return };
+        let (Some(staged), cid) = (r.staged.take(), r.sqe.cid) else { return };
         if cqe.status().is_success() {
             self.finish_open();
-            self.tx.data(tag, cid, end - staged.len() as u32, &staged, self.settings.c2h_data);
+            self.tx.data(tag, cid, staged.from, &staged.bytes, self.settings.c2h_data);
         }
     }
 

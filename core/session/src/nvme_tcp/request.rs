@@ -30,6 +30,37 @@ pub(super) enum Stage {
     Executing,
 }
 
+/// Data of a command from one byte of its buffer on; what has not come yet is zeroes.
+#[derive(Debug)]
+pub(super) struct Staged {
+    pub(super) from: u32,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Staged {
+    /// With what has come, of a buffer of that length.
+    pub(super) fn new((from, mut bytes): (u32, Vec<u8>), length: u32) -> Self {
+        bytes.reserve_exact((length - from) as usize - bytes.len());
+        Self { from, bytes }
+    }
+
+    /// Bytes at a place of the command's buffer. What lies before the first one was sent.
+    pub(super) fn put(&mut self, offset: u32, bytes: &[u8]) {
+        let sent = (self.from.saturating_sub(offset) as usize).min(bytes.len());
+        let (at, bytes) = (offset.saturating_sub(self.from) as usize, &bytes[sent..]);
+        let end = at + bytes.len();
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[at..end].copy_from_slice(bytes);
+    }
+
+    /// One past the last byte.
+    pub(super) fn end(&self) -> u32 {
+        self.from + self.bytes.len() as u32
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct TcpRequest {
     pub(super) stage: Stage,
@@ -40,11 +71,11 @@ pub(super) struct TcpRequest {
     pub(super) length: u32,
     /// Bytes that have arrived.
     pub(super) received: u32,
-    /// Bytes that were written towards the host.
+    /// One past the last byte that was written towards the host.
     pub(super) moved: u32,
-    /// Read data that was taken back from the transmit buffer, because another command's went there before all of it had
-    /// come: the last of what was `moved`.
-    pub(super) staged: Vec<u8>,
+    /// Read data that is gathered beside the transmit buffer, because another command's went there before all of it had come, or its pieces came
+    /// in another order.
+    pub(super) staged: Option<Staged>,
     /// Bytes promised to it out of the connection's transmit limit.
     pub(super) reserved: u32,
     /// What its data's reader or writer is told.
@@ -66,7 +97,7 @@ impl TcpRequest {
             length: 0,
             received: 0,
             moved: 0,
-            staged: Vec::new(),
+            staged: None,
             reserved: 0,
             error: None,
             partner: None,
@@ -147,7 +178,7 @@ impl Table {
     pub(super) fn put(&mut self, index: u16) {
         if let Some(r) = self.get_mut(index) {
             debug_assert!(r.large.is_none(), "the buffer went back to its budget");
-            r.staged = Vec::new();
+            r.staged = None;
             r.stage = Stage::Free;
             self.free.push(index);
         }
@@ -191,8 +222,8 @@ impl Table {
         for r in &self.requests {
             assert!(r.received <= r.length, "no more data arrives than the command describes");
             assert!(r.stage != Stage::Free || r.large.is_none(), "a free place holds no budget");
-            assert!(r.stage == Stage::Executing || r.staged.is_empty(), "only what is executed has data for its host");
-            assert!(r.staged.len() <= r.moved as usize, "what is staged was moved");
+            assert!(r.stage == Stage::Executing || r.staged.is_none(), "only what is executed has data for its host");
+            assert!(r.staged.as_ref().is_none_or(|staged| staged.end() <= r.moved), "what is staged was moved");
         }
     }
 }

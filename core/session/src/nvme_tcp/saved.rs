@@ -139,7 +139,7 @@ impl<D: Digest> Connection<D> {
     /// The connection as bytes. `None` where it is not to be carried on: it ends, or an answer is half written or a read's data half there.
     pub fn save(&self, now: Nanos) -> Option<Vec<u8>> {
         let ends = matches!(self.state, ConnectionState::Quiescing(_) | ConnectionState::Closed(_));
-        if ends || self.table.iter().any(|r| !r.staged.is_empty()) {
+        if ends || self.table.iter().any(|r| r.staged.is_some()) {
             return None;
         }
         let (unsent, responses) = self.tx.unsent()?;

@@ -835,6 +835,71 @@ fn a_read_is_one_pdu() {
     }
 }
 
+/// Pieces of a read come in any order, as those of a volume do that lies on two drives, with others' answers between them, and again where a copy has
+/// failed: the host gets each byte once, in its place, in one PDU.
+#[test]
+fn pieces_of_a_read_come_in_any_order() {
+    const PIECE: usize = 4096;
+    let orders: [&[usize]; 9] = [
+        &[1, 0, 2, 3],
+        &[0, 2, 1, 3],
+        &[3, 2, 1, 0],
+        &[2, 3, 0, 1],
+        &[0, 1, 3, 2],
+        &[0, 0, 1, 2, 3],
+        &[1, 0, 1, 2, 3],
+        &[0, 1, 0, 1, 2, 3],
+        &[0, 3, 0, 1, 2, 3],
+    ];
+    for order in orders {
+        // After which piece another read is answered, if after one.
+        for between in 0..=order.len() {
+            let mut b = Bench::new(ConnectionSettings::default(), 8, 3, 1, false);
+            b.feed(&b.capsule(read(1, 4 * PIECE as u32), &[]));
+            b.feed(&b.capsule(read(2, 512), &[]));
+            let (x, y) = (b.c.next_command().unwrap().tag, b.c.next_command().unwrap().tag);
+            let all = pattern(4 * PIECE);
+            for (n, piece) in order.iter().enumerate() {
+                if n == between {
+                    b.c.write_data(y, 0, &[2; 512]).unwrap();
+                    b.answer(y, Status::SUCCESS);
+                }
+                let at = piece * PIECE;
+                b.c.write_data(x, at as u32, &all[at..at + PIECE]).unwrap();
+                b.c.check();
+            }
+            b.answer(x, Status::SUCCESS);
+            let pdus = b.pdus();
+            let is_x = |header: &Header| matches!(header, Header::C2hData(pdu) if pdu.cccid.get() == 1);
+            let got: Vec<_> = pdus.iter().filter(|(header, _)| is_x(header)).collect();
+            let [(Header::C2hData(pdu), data)] = &got[..] else { panic!("{order:?} {between}: {got:?}") };
+            assert!(*data == all && pdu.datao.get() == 0, "{order:?}, another after {between}: {:?}", pdu.datao);
+            assert_eq!(pdu.ch.flags & (flags::LAST_PDU | flags::SUCCESS), flags::LAST_PDU | flags::SUCCESS);
+        }
+    }
+}
+
+/// The same where a PDU is shorter than the read: what is behind a header already is not sent again.
+#[test]
+fn pieces_in_any_order_go_on_behind_what_was_sent() {
+    let mut b = Bench::new(settings(), 8, 3, 1, false);
+    b.feed(&b.capsule(read(1, 20_000), &[]));
+    let tag = b.c.next_command().unwrap().tag;
+    let all = pattern(20_000);
+    for run in [0..9000, 12_000..20_000, 0..9000, 9000..12_000] {
+        b.c.write_data(tag, run.start as u32, &all[run]).unwrap();
+        b.c.check();
+    }
+    b.answer(tag, Status::SUCCESS);
+    let mut got = vec![];
+    for (header, data) in b.pdus() {
+        let Header::C2hData(pdu) = header else { panic!("{header:?}") };
+        assert_eq!(pdu.datao.get() as usize, got.len());
+        got.extend(data);
+    }
+    assert_eq!(got, all);
+}
+
 /// What has come of a read that fails in the end, between others, is not sent.
 #[test]
 fn a_read_that_fails_half_way_sends_its_status_only() {

@@ -151,12 +151,12 @@ impl<D: Digest> Tx<D> {
         self.open.as_ref().map(|o| o.tag)
     }
 
-    /// Takes the unsealed PDU back: its data.
-    pub(super) fn take_back(&mut self) -> Vec<u8> {
-        let Some(open) = self.open.take() else { return Vec::new() };
+    /// Takes the unsealed PDU back: where its data begin in the command's buffer, and these.
+    pub(super) fn take_back(&mut self) -> (u32, Vec<u8>) {
+        let Some(open) = self.open.take() else { return (0, Vec::new()) };
         let data = self.buf.split_off(open.data);
         self.buf.truncate(open.header);
-        data
+        (open.datao, data)
     }
 
     /// Whether the last PDU is this command's and its header is not written yet.
