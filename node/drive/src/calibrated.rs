@@ -6,7 +6,8 @@
 //! concave, and the mean depth would promise more than the drive can.
 //!
 //! **Limits.** c is of the window's mean size and mix, which must lie between those that were measured ([`DriveModel::covers`]): whatever else the drive does is
-//! no reason to call it slow. Depths are taken together by powers of two.
+//! no reason to call it slow. Nor is a window judged with more than a few commands that no load test has: flushes, deallocations. Depths are taken together by powers
+//! of two.
 
 use crate::speed::MachineTime;
 use weir_controller::{Subsystem, Work};
@@ -16,6 +17,8 @@ use weir_units::Nanos;
 
 /// A thread that is busy for so much of a window, in percent, is what commands wait for.
 const BUSY_PERCENT: u64 = 90;
+/// Of so many commands of a window one may be neither a read nor a write.
+const OTHERS: u64 = 50;
 
 /// Totals at the last look.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +52,8 @@ struct Window {
     commands: f64,
     size: f64,
     reads: f64,
+    /// There are others than reads and writes, more than a few.
+    has_others: bool,
     /// By power of two of the depth: for how long there were so many, and the sum of depth and time; nanoseconds.
     depths: [(f64, f64); 33],
 }
@@ -58,6 +63,7 @@ impl Window {
     fn between(before: &Totals, work: &Work, depth_times: &[Nanos]) -> Option<Window> {
         let reads = work.reads.checked_sub(before.work.reads)?;
         let writes = work.writes.checked_sub(before.work.writes)?;
+        let others = work.others.checked_sub(before.work.others)?;
         let moved = |work: &Work| work.read_bytes.wrapping_add(work.write_bytes);
         let bytes = moved(work).checked_sub(moved(&before.work))?;
         let commands = reads + writes;
@@ -71,7 +77,13 @@ impl Window {
             (*sum, *weighted) = (*sum + time, *weighted + time * f64::from(depth));
         }
         let percent = 100.0 * reads as f64 / commands as f64;
-        Some(Window { commands: commands as f64, size: bytes as f64 / commands as f64, reads: percent.round(), depths })
+        Some(Window {
+            commands: commands as f64,
+            size: bytes as f64 / commands as f64,
+            reads: percent.round(),
+            has_others: others.saturating_mul(OTHERS) > commands,
+            depths,
+        })
     }
 
     fn in_flight(&self) -> f64 {
@@ -129,7 +141,8 @@ impl Calibrated {
         if u128::from(busy.0) * 100 >= u128::from(span.0) * u128::from(BUSY_PERCENT) {
             return Some(NotJudged::Disturbed);
         }
-        (!self.model.covers(window.size, window.reads)).then_some(NotJudged::Unmeasured)
+        let is_measured = !window.has_others && self.model.covers(window.size, window.reads);
+        (!is_measured).then_some(NotJudged::Unmeasured)
     }
 
     fn found(&self, unjudged: Option<NotJudged>) -> Found {
@@ -158,7 +171,7 @@ mod tests {
     fn bursts(commands: f64) -> Window {
         let mut depths = [(0.0, 0.0); 33];
         (depths[0], depths[6]) = ((1e9, 1e9), (1e9, 64e9));
-        Window { commands, size: 4096.0, reads: 100.0, depths }
+        Window { commands, size: 4096.0, reads: 100.0, has_others: false, depths }
     }
 
     #[test]
@@ -184,6 +197,16 @@ mod tests {
     }
 
     #[test]
+    fn a_flush_now_and_then_does_not_matter() {
+        let at = |reads: u64, others: u64| Work { reads, others, read_bytes: reads * 4096, ..Work::default() };
+        let before = Totals { depth_times: vec![Nanos(0); 2], ..Totals::default() };
+        let window =
+            |others| Window::between(&before, &at(1000, others), &[Nanos(0), Nanos(1_000_000)]).expect("a window");
+        assert!(!window(20).has_others && window(21).has_others);
+        assert_eq!((window(0).size, window(0).reads, window(0).in_flight()), (4096.0, 100.0, 1e6));
+    }
+
+    #[test]
     fn a_busy_thread_and_unmeasured_load_are_named() {
         let mut calibrated = Calibrated::new(Nanos(0), eight_at_once());
         let busy = MachineTime { busy: Nanos::from_millis(1900), ..MachineTime::default() };
@@ -192,6 +215,8 @@ mod tests {
         assert_eq!(count(bursts(1.0), busy), Some(NotJudged::Disturbed));
         let writes = Window { reads: 98.0, ..bursts(1.0) };
         assert_eq!(count(writes, MachineTime::default()), Some(NotJudged::Unmeasured));
+        let flushes = Window { has_others: true, ..bursts(1.0) };
+        assert_eq!(count(flushes, MachineTime::default()), Some(NotJudged::Unmeasured));
         let large = Window { size: 4097.0, ..bursts(1.0) };
         assert_eq!(count(large, MachineTime::default()), Some(NotJudged::Unmeasured));
     }
