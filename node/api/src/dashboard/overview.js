@@ -6,7 +6,7 @@ import { Table, link, word } from "./table.js";
 import { bytesOf, count, el, lasting, percent, promiseText, rate, setText, size, time } from "./text.js";
 
 const MINUTES = 60;
-// Lines of an hour are drawn anew after so many pictures: a second is not seen in them.
+// A line of an hour is drawn anew after so many pictures, in each picture some of them: a second is not seen in them.
 const DRAW_HOUR = 10;
 
 function wrongOf(device) {
@@ -78,10 +78,13 @@ const rates = [
 export class Overview {
   constructor() {
     this.history = new Map();
+    this.pictures = 0;
+    this.lines = 0;
     const hour = (kind, name = (row) => row.name, show = rate) => ({
       title: "Last hour",
       draw: (row, cell) => {
-        if (cell.firstElementChild && !this.drawsHour) return;
+        cell.turn ??= this.lines++;
+        if (cell.firstElementChild && (cell.turn + this.pictures) % DRAW_HOUR) return;
         const values = this.history.get(`${kind}/${name(row)}`) ?? [];
         spark(cell, values, values.length ? `largest of the last hour: ${show(largest(values))}` : "no history yet");
       },
@@ -246,8 +249,7 @@ export class Overview {
     const minute = Math.floor(board.uptime_s / 60);
     const isNew = this.minute !== minute;
     this.minute = minute;
-    this.pictures = (this.pictures ?? 0) + 1;
-    this.drawsHour = this.pictures % DRAW_HOUR === 1;
+    this.pictures += 1;
     const byName = (row) => row.name;
     for (const [kind, rows, name, now] of [
       ["device", board.devices, byName, (row) => bytesOf(row.rates)],

@@ -17,7 +17,10 @@ export function el(tag, props = {}, ...children) {
 export function setText(node, text) {
   if (node.told === text) return;
   node.told = text;
-  node.textContent = text;
+  const only = node.firstChild;
+  // A text that is changed in place keeps its style.
+  if (only && only === node.lastChild && only.nodeType === Node.TEXT_NODE) only.data = text;
+  else node.textContent = text;
 }
 
 const SCALE = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
