@@ -121,6 +121,11 @@ impl Browser {
         }
     }
 
+    /// Runs a script in each page that is opened from now on, before the page's own.
+    pub fn prepare(&mut self, script: &str) -> Outcome {
+        self.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": script})).map(drop)
+    }
+
     /// Opens an address in a page that has forgotten the one before.
     pub fn open(&mut self, url: &str) -> Outcome {
         self.call("Page.navigate", json!({"url": "about:blank"}))?;
@@ -129,7 +134,12 @@ impl Browser {
 
     /// Waits until an expression is true, or something else that counts as that.
     pub fn await_true(&mut self, what: &str, expression: &str) -> Outcome {
-        let found = until(LIMIT, what, || {
+        self.await_true_within(LIMIT, what, expression)
+    }
+
+    /// The same, for so long.
+    pub fn await_true_within(&mut self, limit: Duration, what: &str, expression: &str) -> Outcome {
+        let found = until(limit, what, || {
             let value = self.eval(expression)?;
             Ok((value == true || value.is_string() || value.is_u64()).then_some(()))
         });
