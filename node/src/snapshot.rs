@@ -20,6 +20,8 @@ pub struct NodeSnapshot {
     pub config: Arc<Config>,
     /// Process id: the keeper's, where there is one.
     pub pid: u32,
+    /// Of the process that serves.
+    pub worker: u32,
     /// It finishes what is in flight before it ends.
     pub is_draining: bool,
     /// For how long it has served.

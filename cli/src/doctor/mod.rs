@@ -54,7 +54,7 @@ pub fn run(
     findings.extend(args.config.as_deref().map(configuration));
     let mut bundle = Bundle::of_machine();
     if api.is_some() || name.is_some() {
-        findings.extend(look_at(&ApiClient::find(api, name, ca)?, None, "node", &mut bundle)?);
+        findings.extend(look_at(&ApiClient::find(api, name, ca)?, "node", &mut bundle)?);
     } else {
         findings.extend(all_nodes(&mut bundle));
     }
@@ -101,7 +101,7 @@ fn all_nodes(bundle: &mut Bundle) -> Vec<Finding> {
     for entry in nodes {
         let what = format!("{}-{}", entry.name, entry.pid);
         let Some(client) = entry.client() else { continue };
-        let seen = look_at(&client, Some(entry.pid), &what, bundle);
+        let seen = look_at(&client, &what, bundle);
         findings.extend(seen.unwrap_or_else(|failure| {
             let advice = "its log says why; `weir shutdown`, or SIGHUP to its keeper once the cause is gone";
             vec![Finding::problem(format!("node {}", entry.name), failure.text(), advice)]
@@ -111,12 +111,7 @@ fn all_nodes(bundle: &mut Bundle) -> Vec<Finding> {
 }
 
 /// Asks a node for what it says of itself, and keeps that for the bundle under `folder`.
-fn look_at(
-    client: &ApiClient,
-    registered: Option<u32>,
-    folder: &str,
-    bundle: &mut Bundle,
-) -> Result<Vec<Finding>, CommandFailure> {
+fn look_at(client: &ApiClient, folder: &str, bundle: &mut Bundle) -> Result<Vec<Finding>, CommandFailure> {
     for (path, file) in [("/v1/config", "config.toml"), ("/metrics", "metrics.txt")] {
         // A node of an older program has no such answer.
         if let Ok(text) = client.text(path) {
@@ -142,5 +137,5 @@ fn look_at(
         pools: serde_json::from_value(pools).map_err(wrong)?,
         volumes: serde_json::from_value(volumes).map_err(wrong)?,
     };
-    Ok(node.findings(registered))
+    Ok(node.findings())
 }

@@ -21,10 +21,11 @@ pub struct Node {
 }
 
 impl Node {
-    /// What it means. `registered` is the process that its registry file names: the keeper where it has one.
-    pub fn findings(&self, registered: Option<u32>) -> Vec<Finding> {
-        let mut findings = vec![self.node(registered)];
-        findings.extend(self.status.devices.iter().flat_map(device));
+    /// What it means.
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings = vec![self.node()];
+        let polls = self.status.shards.iter().all(|shard| shard.poll);
+        findings.extend(self.status.devices.iter().flat_map(|it| device(it, polls)));
         findings.extend(self.status.tenants.iter().flat_map(tenant));
         findings.extend(self.status.doors.iter().filter_map(door));
         findings.extend(self.pools.iter().flat_map(pool));
@@ -32,14 +33,14 @@ impl Node {
         findings
     }
 
-    fn node(&self, registered: Option<u32>) -> Finding {
+    fn node(&self) -> Finding {
         let (status, own) = (&self.status, env!("CARGO_PKG_VERSION"));
         let what = format!("node {}", status.node);
         if status.version != own {
             let found = format!("weir {}, and this command is {own}", status.version);
             return Finding::advice(what, found, "`weir upgrade --binary PATH` replaces its program while I/O runs");
         }
-        if registered == Some(status.pid) {
+        if status.worker_pid == Some(status.pid) {
             let advice = "a crash or a kill ends its connections and loses drives in memory: leave `keeper = false` out of [node]";
             return Finding::advice(what, "it has no keeper", advice);
         }
@@ -47,7 +48,7 @@ impl Node {
     }
 }
 
-fn device(device: &DeviceStatus) -> Vec<Finding> {
+fn device(device: &DeviceStatus, polls: bool) -> Vec<Finding> {
     let what = || format!("device {}", device.name);
     let fault = device.fault.as_ref().map(|fault| {
         Finding::problem(what(), fault, "docs: \"A drive whose medium fails\"; the log has the first cause")
@@ -55,7 +56,7 @@ fn device(device: &DeviceStatus) -> Vec<Finding> {
     let mut findings: Vec<Finding> = fault.into_iter().collect();
     findings.extend(device.link.as_ref().and_then(|it| link(&what(), it)));
     findings.extend(device.health.as_ref().and_then(|it| health(&what(), &device.name, it)));
-    findings.extend(device.timing.as_ref().and_then(|it| timing(&what(), it)));
+    findings.extend(device.timing.as_ref().and_then(|it| timing(&what(), it, polls)));
     if findings.is_empty() {
         findings.push(Finding::ok(what(), format!("{}, {} clients", device.media, device.clients.len())));
     }
@@ -88,9 +89,10 @@ fn health(what: &str, name: &str, health: &DriveHealth) -> Option<Finding> {
     })
 }
 
-fn timing(what: &str, timing: &Timing) -> Option<Finding> {
+fn timing(what: &str, timing: &Timing, polls: bool) -> Option<Finding> {
     let (word, advice) = match timing.state {
         TimingState::OnTime => return None,
+        TimingState::Late if polls => ("late", "fewer commands due at once, or more `cores`"),
         TimingState::Late => ("late", "`poll = true` of [node], or fewer commands due at once"),
         TimingState::Overloaded => ("overloaded", "its core has more to do than it can: more `cores`, or less load"),
         TimingState::Starved => ("starved", "other threads take its core: give the node cores of its own"),
@@ -119,7 +121,7 @@ fn promise(what: &str, attainment: &AttainmentStatus) -> Option<Finding> {
             what,
             format!("its promise on {device} is missed since {since_s} s ({missed} of {periods} seconds)"),
             format!(
-                "`weir tenant ls` and `weir device stats {device}` say who takes what; `weir plan` finds weights that fit"
+                "`weir top` and `weir tenant ls` say who takes what of {device}; `weir plan` finds weights that fit"
             ),
         )),
         SlaState::Met if *missed > 0 => Some(Finding::ok(
@@ -193,7 +195,7 @@ mod tests {
     }
 
     fn node(device: Value, pools: Value, volumes: Value) -> Node {
-        let status = json!({"node": "n1", "version": VERSION, "pid": 7, "state": "serving", "uptime_s": 1.0, "api": [],
+        let status = json!({"node": "n1", "version": VERSION, "pid": 7, "worker_pid": 8, "state": "serving", "uptime_s": 1.0, "api": [],
             "shards": [], "doors": [], "devices": [device], "tenants": [], "exports": []});
         Node {
             status: serde_json::from_value(status).unwrap(),
@@ -208,7 +210,7 @@ mod tests {
     }
 
     fn found(node: &Node) -> Vec<(Severity, String)> {
-        let findings = node.findings(Some(6)).into_iter().filter(|f| f.severity != Severity::Ok);
+        let findings = node.findings().into_iter().filter(|f| f.severity != Severity::Ok);
         findings.map(|f| (f.severity, format!("{}: {} => {}", f.what, f.found, f.advice))).collect()
     }
 
@@ -216,7 +218,9 @@ mod tests {
     fn a_healthy_node_has_nothing() {
         let node = node(device_json(), json!([]), json!([]));
         assert!(found(&node).is_empty(), "{:?}", found(&node));
-        let alone = node.findings(Some(7));
+        let mut alone = node;
+        alone.status.worker_pid = Some(7);
+        let alone = alone.findings();
         assert_eq!((alone[0].severity, alone[0].found.as_str()), (Severity::Advice, "it has no keeper"));
     }
 

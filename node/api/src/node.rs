@@ -288,7 +288,8 @@ fn all<S, T: From<S>>(found: Vec<S>) -> Vec<T> {
 
 impl From<NodeSnapshot> for Status {
     fn from(node: NodeSnapshot) -> Self {
-        let NodeSnapshot { config, pid, is_draining, uptime, start, shards, door, devices, tenants, exports } = node;
+        let NodeSnapshot { config, pid, worker, is_draining, uptime, start, shards, door, devices, tenants, exports } =
+            node;
         let step = |(name, time): (&'static str, std::time::Duration)| StartStep {
             name: name.to_owned(),
             ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
@@ -297,6 +298,7 @@ impl From<NodeSnapshot> for Status {
             node: config.node.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             pid,
+            worker_pid: Some(worker),
             state: if is_draining { State::Draining } else { State::Serving },
             uptime_s: uptime.as_secs_f64(),
             start: start.into_iter().map(step).collect(),

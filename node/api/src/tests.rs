@@ -195,6 +195,7 @@ impl Control for Fake {
             node: "n1".into(),
             version: "0".into(),
             pid: 1,
+            worker_pid: Some(2),
             state: State::Serving,
             uptime_s: 1.5,
             start: vec![StartStep { name: "drives".into(), ns: 120_000 }],

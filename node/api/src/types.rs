@@ -28,8 +28,11 @@ pub struct Status {
     pub node: String,
     /// Weir's version.
     pub version: String,
-    /// Process id.
+    /// Process id: the keeper's, where there is one.
     pub pid: u32,
+    /// Of the process that serves: another one after a crash or an upgrade, and the same as `pid` without a keeper. Absent of older nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_pid: Option<u32>,
     /// What it is doing.
     pub state: State,
     /// Seconds since it began to serve.

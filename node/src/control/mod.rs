@@ -333,6 +333,7 @@ impl NodeControl {
         let door = self.tcp_snapshot()?;
         Ok(NodeSnapshot {
             pid: self.keep.node(),
+            worker: std::process::id(),
             is_draining: self.draining.load(Ordering::Relaxed),
             uptime: self.started.elapsed(),
             start: self.start.clone(),
