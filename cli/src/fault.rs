@@ -80,12 +80,15 @@ fn table(faults: &[FaultStatus]) -> Table {
     let mut table = Table::new(&["DEVICE", ">RULE", "ACTIVE", ">MATCHED", ">APPLIED", "WHAT"]);
     for f in faults {
         let active = if f.active { "yes" } else { "no" };
+        // What holds for a time is about no commands.
+        let is_counted = f.matched > 0 || FaultRule::parse(&f.rule).is_ok_and(|rule| !rule.effect.is_condition());
+        let count = |of: u64| if is_counted { of.to_string() } else { "-".to_owned() };
         table.row([
             f.device.clone(),
             f.id.to_string(),
             active.to_string(),
-            f.matched.to_string(),
-            f.applied.to_string(),
+            count(f.matched),
+            count(f.applied),
             f.rule.clone(),
         ]);
     }

@@ -81,7 +81,7 @@ impl Registered {
     }
 }
 
-/// Notes a node whose API listens, in place of files that do not count. A failure is a line in the log.
+/// Notes a node whose API listens, in place of files that do not count. A failure is a warning in the log.
 pub fn register(config: &Config, file: Option<&Path>, pid: u32, store: &[String]) -> Registered {
     let entry = RunningNode::of(config, file, pid, store);
     let runtime = config::runtime_dir();
@@ -96,7 +96,7 @@ pub fn register(config: &Config, file: Option<&Path>, pid: u32, store: &[String]
         Ok(path) => Registered(Some(path)),
         Err(e) => {
             let folder = runtime.display();
-            tracing::info!("{folder}: {e}; commands find this node by --api or WEIR_API only");
+            tracing::warn!("{folder}: {e}; commands find this node by --api or WEIR_API only");
             Registered(None)
         }
     }
