@@ -45,7 +45,8 @@ impl FlashDriveConfig {
         let spare = u64::from(shape.units()).saturating_sub(mapped);
         let message = format!(
             "leaves {:.1} blocks of each plane beside the data; the FTL needs {held} (write points, blocks kept free, bad \
-             blocks not counted): raise the over-provisioning, or lower ftl.gc.start, ftl.streams or the capacity",
+             blocks not counted): raise the over-provisioning, lower ftl.gc.start or ftl.streams, or give each plane more \
+             blocks (a larger capacity does, where they follow it; else a smaller one leaves more of them)",
             spare as f64 / f64::from(shape.units_per_block()) / f64::from(shape.planes())
         );
         Err(wrong(key, message))

@@ -478,6 +478,9 @@ pub fn connect_refusal(subnqn: &str, what: &str, cqe: &Cqe) -> TransportError {
         let (in_data, offset) = fabrics::invalid_parameter_of(cqe.dw0.get());
         text = format!("{text}, {}", fabrics::parameter_name(in_data, offset));
     }
+    if cqe.status().same_code(Status::CONNECT_INVALID_HOST) {
+        text += ": it serves other hosts; connect as one of them, by its NQN";
+    }
     TransportError::Refused(text)
 }
 
