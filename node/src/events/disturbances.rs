@@ -38,10 +38,16 @@ fn seen(event: &EpisodeEvent) -> String {
     event.evidence.iter().map(Evidence::to_string).collect::<Vec<_>>().join("; then ")
 }
 
+/// In whole milliseconds, or microseconds where it is less than one.
+fn rounded(time: Nanos) -> Nanos {
+    let unit = if time >= Nanos::from_millis(1) { 1_000_000 } else { 1000 };
+    Nanos(time.get() / unit * unit)
+}
+
 /// What happened, what was seen, and what to do.
 fn text(event: &EpisodeEvent) -> String {
-    let (verdict, took) = (event.verdict, event.lasted);
-    let pause = event.pause.map(|pause| format!(", commands did not go on for {pause}")).unwrap_or_default();
+    let (verdict, took) = (event.verdict, rounded(event.lasted));
+    let pause = event.pause.map(|pause| format!(", commands did not go on for {}", rounded(pause))).unwrap_or_default();
     let what = match event.action {
         EpisodeAction::Pause => format!("{}; commands wait", verdict.meaning()),
         EpisodeAction::Reset => format!("{}; the controller is reset", verdict.meaning()),
