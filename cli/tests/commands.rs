@@ -90,6 +90,7 @@ impl Control for Fake {
             node: "here".into(),
             version: "0".into(),
             pid: 1,
+            worker_pid: Some(2),
             state: State::Serving,
             uptime_s: 1.0,
             start: Vec::new(),
