@@ -94,6 +94,7 @@ fn status() -> Status {
         node: "n1".into(),
         version: "0.1.0".into(),
         pid: 4711,
+        worker_pid: Some(2),
         state: State::Serving,
         uptime_s: 3_725.5,
         start: Vec::new(),
