@@ -90,7 +90,7 @@ pub enum TierCommand {
     Read(u64, MemoryPlace),
     /// Write whole sectors, from that byte of the namespace on.
     Write(u64, MemoryPlace),
-    /// Make durable what was written.
+    /// Make durable what was written. Where there is no volatile write cache it is so already, and nothing is sent.
     Flush,
 }
 
@@ -130,6 +130,10 @@ pub trait Tier: Send + fmt::Debug {
     fn attend(&mut self, now: Nanos);
     /// Commands that are not over.
     fn pending(&self) -> usize;
+    /// Whether a command is over already, which [`poll`](Self::poll) says: nothing comes from a socket then.
+    fn has_finished(&self) -> bool {
+        false
+    }
     /// What is to be waited for, and whether also for room to send.
     fn socket(&self) -> Option<(BorrowedFd<'_>, bool)>;
     /// Which connection it has: another one has another number.

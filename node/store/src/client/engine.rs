@@ -200,6 +200,10 @@ impl Engine {
             }
             self.effects = effects;
         }
+        // Who drives sleeps until something comes from a socket.
+        if self.is_driven && self.tiers.values().any(|open| open.tier.has_finished()) {
+            fds::signal(&*self.bell);
+        }
     }
 
     /// What comes of an effect at once, if anything does.

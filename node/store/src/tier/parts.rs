@@ -50,6 +50,16 @@ impl Commands {
         self.waiting.push_back(Part { command, kind, offset, place });
     }
 
+    /// A command comes that asks for nothing to be done.
+    pub fn add_done(&mut self, command: TierCommandId) {
+        self.over.push(TierDone { command, is_done: true });
+    }
+
+    /// Whether any is over since [`take_over`](Self::take_over).
+    pub fn has_over(&self) -> bool {
+        !self.over.is_empty()
+    }
+
     /// The next part, of at most so many bytes.
     pub fn next(&mut self, most: u32) -> Option<Part> {
         let first = self.waiting.pop_front()?;

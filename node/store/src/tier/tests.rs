@@ -132,10 +132,30 @@ fn a_write_in_parts_is_carried_out_over_one_connection() {
     assert_eq!(done, [TierDone { command: TierCommandId(1), is_done: true }]);
 }
 
+/// What a drive without a volatile write cache has acknowledged lasts: a flush is over at once. Before it is known to have none the flush is sent.
+#[test]
+fn a_drive_without_a_volatile_cache_is_not_flushed() {
+    for (has_cache, sent) in [(true, 2), (false, 1)] {
+        let target = ModelTarget::new(4 << 20, 4096);
+        target.set_cache(has_cache);
+        let mut tier = open(&target.url(), TierOptions::default()).unwrap();
+        let mut memory = Memory(vec![vec![7; 4096]]);
+        tier.submit(now(), TierCommandId(1), TierCommand::Flush, &mut memory);
+        assert!(!tier.has_finished());
+        tier.submit(now(), TierCommandId(2), TierCommand::Write(0, place(0, 4096)), &mut memory);
+        assert!(finish(&mut *tier, &mut memory, 2).iter().all(|done| done.is_done));
+        tier.submit(now(), TierCommandId(3), TierCommand::Flush, &mut memory);
+        assert_eq!((tier.has_finished(), tier.pending()), (!has_cache, 1));
+        assert_eq!(finish(&mut *tier, &mut memory, 1), [TierDone { command: TierCommandId(3), is_done: true }]);
+        assert_eq!((target.flushes(), tier.pending(), tier.has_volatile_cache()), (sent, 0, has_cache));
+    }
+}
+
 /// What was flushed over another connection than it was written is not known to be there.
 #[test]
 fn who_waits_is_told_of_a_flush_over_another_connection() {
     let target = ModelTarget::new(4 << 20, 4096);
+    target.set_cache(true);
     let mut namespace = BlockingNamespace::open(&target.url(), TierOptions::default()).unwrap();
     namespace.write(0, &[1; 4096]).unwrap();
     namespace.flush().unwrap();

@@ -34,6 +34,9 @@ struct Drive {
     /// What was asked about associations of before, and whether the answer says nothing.
     asked: AtomicU32,
     is_unclear: AtomicBool,
+    /// It says that it has a volatile write cache; and flushes that came.
+    has_cache: AtomicBool,
+    flushes: AtomicU32,
     streams: Mutex<Vec<TcpStream>>,
     hosts: Mutex<BTreeSet<[u8; 16]>>,
 }
@@ -57,6 +60,8 @@ impl ModelTarget {
             is_stuck: AtomicBool::new(false),
             asked: AtomicU32::new(0),
             is_unclear: AtomicBool::new(false),
+            has_cache: AtomicBool::new(false),
+            flushes: AtomicU32::new(0),
             streams: Mutex::default(),
             hosts: Mutex::default(),
         });
@@ -93,6 +98,16 @@ impl ModelTarget {
     /// It does not say what became of associations of before.
     pub fn says_nothing(&self) {
         self.drive.is_unclear.store(true, Ordering::Relaxed);
+    }
+
+    /// It has a volatile write cache, or says so, for connections to come.
+    pub fn set_cache(&self, has_cache: bool) {
+        self.drive.has_cache.store(has_cache, Ordering::Relaxed);
+    }
+
+    /// Flushes that it was sent.
+    pub fn flushes(&self) -> u32 {
+        self.drive.flushes.load(Ordering::Relaxed)
     }
 
     /// How often it was asked about them.
@@ -167,7 +182,8 @@ fn admin(target: &mut Target, c: &ReadyCommand, drive: &Drive, is_admin: &mut bo
     let data = match AdminOpcode(c.sqe.opcode) {
         AdminOpcode::FABRICS => return fabrics(target, c, drive, is_admin),
         AdminOpcode::IDENTIFY if c.sqe.cdw10.get() == 1 => {
-            let id = IdentifyController { mdts: 5, ioccsz: U32::new((64 + 8192) / 16), ..Default::default() };
+            let vwc = drive.has_cache.load(Ordering::Relaxed).into();
+            let id = IdentifyController { mdts: 5, ioccsz: U32::new((64 + 8192) / 16), vwc, ..Default::default() };
             id.as_bytes().to_vec()
         }
         AdminOpcode::IDENTIFY => {
@@ -224,7 +240,10 @@ fn io(target: &mut Target, c: &ReadyCommand, drive: &Drive) -> Cqe {
     let result = match IoOpcode(c.sqe.opcode) {
         IoOpcode::READ => target.write_data(c.tag, 0, &disk[at..at + len]),
         IoOpcode::WRITE => target.read_data(c.tag, 0, &mut disk[at..at + len]),
-        IoOpcode::FLUSH => Ok(()),
+        IoOpcode::FLUSH => {
+            drive.flushes.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
         _ => Err(Status::INVALID_OPCODE),
     };
     status(result.err().unwrap_or(Status::SUCCESS))
