@@ -105,6 +105,7 @@ fn nothing_is_lost_and_nothing_is_another_files() {
     assert!(totals.operations() > 200 * totals.runs, "a run has at least 200 operations");
     assert!(totals.moved > totals.runs, "blocks were moved");
     assert!(totals.demoted > 10, "and demoted");
+    assert!(totals.beside > totals.runs, "writes of one block were at a drive at once");
 }
 
 #[test]
@@ -150,7 +151,7 @@ fn finds(run: Run, mutant: Mutant, most: u64) -> Option<(u64, String)> {
 }
 
 /// Planted faults that the whole store has to show; those of one machine are found in its own tests.
-const MUTANTS: [Mutant; 25] = [
+const MUTANTS: [Mutant; 26] = [
     Mutant::NoQuarantine,
     Mutant::TailWithoutQuarantine,
     Mutant::EpochNotAdvanced,
@@ -169,6 +170,7 @@ const MUTANTS: [Mutant; 25] = [
     Mutant::GapsNotFilled,
     Mutant::InFlightNotCounted,
     Mutant::SizeBeforeBlocks,
+    Mutant::OverlappingWrites,
     Mutant::TruncateUnflushed,
     Mutant::AnyChunkCounts,
     Mutant::StopAtTicks,

@@ -1,8 +1,9 @@
 //! Commands on their way to drives: carried out, lost with their association, given up and carried out late.
 
+use super::history::BLOCK;
 use super::world::{InFlight, KEPT_ALIVE_EVERY, World, WorldEvent};
 use crate::client::{ClientEvent, CommandId, DriveCommand, DriveId, MemoryId};
-use crate::file::DriveFailure;
+use crate::file::{DriveFailure, FileBuffer};
 use alloc::vec::Vec;
 use weir_units::Nanos;
 
@@ -35,11 +36,27 @@ impl World {
             DriveCommand::Read(..) | DriveCommand::Flush => Vec::new(),
         };
         let association = if self.hears(client, drive) { self.drives[drive].hear(life, self.now) } else { 0 };
+        self.totals.beside += u64::from(self.has_write_beside((life, drive), memory, &command));
         let command =
             InFlight { client, drive, association, memory, command, bytes, is_executed: false, is_given_up: false };
         self.commands.insert((life, number), command);
         let time = self.drive_time(drive);
         self.after(time, WorldEvent::Execute(life, number));
+    }
+
+    /// Whether the drive has another write of the same file that is no farther away than a block is long.
+    fn has_write_beside(&self, (life, drive): (u64, usize), memory: MemoryId, command: &DriveCommand) -> bool {
+        let DriveCommand::Write(at, _, FileBuffer::Caller(op, _)) = *command else { return false };
+        let mut others = self.commands.range((life, CommandId(0))..=(life, CommandId(u64::MAX)));
+        others.any(|(_, other)| match other.command {
+            DriveCommand::Write(place, _, FileBuffer::Caller(of, _)) => {
+                of != op
+                    && (other.drive, other.memory) == (drive, memory)
+                    && !other.is_executed
+                    && place.abs_diff(at) < BLOCK
+            }
+            _ => false,
+        })
     }
 
     pub fn drive_time(&mut self, drive: usize) -> Nanos {

@@ -17,6 +17,8 @@ use weir_units::Nanos;
 
 /// Names that there are.
 const PATHS: u8 = 4;
+/// The largest sectors of a drive, in bytes.
+const SECTOR: u64 = 4096;
 /// A file is not larger.
 const LARGEST: u64 = 4 * BLOCK;
 
@@ -68,11 +70,13 @@ enum Doing {
 pub struct Script {
     pub tasks: Vec<Task>,
     works: BTreeMap<WorkId, (usize, Doing)>,
+    /// As whom files were written last that were left unpublished: a flush that makes room may be under way.
+    left: BTreeMap<InodeId, Writer>,
 }
 
 impl Script {
     pub fn new(tasks: usize) -> Self {
-        Self { tasks: alloc::vec![Task::default(); tasks], works: BTreeMap::new() }
+        Self { tasks: alloc::vec![Task::default(); tasks], works: BTreeMap::new(), left: BTreeMap::new() }
     }
 }
 
@@ -233,6 +237,7 @@ impl World {
             return self.read(client, task, &open, size);
         };
         match self.below(10) {
+            0..5 if self.below(3) == 0 => self.write_sectors(client, task, &open, writer),
             0..5 => {
                 for _ in 0..=self.below(3) {
                     self.write(client, task, &open, writer);
@@ -263,6 +268,20 @@ impl World {
         let units = if self.below(10) == 0 { 1 + self.below(400) } else { 1 + self.below(20) };
         let offset = offset.min(LARGEST - UNIT);
         let len = (units * UNIT).min(LARGEST - offset);
+        self.write_at(client, task, open, writer, (offset, len));
+    }
+
+    /// Writes of whole sectors in one block, one after the other without waiting: some of bytes that another one of them has as well.
+    fn write_sectors(&mut self, client: usize, task: usize, open: &Open, writer: Writer) {
+        let first = self.below(LARGEST / BLOCK) * BLOCK;
+        for _ in 0..2 + self.below(4) {
+            let from = self.below(BLOCK / SECTOR);
+            let sectors = 1 + self.below((BLOCK / SECTOR - from).min(4));
+            self.write_at(client, task, open, writer, (first + from * SECTOR, sectors * SECTOR));
+        }
+    }
+
+    fn write_at(&mut self, client: usize, task: usize, open: &Open, writer: Writer, (offset, len): (u64, u64)) {
         let moment = self.moment();
         let (number, bytes) = self.history.write(open.inode, writer, offset, len, moment);
         let doing = Doing::Write(open.inode, writer, number);
@@ -319,7 +338,7 @@ impl World {
             Stage::Open(Open { inode: of, writer, .. }) if of == inode => writer,
             _ => None,
         });
-        if let Some(writer) = writer {
+        if let Some(writer) = writer.or_else(|| process.script.left.get(&inode).copied()) {
             let moment = self.moment();
             self.history.flush(inode, writer, bytes, moment);
         }
@@ -340,6 +359,7 @@ impl World {
             writer => {
                 if let Some(writer) = writer {
                     self.history.lose(open.inode, writer);
+                    self.clients[client].script.left.insert(open.inode, writer);
                 }
                 self.give(client, ClientEvent::Forget(file));
                 self.clients[client].script.tasks[task].stage = Stage::Idle;

@@ -92,6 +92,8 @@ pub struct Totals {
     pub moved: u64,
     /// Those of them that were demoted.
     pub demoted: u64,
+    /// Writes that were sent while the drive had another one of the same file close by.
+    pub beside: u64,
     /// Clients that a service has referred to another one.
     pub referred: u64,
     faults: BTreeMap<Fault, u64>,
@@ -142,6 +144,7 @@ impl Totals {
         self.lives += other.lives;
         self.moved += other.moved;
         self.demoted += other.demoted;
+        self.beside += other.beside;
         self.referred += other.referred;
         self.units_read += other.units_read;
         self.files_read += other.files_read;
@@ -184,8 +187,8 @@ impl Totals {
             self.unjudged
         );
         lines += &format!(
-            "{} lives of the service, {} clients referred to another one, {} copies of blocks moved, {} of them demoted\n",
-            self.lives, self.referred, self.moved, self.demoted
+            "{} lives of the service, {} clients referred to another one, {} copies of blocks moved, {} of them demoted, {} writes beside others\n",
+            self.lives, self.referred, self.moved, self.demoted, self.beside
         );
         let kinds = Fault::kinds(self.is_shared);
         for first in kinds.iter().copied() {
