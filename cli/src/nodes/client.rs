@@ -126,15 +126,29 @@ struct FsReport {
 /// # Errors
 /// It failed.
 pub fn fs_bench(store: &str, arguments: &[String]) -> Result<FsRun, String> {
-    let program = std::env::current_exe().map_err(|e| format!("weir: {e}"))?;
-    let mut command = Command::new(program);
-    command.args(["--json", "fs", "--store", store, "bench"]).args(arguments).stdin(Stdio::null());
-    let output = command.output().map_err(|e| format!("weir fs bench: {e}"))?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).trim().to_string());
-    }
-    let report: FsReport = serde_json::from_slice(&output.stdout).map_err(|e| format!("weir fs bench: {e}"))?;
+    let told = fs(store, "bench", arguments)?;
+    let report: FsReport = serde_json::from_slice(&told).map_err(|e| format!("weir fs bench: {e}"))?;
     report.runs.into_iter().next().ok_or_else(|| "weir fs bench reports no run".into())
+}
+
+/// Removes a file of a store.
+///
+/// # Errors
+/// What `weir fs rm` said.
+pub fn fs_remove(store: &str, path: &str) -> Result<(), String> {
+    fs(store, "rm", &[path.to_owned()]).map(drop)
+}
+
+/// Runs a command of `weir fs`: what it has printed.
+fn fs(store: &str, command: &str, arguments: &[String]) -> Result<Vec<u8>, String> {
+    let program = std::env::current_exe().map_err(|e| format!("weir: {e}"))?;
+    let mut process = Command::new(program);
+    process.args(["--json", "fs", "--store", store, command]).args(arguments).stdin(Stdio::null());
+    let output = process.output().map_err(|e| format!("weir fs {command}: {e}"))?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_string()),
+    }
 }
 
 fn command(target: &str, arguments: &[String]) -> Result<Command, String> {

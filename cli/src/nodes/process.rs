@@ -266,6 +266,25 @@ impl NodeProcess {
     }
 }
 
+/// Where the times of a process begin in its line of /proc, counted behind its name; and those of the children that it has waited for.
+pub const UTIME: usize = 11;
+pub const CUTIME: usize = 13;
+
+/// What a process has taken of processors, by user and by kernel, as proc(5) has it.
+///
+/// # Errors
+/// There is none.
+pub fn processor_time(path: &str, first: usize) -> Result<Nanos, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
+    // The name is in parentheses, and may have some itself.
+    let behind = text.rsplit_once(')').map_or("", |(_, behind)| behind);
+    let ticks: u64 = behind.split_whitespace().skip(first).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Ok(Nanos(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
+}
+
+/// How often a node is looked at that is to rest, and how long it is waited for at the most.
+const REST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
+
 /// A node with that configuration, whatever is in it.
 pub struct ConfiguredNode {
     server: Server,
@@ -301,6 +320,23 @@ impl ConfiguredNode {
     /// What it said at its start.
     pub fn announced(&self) -> &Announced {
         &self.announced
+    }
+
+    /// Waits until it takes less than a tenth of a core: what it does by itself behind a load is over, such as assembling huge pages of memory that was
+    /// written for the first time.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn rest(&self) -> Result<(), String> {
+        let (begun, path) = (Instant::now(), format!("/proc/{}/stat", self.server.0.id()));
+        while begun.elapsed() < REST.1 {
+            let before = processor_time(&path, UTIME)?;
+            std::thread::sleep(REST.0);
+            if nanos(REST.0).get() > processor_time(&path, UTIME)?.saturating_sub(before).get() * 10 {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 

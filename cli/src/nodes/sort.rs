@@ -1,6 +1,6 @@
 //! Hadoop's TeraSort on a node's store that has memory for a part of what is written, and modelled flash for the rest.
 
-use super::process::{ConfiguredNode, Scratch, inside, nanos};
+use super::process::{CUTIME, ConfiguredNode, Scratch, inside, nanos, processor_time};
 use serde::Deserialize;
 use std::net::TcpListener;
 use std::path::Path;
@@ -92,12 +92,7 @@ const LAST_LINES: usize = 8;
 
 /// What the processes that this one has waited for have taken of processors.
 fn of_children() -> Result<Nanos, String> {
-    let path = "/proc/self/stat";
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
-    // Behind the name, which is in parentheses, the state is the first field; cutime and cstime are the 14th and 15th (proc(5)).
-    let behind = text.rsplit_once(')').map_or("", |(_, behind)| behind);
-    let ticks: u64 = behind.split_whitespace().skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-    Ok(Nanos(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
+    processor_time("/proc/self/stat", CUTIME)
 }
 
 /// One of Hadoop's example programs.

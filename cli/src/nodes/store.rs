@@ -1,6 +1,6 @@
 //! A store of files on drives of three kinds, and drives of the same kinds beside it: what the reproductions of papers/004 measure.
 
-use super::client::{bench, fs_bench};
+use super::client::{bench, fs_bench, fs_remove};
 use super::process::inside;
 use super::process::{ConfiguredNode, Scratch};
 use std::collections::BTreeSet;
@@ -8,8 +8,11 @@ use std::net::TcpListener;
 use std::path::Path;
 use weir_sim::reproduce::{StoreAccess, StoreDrive, StoreLoad, StoreSeen, StoreSort, Stores};
 
-/// Bytes of each drive: its blocks are the smaller for it, its dies and times are not.
-const CAPACITY: &str = "2GiB";
+/// Bytes of each drive: its blocks are the smaller for it, its dies and times are not. There is room for the file that is read, for the one that is
+/// written, and for the one before it, which is not free at once.
+const CAPACITY: u64 = 1536 << 20;
+/// Of those, what the first write leaves.
+const SPARE: u64 = 64 << 20;
 /// Bytes of the file that is read, and of what is read of a drive alone.
 const FILE: u64 = 256 << 20;
 /// How a file is filled.
@@ -56,7 +59,7 @@ fn text(folder: &Path, port: u16) -> String {
     for drive in DRIVES {
         for name in [class(drive).to_owned(), raw_name(drive)] {
             text += &format!(
-                "[[device]]\nname = \"{name}\"\n{}\ncapacity = \"{CAPACITY}\"\nmedia = \"ram\"\nblock_size = 512\n\
+                "[[device]]\nname = \"{name}\"\n{}\ncapacity = {CAPACITY}\nmedia = \"ram\"\nblock_size = 512\n\
                  nqn = \"{NQN}{name}\"\n[[export]]\ndevice = \"{name}\"\ndoor = \"nvme-tcp\"\n",
                 kind(drive)
             );
@@ -78,11 +81,13 @@ fn address(folder: &Path) -> String {
 /// A node that serves.
 struct StoreNode {
     // Before the folder: it ends, and then what it uses goes.
-    _node: ConfiguredNode,
+    node: ConfiguredNode,
     scratch: Scratch,
     port: u16,
     /// What has been written: the file of a drive, or the drive alone.
     filled: BTreeSet<(&'static str, bool)>,
+    /// Drives of which every byte was written once, in the store or alone.
+    touched: BTreeSet<(&'static str, bool)>,
 }
 
 impl StoreNode {
@@ -91,11 +96,33 @@ impl StoreNode {
         let port =
             TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(|e| format!("a port: {e}"))?.port();
         let node = ConfiguredNode::start(scratch.path(), &text(scratch.path(), port), 0)?;
-        Ok(StoreNode { _node: node, scratch, port, filled: BTreeSet::new() })
+        Ok(StoreNode { node, scratch, port, filled: BTreeSet::new(), touched: BTreeSet::new() })
     }
 
     fn raw(&self, drive: StoreDrive) -> String {
         format!("nvme-tcp://127.0.0.1:{}/{NQN}{}?ns=1", self.port, raw_name(drive))
+    }
+
+    /// Writes a whole drive once. A new file gets blocks that were never written, and a drive alone is written at the same place again and again:
+    /// without this one side would have the page faults of memory that is touched first, and the other would not.
+    fn touch(&mut self, drive: StoreDrive, is_raw: bool) -> Result<(), String> {
+        if !self.touched.insert((class(drive), is_raw)) {
+            return Ok(());
+        }
+        let store = address(self.scratch.path());
+        let file = format!("/{}-touched", class(drive));
+        let place = match is_raw {
+            true => vec!["--raw".into(), self.raw(drive)],
+            false => ["-f", &file, "-c", class(drive)].map(String::from).into(),
+        };
+        // The file that is read may be there.
+        let taken = if is_raw || !self.filled.contains(&(class(drive), false)) { 0 } else { FILE };
+        fs_bench(&store, &write_of(CAPACITY - SPARE - taken, place))?;
+        // The next file waits until its blocks are free.
+        if !is_raw {
+            fs_remove(&store, &file)?;
+        }
+        self.node.rest()
     }
 
     /// Where a load goes to.
@@ -115,12 +142,16 @@ impl StoreNode {
         if !self.filled.insert((class(drive), is_raw)) {
             return Ok(());
         }
-        let operations = (FILE / FILL).to_string();
-        let size = FILL.to_string();
-        let load = ["writeAsync", "-s", &size, "-k", &operations, "-b", "8", "-w", "0"].map(String::from);
-        let all: Vec<String> = load.into_iter().chain(self.place(drive, is_raw, false)).collect();
+        let all = write_of(FILE, self.place(drive, is_raw, false));
         fs_bench(&address(self.scratch.path()), &all).map(|_| ())
     }
+}
+
+/// The arguments of a write of so many bytes that is not measured.
+fn write_of(bytes: u64, place: Vec<String>) -> Vec<String> {
+    let (size, operations) = (FILL.to_string(), (bytes / FILL).to_string());
+    let load = ["writeAsync", "-s", &size, "-k", &operations, "-b", "8", "-w", "0"].map(String::from);
+    load.into_iter().chain(place).collect()
 }
 
 fn mode(load: &StoreLoad) -> &'static str {
@@ -173,6 +204,9 @@ impl Stores for StoreProcesses {
         }
         let Some(node) = &mut self.node else { return Err("no node".into()) };
         let is_raw = load.access == StoreAccess::Raw;
+        if load.write {
+            node.touch(drive, is_raw)?;
+        }
         node.fill(drive, is_raw)?;
         let all: Vec<String> = arguments(load).into_iter().chain(node.place(drive, is_raw, load.write)).collect();
         let run = fs_bench(&address(node.scratch.path()), &all)?;
