@@ -7,15 +7,18 @@ use weir_api::{DeviceStatus, DriveHealth, DriveReport, DriveSpeed};
 /// Reports in the text, the latest.
 const REPORTS: usize = 4;
 
+/// Failing blocks in the text.
+const BLOCKS: usize = 4;
+
 /// Prints what is wrong with a drive.
 ///
 /// # Errors
-/// It is not diagnosed: memory that is held to nothing.
+/// The node is older and says nothing of it.
 pub fn print(device: &DeviceStatus, json: bool) -> Result<(), CommandFailure> {
     let Some(health) = &device.health else {
         return Err(CommandFailure::new(format!(
-            "{}: its media is {}, and it is not diagnosed: give it a profile, a latency or a calibration to be held to",
-            device.name, device.media
+            "{}: the node says nothing of its health: it is an older version; upgrade it (weir upgrade)",
+            device.name
         )));
     };
     if json {
@@ -31,15 +34,31 @@ fn text(name: &str, health: &DriveHealth) -> String {
         text += &said.as_ref().map(|said| format!("  {what}: {said}\n")).unwrap_or_default();
     }
     if let (Some(warning), Some(errors)) = (health.critical_warning, health.media_errors) {
-        text += &format!("  SMART: critical warning {warning:#04x}, {errors} media errors\n");
+        let spare = health.available_spare_pct.map_or_else(String::new, |spare| format!(", available spare {spare} %"));
+        text += &format!("  SMART: critical warning {warning:#04x}, {errors} media errors{spare}\n");
     }
     text += &health.speed.as_ref().map(|speed| format!("  speed: {}\n", speed_text(speed))).unwrap_or_default();
+    text += &failing_text(health);
     for bad in &health.bad_blocks {
         text += &format!("  unreadable: {} blocks at {}\n", bad.blocks, bad.lba);
     }
     let first = health.reports.len().saturating_sub(REPORTS);
     health.reports[first..].iter().for_each(|report| text += &report_text(report));
     text
+}
+
+fn failing_text(health: &DriveHealth) -> String {
+    let told = |what: String, errors: u64, ago: f64| {
+        format!("  failing: {what}: {errors} media errors, the last one {ago:.1} s ago\n")
+    };
+    let dies = health.failing_dies.iter().map(|d| told(format!("die {}", d.die), d.errors, d.last_ago_s));
+    let mut blocks: Vec<_> = health.failing_blocks.iter().collect();
+    blocks.sort_by(|a, b| a.last_ago_s.total_cmp(&b.last_ago_s));
+    let shown = blocks.iter().take(BLOCKS);
+    let shown = shown.map(|b| told(format!("block {} of namespace {}", b.lba, b.nsid), b.errors, b.last_ago_s));
+    let left = blocks.len().saturating_sub(BLOCKS);
+    let more = (left > 0).then(|| format!("  failing: {left} more blocks (--json has the latest 16)\n"));
+    dies.chain(shown).chain(more).collect()
 }
 
 fn speed_text(speed: &DriveSpeed) -> String {
@@ -92,7 +111,7 @@ fn report_text(report: &DriveReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_api::{BlockRange, DriveReportStep};
+    use weir_api::{BlockRange, DriveReportStep, FailingBlockStatus, FailingDieStatus};
 
     #[test]
     fn what_an_operator_reads() {
@@ -115,7 +134,10 @@ mod tests {
             meaning: Some("some blocks cannot be read or written; all others can".into()),
             advice: Some("restore them".into()),
             bad_blocks: vec![BlockRange { lba: 64, blocks: 8 }],
+            failing_blocks: (0..5).map(|lba| FailingBlockStatus { nsid: 1, lba, errors: 1, last_ago_s: 0.5 }).collect(),
+            failing_dies: vec![FailingDieStatus { die: 3, errors: 9, last_ago_s: 0.5 }],
             critical_warning: Some(0),
+            available_spare_pct: Some(100),
             media_errors: Some(2),
             speed: Some(DriveSpeed {
                 state: "slow".into(),
@@ -135,8 +157,14 @@ mod tests {
 ssd0: bad-blocks; serving, commands are sent
   meaning: some blocks cannot be read or written; all others can
   to do: restore them
-  SMART: critical warning 0x00, 2 media errors
+  SMART: critical warning 0x00, 2 media errors, available spare 100 %
   speed: die 3 takes 5.0 times what it should; 70 windows judged
+  failing: die 3: 9 media errors, the last one 0.5 s ago
+  failing: block 0 of namespace 1: 1 media errors, the last one 0.5 s ago
+  failing: block 1 of namespace 1: 1 media errors, the last one 0.5 s ago
+  failing: block 2 of namespace 1: 1 media errors, the last one 0.5 s ago
+  failing: block 3 of namespace 1: 1 media errors, the last one 0.5 s ago
+  failing: 1 more blocks (--json has the latest 16)
   unreadable: 8 blocks at 64
   bad-blocks 12.0 s ago, took 0.250 s
         0.000 s  seen  a read failed

@@ -104,8 +104,8 @@ pub struct DeviceSnapshot {
     pub fault: Option<String>,
     /// How the way to its media is, where that is another drive.
     pub link: Option<RemoteStatus>,
-    /// What is wrong with it; `None` of a drive that is not diagnosed.
-    pub health: Option<HealthStatus>,
+    /// What is wrong with it.
+    pub health: HealthStatus,
     /// How well it keeps its modelled times; `None` before it has completed a command that has one.
     pub timing: Option<Summary>,
     /// What its flash did, where it has any.

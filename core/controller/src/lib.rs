@@ -125,6 +125,7 @@ pub use maintenance::firmware::firmware_image;
 pub use namespace::access::{AnaScope, AnaState};
 pub use namespace::metadata::{Format, METADATA_SHIFT, Metadata};
 pub use namespace::ns_allocator::granule;
+pub use power::failing_media::{FAILING_FOR, FailingBlock, FailingDie};
 pub use queues::shadow::{Shadow, ShadowPages};
 pub use saved::checkpoint::{QueuePosition, Resubmission, RingPlace, VERSION as CHECKPOINT_VERSION};
 pub use saved::fabrics::{VERSION as ASSOCIATION_VERSION, WithDrive};

@@ -18,6 +18,7 @@ use crate::maintenance::Maintenance;
 use crate::namespace::table::NamespaceTable;
 use crate::namespace::{Namespaces, why};
 use crate::power::Power;
+use crate::power::failing_media::FailingMedia;
 use crate::power::health::Health;
 use crate::queues::Queues;
 use crate::queues::command::Command;
@@ -90,6 +91,7 @@ pub struct Subsystem {
     pub(crate) logs: Logs,
     pub(crate) discovery: Discovery,
     pub(crate) health: Health,
+    pub(crate) failing_media: FailingMedia,
     pub(crate) power: Power,
     /// Failures by rule, and what they hold; none while there is no rule.
     pub(crate) faults: Option<Box<Faults>>,
@@ -160,6 +162,7 @@ impl Subsystem {
             logs: Logs::default(),
             discovery: Discovery::default(),
             health: Health::new(),
+            failing_media: FailingMedia::default(),
             power: Power::new(now),
             faults: None,
             changes: Changes::default(),

@@ -1,7 +1,8 @@
-//! What is wrong with the drive that another one's media is on, as JSON has it.
+//! What is wrong with a drive, as JSON has it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_controller::{FailingBlock, FailingDie};
 use weir_driver::health::{Extent, HealthReport, NotJudged, Slowness, Speed, VerdictCount};
 use weir_node::{HealthStatus, SpeedStatus};
 use weir_units::Nanos;
@@ -14,7 +15,7 @@ pub struct DriveHealth {
     /// What becomes of commands: they are `sent`, they `wait`, or they `fail`.
     pub commands: String,
     /// What is wrong now; absent where nothing is: `busy`, `slow`, `full`, `read-only`, `wear-warning`, `controller`, `link`, `path`, `namespace`,
-    /// `removed`, `bad-blocks`, `other-drive`, `media`.
+    /// `removed`, `bad-blocks`, `failing-die`, `other-drive`, `media`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
     /// What that means.
@@ -25,9 +26,18 @@ pub struct DriveHealth {
     pub advice: Option<String>,
     /// Blocks that cannot be read, until they are written: first block and number of blocks.
     pub bad_blocks: Vec<BlockRange>,
-    /// Bits of the critical warning of its SMART log; absent before it was read.
+    /// Blocks that rules of failures make fail now, the latest 16; what has failed within the last minute fails now.
+    #[serde(default)]
+    pub failing_blocks: Vec<FailingBlockStatus>,
+    /// Dies of its flash of which rules of failures make pages fail now: those with several pages.
+    #[serde(default)]
+    pub failing_dies: Vec<FailingDieStatus>,
+    /// Bits of the critical warning of its SMART log; of a drive on another drive that one's, absent before it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub critical_warning: Option<u8>,
+    /// Available spare of its SMART log, in percent; absent before it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_spare_pct: Option<u8>,
     /// Media and data integrity errors of its SMART log; absent before it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_errors: Option<u64>,
@@ -96,6 +106,30 @@ pub struct BlockRange {
     pub blocks: u32,
 }
 
+/// A block that fails now.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FailingBlockStatus {
+    /// Its namespace.
+    pub nsid: u32,
+    /// The block.
+    pub lba: u64,
+    /// Commands that have failed there since it was last quiet for a minute.
+    pub errors: u64,
+    /// How long ago the last one did.
+    pub last_ago_s: f64,
+}
+
+/// A die whose pages fail now.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FailingDieStatus {
+    /// Its number, as rules of failures have it.
+    pub die: u32,
+    /// Reads that have failed there since it was last quiet for a minute.
+    pub errors: u64,
+    /// How long ago the last one did.
+    pub last_ago_s: f64,
+}
+
 /// A disturbance of a drive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DriveReport {
@@ -136,6 +170,9 @@ impl From<HealthStatus> for DriveHealth {
             meaning: verdict.map(|verdict| verdict.meaning().into()),
             advice: verdict.map(|verdict| verdict.advice().into()),
             bad_blocks: found.bad_blocks.iter().map(block).collect(),
+            failing_blocks: found.failing_blocks.iter().map(|block| failing_block(block, found.now)).collect(),
+            failing_dies: found.failing_dies.iter().map(|die| failing_die(die, found.now)).collect(),
+            available_spare_pct: found.smart.map(|smart| smart.available_spare),
             critical_warning: found.smart.map(|smart| smart.critical_warning),
             media_errors: found.smart.map(|smart| smart.media_errors.min(u64::MAX.into()) as u64),
             speed: found.speed.map(Into::into),
@@ -145,6 +182,15 @@ impl From<HealthStatus> for DriveHealth {
             reports: found.reports.iter().map(|report| drive_report(report, found.now)).collect(),
         }
     }
+}
+
+fn failing_block(of: &FailingBlock, now: Nanos) -> FailingBlockStatus {
+    let last_ago_s = now.saturating_sub(of.last).as_secs_f64();
+    FailingBlockStatus { nsid: of.nsid, lba: of.lba, errors: of.errors, last_ago_s }
+}
+
+fn failing_die(of: &FailingDie, now: Nanos) -> FailingDieStatus {
+    FailingDieStatus { die: of.die, errors: of.errors, last_ago_s: now.saturating_sub(of.last).as_secs_f64() }
 }
 
 fn total(of: &VerdictCount) -> VerdictTotal {

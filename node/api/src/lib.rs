@@ -48,7 +48,10 @@ pub use board::{
 pub use control::Control;
 pub use fault::{FaultAdd, FaultStatus};
 pub use flash::{FlashStatus, GcStatus, HandleStatus, UtilisationStatus, WearStatus};
-pub use health::{BlockRange, DriveHealth, DriveReport, DriveReportStep, DriveSpeed, SlowDie, VerdictTotal};
+pub use health::{
+    BlockRange, DriveHealth, DriveReport, DriveReportStep, DriveSpeed, FailingBlockStatus, FailingDieStatus, SlowDie,
+    VerdictTotal,
+};
 pub use node::ServedNode;
 pub use pooled::{
     DataRange, ImageAccess, LostPoolDrive, PoolDrive, PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus,

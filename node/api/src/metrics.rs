@@ -148,10 +148,10 @@ fn links(out: &mut String, status: &Status) {
 const STATES: [&str; 8] =
     ["serving", "asking", "resetting", "identifying", "verifying", "waiting", "isolated", "other-drive"];
 
-/// Of the drives whose media are other drives that are diagnosed.
+/// Of what is wrong with drives.
 fn health(out: &mut String, status: &Status) {
     let drives: Vec<_> = status.devices.iter().filter_map(|d| Some((d.name.as_str(), d.health.as_ref()?))).collect();
-    let help = "1 for the state that the diagnosis of the drive behind a drive is in, 0 for the others.";
+    let help = "1 for the state that the diagnosis of a drive is in, 0 for the others.";
     let mut family = Family::new(out, "weir_device_health_state", "gauge", help);
     for (name, health) in &drives {
         for state in STATES {

@@ -363,7 +363,7 @@ impl From<DeviceSnapshot> for DeviceStatus {
             queues: found.controllers.iter().map(|c| c.queues.len() as u32).sum(),
             io: (&found.stats.work).into(),
             fault: found.fault.clone(),
-            health: found.health.clone().map(Into::into),
+            health: Some(found.health.clone().into()),
             link: found.link.clone().map(link),
             timing: found.timing.map(Into::into),
             flash: found.flash.clone().map(FlashStatus::from),

@@ -137,7 +137,10 @@ fn health() -> DriveHealth {
         critical_warning: Some(4),
         media_errors: Some(9),
         speed: Some(DriveSpeed {
+        failing_blocks: vec![FailingBlockStatus { nsid: 1, lba: 8, errors: 2, last_ago_s: 0.5 }],
+        failing_dies: vec![FailingDieStatus { die: 3, errors: 2, last_ago_s: 0.5 }],
             state: "slow".into(),
+        available_spare_pct: Some(9),
             why: None,
             factor: Some(5.0),
             die: Some(2),

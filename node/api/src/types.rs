@@ -184,7 +184,7 @@ pub struct DeviceStatus {
     /// How the way to its media is; absent where that is no other drive (`media = "nvme:…"`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkStatus>,
-    /// What is wrong with the drive that its media is on; absent where that is no other drive, or none that can be reset.
+    /// What is wrong with it, and what its SMART log says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<crate::health::DriveHealth>,
     /// How well it keeps its modelled times; absent before it has completed a command that has one.

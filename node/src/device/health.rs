@@ -11,10 +11,11 @@ use super::backend::Backend;
 use crate::events::{EventLog, tell};
 use crate::remote::{HealthStatus, REPORTS, access_of};
 use std::collections::VecDeque;
-use weir_controller::{Io, Op};
+use weir_controller::{FailingDie, Io, Op};
 use weir_drive::{DriveSpeed, MachineTime, SpeedStatus};
 use weir_driver::health::{
-    Episodes, Evidence, Extent, Failure, Health, HealthAction, HealthReport, Observation, Policy, Ticket,
+    Episodes, Evidence, Extent, Failure, Health, HealthAction, HealthReport, Limits, Observation, Policy, SmartReading,
+    Ticket,
 };
 use weir_driver::link_recovery::DriveIdentity;
 use weir_plan::DriveModel;
@@ -86,6 +87,9 @@ impl OwnDiagnosis {
             gate: self.health.gate(),
             limits: self.health.limits(),
             bad_blocks: self.health.bad_blocks().collect(),
+            failing_blocks: Vec::new(),
+            failing_dies: Vec::new(),
+            dies: 0,
             smart: None,
             disturbances: self.disturbances,
             reports: self.reports.iter().cloned().collect(),
@@ -122,21 +126,38 @@ impl OwnDiagnosis {
 }
 
 impl Device {
-    /// What is wrong with it: of a drive on another drive what the diagnosis of that says, of one that the kernel drives what has failed; and how fast
-    /// it is, of one that has a model or a calibration. `None` of others.
-    pub fn health(&self, now: Nanos) -> Option<HealthStatus> {
+    /// What is wrong with it: of a drive on another drive what the diagnosis of that says, of one that the kernel drives what has failed; of every drive
+    /// its SMART log and what fails by rule; and how fast it is, of one that has a model or a calibration.
+    pub fn health(&self, now: Nanos) -> HealthStatus {
         let speed = self.speed.speed.as_deref().map(|speed| speed.status(now));
         let speed = speed.or_else(|| Some(self.new_speed(now)?.status(now)));
-        if let Some(health) = self.link(now).and_then(|link| link.health) {
-            return Some(HealthStatus { speed, ..health });
+        let found = match self.link(now).and_then(|link| link.health) {
+            Some(health) => HealthStatus { speed, ..health },
+            None => self.own_health(now, speed),
+        };
+        HealthStatus {
+            failing_blocks: self.machine.failing_blocks(now).collect(),
+            failing_dies: self.machine.failing_dies(now).filter(FailingDie::is_to_blame).collect(),
+            dies: self.machine.service().and_then(|inside| inside.flash_shape()).map_or(0, |shape| shape.dies),
+            ..found
         }
-        if speed.is_none() && !matches!(self.backend, Backend::KernelIo(_)) {
-            return None;
-        }
-        Some(match &self.speed.own {
+    }
+
+    /// Of a drive that is on no other: its own SMART log is what hosts read.
+    fn own_health(&self, now: Nanos, speed: Option<SpeedStatus>) -> HealthStatus {
+        let found = match &self.speed.own {
             Some(own) => own.status(now, speed),
             None => OwnDiagnosis::new(self.own_identity(), 0).status(now, speed),
-        })
+        };
+        let smart = SmartReading::of(&self.machine.smart_log(now));
+        let Limits { read_only, hot, worn, .. } = found.limits;
+        let limits = Limits {
+            read_only: read_only || smart.is_read_only(),
+            hot: hot || smart.is_hot(),
+            worn: worn || smart.has_media_warning(),
+            ..found.limits
+        };
+        HealthStatus { limits, smart: Some(smart), ..found }
     }
 
     fn own_identity(&self) -> DriveIdentity {

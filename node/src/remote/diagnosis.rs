@@ -7,7 +7,7 @@ use super::Remote;
 use crate::events::{EventLog, tell};
 use crate::transfer::Transfer;
 use std::collections::{BTreeMap, VecDeque};
-use weir_controller::SlotId;
+use weir_controller::{FailingBlock, FailingDie, SlotId};
 use weir_drive::SpeedStatus;
 use weir_driver::health::{
     Access, Awaited, EpisodeEvent, Episodes, Evidence, Extent, FailReason, Failure, Gate, Health, HealthAction,
@@ -78,6 +78,12 @@ pub struct HealthStatus {
     pub limits: Limits,
     /// Blocks that cannot be read.
     pub bad_blocks: Vec<Extent>,
+    /// Blocks that rules make fail now.
+    pub failing_blocks: Vec<FailingBlock>,
+    /// Dies of its flash that are to blame for pages that rules make fail now.
+    pub failing_dies: Vec<FailingDie>,
+    /// Dies of its flash in all; 0 of a drive without.
+    pub dies: u32,
     /// The last reading of its SMART log.
     pub smart: Option<SmartReading>,
     /// Disturbances so far.
@@ -103,11 +109,20 @@ impl HealthStatus {
             State::OtherDrive => Some(Verdict::OtherDrive),
             State::Serving if self.limits.read_only => Some(Verdict::ReadOnly),
             State::Serving if self.limits.full => Some(Verdict::Full),
+            State::Serving if self.has_failing_die() => Some(Verdict::FailingDie),
             State::Serving if self.limits.worn => Some(Verdict::WearWarning),
-            State::Serving if !self.bad_blocks.is_empty() => Some(Verdict::BadBlocks),
+            State::Serving if !(self.bad_blocks.is_empty() && self.failing_blocks.is_empty()) => {
+                Some(Verdict::BadBlocks)
+            }
             State::Serving if self.limits.slow.is_some() => Some(Verdict::Slow),
             _ => goes_on,
         }
+    }
+
+    /// Whether single dies fail. Where most of them do, it is not the dies.
+    fn has_failing_die(&self) -> bool {
+        let failing = self.failing_dies.len();
+        failing > 0 && 2 * failing <= self.dies as usize
     }
 }
 
@@ -186,6 +201,9 @@ impl Diagnosis {
             gate: self.health.gate(),
             limits: self.health.limits(),
             bad_blocks: self.health.bad_blocks().collect(),
+            failing_blocks: Vec::new(),
+            failing_dies: Vec::new(),
+            dies: 0,
             smart: self.health.smart(),
             disturbances: self.disturbances,
             reports,

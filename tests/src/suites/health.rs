@@ -17,8 +17,9 @@ pub fn tests() -> Vec<Test> {
         test(S, "a_bad_block_costs_that_block", bad_block),
         test(S, "a_controller_that_fails_for_a_time_costs_nothing", controller),
         test(S, "what_a_host_asks_for_wrongly_is_no_evidence", wrong_commands),
-        test(S, "a_drive_without_a_model_or_another_drive_is_not_diagnosed", none),
+        test(S, "a_drive_in_memory_has_a_smart_log", memory),
         test(S, "a_drive_on_another_that_is_slower_than_its_calibration_is_found", slow_target),
+        test(S, "a_die_that_a_rule_makes_fail_is_named", failing_die),
         long(S, "a_die_that_became_slow_is_found_under_load", slow_die),
         long(S, "a_hundred_failures_cost_the_blocks_that_cannot_be_read", hundred),
     ]
@@ -288,9 +289,33 @@ fn slow_target(env: &Env) -> Outcome {
     })
 }
 
-fn none(env: &Env) -> Outcome {
+/// What a user sees who makes a die fail and watches.
+fn failing_die(env: &Env) -> Outcome {
+    let setup = Setup { node: "faults = true".into(), capacity: "32MiB".into(), ..Setup::default() };
+    with_node(env, &setup.device(SLOW_READS).vfio(SOCKET, ""), |node| {
+        let client = &mut Client::of(node)?;
+        let before = health(node)?;
+        ensure(before["media_errors"] == 0 && before["available_spare_pct"] == 100, || format!("{before:#}"))?;
+        node.cli_ok(&["fault", "add", "ssd0", "media-error", "die=3"])?;
+        let statuses = (0..64).map(|page| client.block(READ, page * 8)).collect::<Result<Vec<_>, _>>()?;
+        let failed = statuses.iter().filter(|status| **status == 0x281).count();
+        ensure(failed >= 4, || format!("{failed} reads of 64 failed"))?;
+        let found = health(node)?;
+        let die = &found["failing_dies"][0];
+        ensure(found["verdict"] == "failing-die" && found["state"] == "serving", || format!("{found:#}"))?;
+        ensure(found["media_errors"] == failed && die["die"] == 3 && die["errors"] == failed, || format!("{found:#}"))?;
+        let text = node.cli_ok(&["device", "health", "ssd0"])?;
+        let smart = format!("SMART: critical warning 0x00, {failed} media errors, available spare 100 %");
+        ensure(text.contains(&smart) && text.contains("  failing: die 3: "), || text.clone())?;
+        let top = node.cli_ok(&["top", "-n", "1"])?;
+        ensure(top.contains("failing-die"), || top.clone())
+    })
+}
+
+fn memory(env: &Env) -> Outcome {
     with_node(env, &Setup::default(), |node| {
-        let said = node.cli(&["device", "health", "ssd0"])?;
-        ensure(said.stderr.contains("not diagnosed"), || said.stderr.clone())
+        let said = node.cli_ok(&["device", "health", "ssd0"])?;
+        let is = said.starts_with("ssd0: nothing is wrong; ") && said.contains("0 media errors, available spare 100 %");
+        ensure(is, || said.clone())
     })
 }

@@ -285,6 +285,11 @@ impl Subsystem {
         page
     }
 
+    /// SMART / health information, as hosts read it; warnings of temperature thresholds, which each host sets, are left out.
+    pub fn smart_log(&self, now: Nanos) -> Smart {
+        self.smart(now, NONE)
+    }
+
     /// SMART / health: what was counted.
     pub(super) fn smart(&self, now: Nanos, c: u32) -> Smart {
         let life = self.lifetime(now);

@@ -1,6 +1,7 @@
 //! What rules make of a command.
 
 use crate::admin::{Admin, AdminOutcome};
+use crate::event::Op;
 use crate::fault::state::{HeldAdmin, HeldCommand, HeldUntil};
 use crate::host::Host;
 use crate::io::plan;
@@ -133,7 +134,11 @@ impl Subsystem {
 
     /// As a drive fails a command whose media or inside has failed: SMART counts it, the error log has its first bad block.
     fn fail_command<H: Host>(&mut self, starting: &Starting, status: Status, lba: u64, host: &mut H) {
-        self.health.media_errors += u64::from(is_media_error(status));
+        if is_media_error(status) {
+            self.health.media_errors += 1;
+            let is_read = matches!(starting.plan.op, Op::Read | Op::Compare | Op::Verify);
+            self.note_failing(starting.command.nsid, lba, is_read);
+        }
         let command = Command { slba: lba, ..starting.command };
         self.refuse(starting.queue, &command, self.known_status(starting.queue, status), host);
     }

@@ -8,6 +8,7 @@ use weir_spec::nvme::identify::PowerStateDescriptor;
 use weir_units::Nanos;
 use zerocopy::little_endian::{U16, U32};
 
+pub(crate) mod failing_media;
 pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod lifetime;

@@ -31,6 +31,8 @@ pub enum Verdict {
     Removed,
     /// Single blocks are unreadable.
     BadBlocks,
+    /// Pages of a die of its flash cannot be read.
+    FailingDie,
     /// Another drive is in its place.
     OtherDrive,
     /// The media have failed (MEDIAERR).
@@ -39,7 +41,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// All of them, the gravest last.
-    pub const ALL: [Verdict; 13] = [
+    pub const ALL: [Verdict; 14] = [
         Verdict::Busy,
         Verdict::Slow,
         Verdict::Full,
@@ -51,6 +53,7 @@ impl Verdict {
         Verdict::Namespace,
         Verdict::Removed,
         Verdict::BadBlocks,
+        Verdict::FailingDie,
         Verdict::OtherDrive,
         Verdict::Media,
     ];
@@ -74,6 +77,7 @@ impl Verdict {
             Verdict::Namespace => "namespace",
             Verdict::Removed => "removed",
             Verdict::BadBlocks => "bad-blocks",
+            Verdict::FailingDie => "failing-die",
             Verdict::OtherDrive => "other-drive",
             Verdict::Media => "media",
         }
@@ -93,6 +97,7 @@ impl Verdict {
             Verdict::Namespace => "the namespace was not there, or not ready",
             Verdict::Removed => "the drive was removed",
             Verdict::BadBlocks => "some blocks cannot be read or written; all others can",
+            Verdict::FailingDie => "pages of a die of its flash cannot be read; what is on other dies can",
             Verdict::OtherDrive => "another drive, or one of another size, is where this one was",
             Verdict::Media => "the drive's media have failed",
         }
@@ -111,6 +116,9 @@ impl Verdict {
             Verdict::Removed => "put it back, or replace it",
             Verdict::BadBlocks => {
                 "restore what was in these blocks by writing them; replace the drive if it cannot write them"
+            }
+            Verdict::FailingDie => {
+                "copy what is on it, and replace it; `weir fault ls` shows whether a rule makes the die fail"
             }
             Verdict::OtherDrive => "put the former drive back, or replace it in the configuration",
             Verdict::Media => "replace the drive; what it held must come from a copy",

@@ -141,6 +141,13 @@ export class Device {
     if (health) {
       rows.push(["Diagnosis", health.verdict ? `${health.verdict}: ${health.meaning ?? ""}` : "nothing is wrong"]);
       if (health.advice) rows.push(["What to do", health.advice]);
+      if (health.media_errors !== undefined) {
+        const warning = `0x${health.critical_warning.toString(16).padStart(2, "0")}`;
+        rows.push(["SMART", `critical warning ${warning}, ${health.media_errors} media errors, available spare ${health.available_spare_pct} %`]);
+      }
+      const dies = (health.failing_dies ?? []).map((die) => `die ${die.die}`);
+      const blocks = (health.failing_blocks ?? []).map((block) => `block ${block.lba}`);
+      if (dies.length || blocks.length) rows.push(["Failing now", [...dies, ...blocks].join(", ")]);
       rows.push(["Disturbances that are over", String(health.disturbances)]);
     }
     const text = JSON.stringify(rows) + JSON.stringify(health?.reports?.length ?? 0) + (health?.reports?.at(-1)?.steps.length ?? 0);
