@@ -1,6 +1,7 @@
 //! Floors, ceilings and service levels on the command line: as changes to send, and as a table shows them.
 
 use crate::args::{Change, Share};
+use crate::top::asked_less;
 use weir_api::{AttainmentStatus, CeilingPatch, FloorPatch, SlaPatch, SlaState, TenantPatch, TenantStatus};
 use weir_units::{Bytes, Nanos, PerSecond};
 
@@ -50,7 +51,7 @@ pub fn has_any(t: &TenantStatus) -> bool {
 
 /// Floor, ceiling, service level, and how they are kept.
 pub fn cells(t: &TenantStatus) -> [String; 4] {
-    let kept: Vec<String> = t.attainment.iter().filter(|a| a.state != SlaState::Unjudged).map(kept).collect();
+    let kept: Vec<String> = t.attainment.iter().filter(|a| a.state != SlaState::Unjudged).map(|a| kept(t, a)).collect();
     [floor(t), ceiling(t), sla(t), kept.join("; ")].map(|cell| if cell.is_empty() { "-".into() } else { cell })
 }
 
@@ -82,12 +83,13 @@ fn sla(t: &TenantStatus) -> String {
     rates(sla.iops, sla.bandwidth_bytes_per_s).chain(bounds).collect::<Vec<_>>().join(" ")
 }
 
-/// `met 12 s (0 of 90 missed)`, with the drive's name.
-fn kept(a: &AttainmentStatus) -> String {
+/// `met 12 s (0 of 90 missed)`, or `met, asked less, 12 s (0 of 90 missed)`, with the drive's name.
+fn kept(t: &TenantStatus, a: &AttainmentStatus) -> String {
     let state = match (a.state, &a.last) {
         (SlaState::Missed, Some(last)) if last.missed_rate && last.missed_latency => "MISSED rate and latency",
         (SlaState::Missed, Some(last)) if last.missed_rate => "MISSED rate",
         (SlaState::Missed, _) => "MISSED latency",
+        _ if asked_less(t, a) => "met, asked less,",
         _ => "met",
     };
     format!("{} {state} {} s ({} of {} missed)", a.device, a.since_s, a.missed, a.periods)

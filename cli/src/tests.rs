@@ -113,6 +113,7 @@ fn status() -> Status {
             latency_ns: 80_000,
             slots: 16,
             slots_busy: 2,
+            slot_time_ns: 0,
             slot_bytes: 4 << 20,
             arbitration: Arbitration::default(),
             cost: Cost::Bytes,
@@ -141,6 +142,8 @@ fn status() -> Status {
             queues: 4,
             connections: 1,
             admission: Vec::new(),
+            at_ceiling: false,
+            latency: Vec::new(),
             io,
         }],
         exports: vec![ExportStatus {

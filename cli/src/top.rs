@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
-use weir_api::{AttainmentStatus, Counters, SlaState, Status};
+use weir_api::{AttainmentStatus, Counters, DeviceStatus, LatencyBucket, SlaState, Status, TenantStatus};
 use weir_units::{Nanos, parse};
 
 /// The shortest pause between two looks: the node's own figures are of a second.
@@ -23,7 +23,10 @@ Examples:
   weir top -i 5s -n 12         a minute in steps of 5 s
   weir top -n 1 --json         one look, for a program
 
-BUSY is the share of a drive's slots that work. KEPT is the promise of a tenant in the last second that counts: met or MISSED.")]
+BUSY is the share of a drive's slots that worked, over the interval. P50 and P99 are of the interval, between two bounds of the node's counters
+(1, 2.5 and 5 in every decade); of a tenant with a promise they are exact, of its newest period of a second. KEPT is the promise of a tenant in
+the last second that counts: met or MISSED; \"met, asked less\" where it did not ask for what it was promised. LIMIT says \"ceiling\" where its
+ceiling held commands back at either look.")]
 pub struct TopArgs {
     /// Time between two looks
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = |text: &str| parse::nanos(text))]
@@ -87,6 +90,7 @@ struct DeviceRates {
     name: String,
     #[serde(flatten)]
     rates: DoneRates,
+    /// Over the interval.
     slots_busy_pct: f64,
     queues: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,11 +109,63 @@ struct TenantRates {
     rates: DoneRates,
     /// Of all tenants' bytes.
     share_pct: f64,
-    /// The longest of its drives' in the newest period; for tenants with a promise.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    p99_ns: Option<u64>,
+    /// Absent where nothing was done.
+    #[serde(skip_serializing_if = "Option::is_none", flatten)]
+    latency: Option<Latency>,
     #[serde(skip_serializing_if = "Option::is_none")]
     promise: Option<SlaState>,
+    /// It did not ask for the rates that it was promised.
+    asked_less: bool,
+    /// Its ceiling held commands back at either look.
+    at_ceiling: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Latency {
+    p50_ns: u64,
+    p99_ns: u64,
+    /// Of a tenant with a promise: the longest of its drives' in the newest period. Else they lie between two bounds of what the node counts.
+    is_exact: bool,
+}
+
+impl Latency {
+    fn between(before: Option<&TenantStatus>, now: &TenantStatus) -> Option<Self> {
+        let of_promise = now.attainment.iter().filter_map(|a| a.last.as_ref());
+        let exact = of_promise.map(|period| (period.p50_ns, period.p99_ns)).reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)));
+        if let Some((p50_ns, p99_ns)) = exact {
+            return Some(Latency { p50_ns, p99_ns, is_exact: true });
+        }
+        let counted = counted_between(before.map_or(&[], |before| &before.latency), &now.latency);
+        let at = |share| quantile(&counted, share);
+        Some(Latency { p50_ns: at(0.5)?, p99_ns: at(0.99)?, is_exact: false })
+    }
+
+    fn cell(&self, ns: u64) -> String {
+        format!("{}{}", if self.is_exact { "" } else { "~" }, time(ns as f64))
+    }
+}
+
+/// Buckets of the commands of the interval; counters that begin anew count from nothing.
+fn counted_between(before: &[LatencyBucket], now: &[LatencyBucket]) -> Vec<LatencyBucket> {
+    let old = |of: &LatencyBucket| before.iter().find(|b| b.over_ns == of.over_ns).map_or(0, |b| b.commands);
+    let has_begun_anew = now.iter().map(|b| b.commands).sum::<u64>() < before.iter().map(|b| b.commands).sum();
+    let left = |b: &LatencyBucket| b.commands.saturating_sub(if has_begun_anew { 0 } else { old(b) });
+    now.iter().map(|b| LatencyBucket { commands: left(b), ..*b }).filter(|b| b.commands > 0).collect()
+}
+
+/// The latency that this share of the commands does not exceed, on a straight line between the bounds of its bucket.
+fn quantile(counted: &[LatencyBucket], share: f64) -> Option<u64> {
+    let wanted = share * counted.iter().map(|b| b.commands).sum::<u64>() as f64;
+    let mut below = 0.0;
+    for bucket in counted {
+        let commands = bucket.commands as f64;
+        if below + commands >= wanted {
+            let width = bucket.up_to_ns.unwrap_or(bucket.over_ns).saturating_sub(bucket.over_ns) as f64;
+            return Some(bucket.over_ns + (width * (wanted - below) / commands) as u64);
+        }
+        below += commands;
+    }
+    None
 }
 
 impl DoneRates {
@@ -143,20 +199,18 @@ impl DoneRates {
 impl Picture {
     fn between(before: &Status, now: &Status, time: Duration) -> Self {
         let devices = now.devices.iter().map(|device| {
-            let old = before.devices.iter().find(|old| old.name == device.name).map(|old| &old.io);
+            let old = before.devices.iter().find(|old| old.name == device.name);
             DeviceRates {
                 name: device.name.clone(),
-                rates: DoneRates::between(old, &device.io, time),
-                slots_busy_pct: 100.0 * f64::from(device.slots_busy) / f64::from(device.slots.max(1)),
+                rates: DoneRates::between(old.map(|old| &old.io), &device.io, time),
+                slots_busy_pct: busy(old, device, time),
                 queues: device.queues,
                 write_amplification: device.flash.as_ref().map(|flash| flash.write_amplification),
                 fault: wrong(device),
             }
         });
-        let rates = |name: &str, now: &Counters| {
-            let old = before.tenants.iter().find(|old| old.name == name).map(|old| &old.io);
-            DoneRates::between(old, now, time)
-        };
+        let old = |name: &str| before.tenants.iter().find(|old| old.name == name);
+        let rates = |name: &str, now: &Counters| DoneRates::between(old(name).map(|old| &old.io), now, time);
         let all: f64 = now.tenants.iter().map(|tenant| rates(&tenant.name, &tenant.io).bytes()).sum();
         let tenants = now.tenants.iter().map(|tenant| {
             let rates = rates(&tenant.name, &tenant.io);
@@ -166,8 +220,10 @@ impl Picture {
                 weight: tenant.weight,
                 rates,
                 share_pct: if all > 0.0 { 100.0 * rates.bytes() / all } else { 0.0 },
-                p99_ns: tenant.attainment.iter().filter_map(|a| Some(a.last.as_ref()?.p99_ns)).max(),
+                latency: Latency::between(old(&tenant.name), tenant),
                 promise: promise(&tenant.attainment),
+                asked_less: tenant.attainment.iter().any(|a| asked_less(tenant, a)),
+                at_ceiling: tenant.at_ceiling || old(&tenant.name).is_some_and(|old| old.at_ceiling),
             }
         });
         Picture {
@@ -179,37 +235,76 @@ impl Picture {
         }
     }
 
-    fn text(&self) -> String {
-        let busy: Vec<String> = self.busy_pct.iter().map(|busy| format!("{busy:.0}%")).collect();
+    /// Of drives, and of tenants.
+    fn tables(&self) -> (Table, Table) {
         let mut devices =
-            Table::new(&["DEVICE", ">IOPS", ">READ", ">WRITE", ">ERR/S", ">BUSY", ">QUEUES", ">WA", "WRONG"]);
+            Table::new(&["DEVICE", ">IOPS", ">READ", ">WRITE", ">ERR/S", ">BUSY", "~>QUEUES", "~>WA", "WRONG"]);
         for d in &self.devices {
             let amplification = d.write_amplification.map_or_else(String::new, |wa| format!("{wa:.2}"));
             let rest = [format!("{:.0}%", d.slots_busy_pct), d.queues.to_string(), amplification];
             let wrong = d.fault.clone().unwrap_or_default();
             devices.row([d.name.clone()].into_iter().chain(d.rates.cells()).chain(rest).chain([wrong]));
         }
-        let mut tenants =
-            Table::new(&["TENANT", ">IOPS", ">READ", ">WRITE", ">ERR/S", ">SHARE", ">P99", "CLASS", ">WEIGHT", "KEPT"]);
+        (devices, self.tenant_table())
+    }
+
+    fn tenant_table(&self) -> Table {
+        let mut tenants = Table::new(&[
+            "TENANT", ">IOPS", ">READ", ">WRITE", "~>ERR/S", ">SHARE", ">P50", ">P99", "KEPT", "LIMIT", "~CLASS",
+            "~>WEIGHT",
+        ]);
         for t in &self.tenants {
-            let p99 = t.p99_ns.map_or_else(String::new, |ns| time(ns as f64));
+            let latency = |of: fn(&Latency) -> u64| t.latency.map_or_else(String::new, |l| l.cell(of(&l)));
             let kept = match t.promise {
+                Some(SlaState::Met) if t.asked_less => "met, asked less",
                 Some(SlaState::Met) => "met",
                 Some(SlaState::Missed) => "MISSED",
                 Some(SlaState::Unjudged) | None => "",
             };
-            let rest = [format!("{:.0}%", t.share_pct), p99, t.class.clone(), t.weight.to_string(), kept.to_owned()];
-            tenants.row([t.name.clone()].into_iter().chain(t.rates.cells()).chain(rest));
+            let limit = if t.at_ceiling { "ceiling" } else { "" };
+            let times = [format!("{:.0}%", t.share_pct), latency(|l| l.p50_ns), latency(|l| l.p99_ns)];
+            let rest = [kept.to_owned(), limit.to_owned(), t.class.clone(), t.weight.to_string()];
+            tenants.row([t.name.clone()].into_iter().chain(t.rates.cells()).chain(times).chain(rest));
         }
+        tenants
+    }
+
+    /// With as many columns as the terminal has room for.
+    fn text(&self) -> String {
+        let (devices, tenants) = self.tables();
+        self.around(&devices.shown(), &tenants.shown())
+    }
+
+    fn around(&self, devices: &str, tenants: &str) -> String {
+        let busy: Vec<String> = self.busy_pct.iter().map(|busy| format!("{busy:.0}%")).collect();
         format!(
             "node {}  up {:.0} s  cores {} busy; IOPS and MB/s\n\n{}\n{}",
             self.node,
             self.uptime_s,
             busy.join(", "),
-            devices.render(),
-            tenants.render()
+            devices,
+            tenants
         )
     }
+}
+
+/// The share of a drive's slots that worked in the interval, percent; of a drive that has begun anew, the share now.
+fn busy(before: Option<&DeviceStatus>, now: &DeviceStatus, time: Duration) -> f64 {
+    let slots = f64::from(now.slots.max(1));
+    let worked = before.and_then(|before| now.slot_time_ns.checked_sub(before.slot_time_ns));
+    let used = worked.map_or(f64::from(now.slots_busy), |worked| worked as f64 / time.as_nanos().max(1) as f64);
+    (100.0 * used / slots).min(100.0)
+}
+
+/// Whether a tenant was promised rates of a drive and did not ask for them in the newest period, so that it got less and nothing was missed.
+pub fn asked_less(t: &TenantStatus, a: &AttainmentStatus) -> bool {
+    let (floor, sla) = (t.floor.as_ref(), t.sla.as_ref());
+    let iops = floor.and_then(|f| f.iops).max(sla.and_then(|s| s.iops));
+    let bandwidth = floor.and_then(|f| f.bandwidth_bytes_per_s).max(sla.and_then(|s| s.bandwidth_bytes_per_s));
+    a.last.as_ref().is_some_and(|p| {
+        let is_less = iops.is_some_and(|n| p.iops < n) || bandwidth.is_some_and(|n| p.bandwidth_bytes_per_s < n);
+        is_less && !p.missed_rate
+    })
 }
 
 /// A word about what keeps a drive from its work.
@@ -232,14 +327,16 @@ mod tests {
 
     fn status(device: u64, gold: u64, tin: u64) -> Status {
         let io = |reads: u64| json!({"reads": reads, "writes": 0, "others": 0, "read_bytes": reads * 4096, "written_bytes": 0, "errors": 0});
+        let bucket =
+            |over: u64, commands: u64| json!({"over_ns": over, "up_to_ns": over * 5 / 2, "commands": commands});
         let tenant = |name: &str, reads: u64| {
             json!({"name": name, "class": "high", "urgent": false, "weight": 16, "hosts": [], "controllers": 0, "queues": 0,
-                "io": io(reads)})
+                "io": io(reads), "latency": [bucket(100_000, reads - reads / 50), bucket(1_000_000, reads / 50)]})
         };
         serde_json::from_value(json!({"node": "n1", "version": "0", "pid": 1, "state": "serving", "uptime_s": 5.0, "api": [],
             "shards": [{"core": 0, "poll": false, "cpu_s": 0.0, "busy_pct": 40.0}], "doors": [], "exports": [],
             "devices": [{"name": "ssd0", "nqn": "n", "serial": "s", "media": "ram", "interface": "block",
-                "capacity_bytes": 1, "block_size": 512, "latency_ns": 0, "slots": 4, "slots_busy": 1, "slot_bytes": 1,
+                "capacity_bytes": 1, "block_size": 512, "latency_ns": 0, "slots": 4, "slots_busy": 1, "slot_time_ns": device * 1_000_000, "slot_bytes": 1,
                 "arbitration": weir_config::Arbitration::default(), "cost": "bytes", "core": 0, "controllers": 0, "queues": 2, "io": io(device)}],
             "tenants": [tenant("gold", gold), tenant("tin", tin)]}))
         .unwrap()
@@ -249,11 +346,54 @@ mod tests {
     fn rates_are_differences() {
         let picture = Picture::between(&status(1000, 800, 200), &status(5000, 3800, 1200), Duration::from_secs(2));
         assert_eq!(picture.devices[0].rates.iops, 2000.0);
-        assert_eq!(picture.devices[0].slots_busy_pct, 25.0);
+        assert_eq!(picture.devices[0].slots_busy_pct, 50.0, "4 s of 4 slots and 2 s, not the moment's one of four");
         assert_eq!([picture.tenants[0].share_pct, picture.tenants[1].share_pct], [75.0, 25.0]);
         let text = picture.text();
         assert!(text.contains("ssd0    2000   8.2    0.0"), "{text}");
-        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+        let gold = picture.tenants[0].latency.unwrap();
+        assert!((150_000..200_000).contains(&gold.p50_ns) && !gold.is_exact, "{gold:?}");
+        assert!((1_000_000..2_500_000).contains(&gold.p99_ns), "{gold:?}");
+        assert!(text.contains('~'), "{text}");
+    }
+
+    /// A tenant that is at its ceiling, and one with a promise that it does not use.
+    fn promised() -> Status {
+        let mut found = status(1000, 800, 200);
+        let period = json!({"commands": 10, "iops": 10, "bandwidth_bytes_per_s": 40960, "p50_ns": 5000, "p99_ns": 7000, "p999_ns": 8000,
+            "max_ns": 9000, "missed_rate": false, "missed_latency": false});
+        let kept = json!({"device": "ssd0", "state": "met", "since_s": 1, "periods": 1, "missed": 0, "missed_rate": 0, "missed_latency": 0,
+            "last": period});
+        found.tenants[0].floor = serde_json::from_value(json!({"iops": 100, "catch_up_ns": 1_000_000})).unwrap();
+        found.tenants[0].attainment = vec![serde_json::from_value(kept).unwrap()];
+        found.tenants[1].at_ceiling = true;
+        found
+    }
+
+    #[test]
+    fn marks_say_what_limits_a_tenant_and_what_it_did_not_ask_for() {
+        let mut now = promised();
+        let picture = Picture::between(&now, &now, Duration::from_secs(1));
+        let [gold, tin] = &picture.tenants[..] else { panic!("two tenants") };
+        let exact = Latency { p50_ns: 5000, p99_ns: 7000, is_exact: true };
+        assert_eq!((gold.latency, gold.asked_less, gold.at_ceiling), (Some(exact), true, false));
+        assert_eq!((tin.latency, tin.asked_less, tin.at_ceiling), (None, false, true), "nothing was done");
+        let text = picture.text();
+        assert!(text.contains("met, asked less") && text.contains("ceiling"), "{text}");
+        now.tenants[0].floor.as_mut().unwrap().iops = Some(10);
+        let picture = Picture::between(&now, &now, Duration::from_secs(1));
+        assert!(!picture.tenants[0].asked_less && picture.text().contains("met "), "it asked for all of it");
+    }
+
+    #[test]
+    fn a_terminal_of_80_columns_has_the_figures_and_one_of_200_all_columns() {
+        let (devices, tenants) = Picture::between(&status(0, 0, 0), &promised(), Duration::from_secs(1)).tables();
+        for table in [&devices, &tenants] {
+            let [narrow, wide] = [80, 200].map(|width| table.render_within(width));
+            assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+            assert!(wide.lines().all(|line| line.chars().count() <= 200) && wide == table.render(), "{wide}");
+        }
+        let narrow = tenants.render_within(80);
+        assert!(["P50", "P99", "KEPT", "LIMIT"].iter().all(|heading| narrow.contains(heading)), "{narrow}");
     }
 
     #[test]

@@ -42,6 +42,7 @@ impl Fake {
             latency_ns: 0,
             slots: 64,
             slots_busy: 0,
+            slot_time_ns: 0,
             slot_bytes: 4 << 20,
             arbitration: Arbitration::default(),
             cost: Cost::Bytes,
@@ -72,6 +73,8 @@ impl Fake {
             queues: 0,
             connections: 1,
             admission: Vec::new(),
+            at_ceiling: false,
+            latency: Vec::new(),
             io: Counters::default(),
         }
     }

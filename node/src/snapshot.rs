@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_config::prediction::Prediction;
 use weir_config::{ClassFrom, Config, DeviceConfig};
-use weir_controller::{Attainment, ControllerInfo, DriveStats, Latencies, Work};
+use weir_controller::{Attainment, ControllerInfo, DriveStats, Latencies, LatencyCounts, Work};
 use weir_drive::{DieFigures, FlashFigures};
 use weir_fault::FaultRule;
 use weir_units::{Bytes, Ceiling, Class, Floor, Nanos, Sla};
@@ -112,6 +112,10 @@ pub struct DeviceSnapshot {
     pub flash: Option<FlashFigures>,
     /// When that was.
     pub now: Nanos,
+    /// Of each tenant: how long its commands took.
+    pub latencies: Vec<LatencyCounts>,
+    /// Time of commands in slots, added, as a sum that wraps around.
+    pub slot_time: Nanos,
     /// How each tenant's promise is kept, where there is one.
     pub attained: Vec<Option<Attainment>>,
 }
@@ -230,6 +234,10 @@ pub struct TenantSnapshot {
     pub connections: u32,
     /// What admission says of it.
     pub admission: Vec<String>,
+    /// Its ceiling holds commands back on one of its drives now.
+    pub at_ceiling: bool,
+    /// How long its commands took, over all drives.
+    pub latencies: LatencyCounts,
     /// What it has had done, over all drives.
     pub work: Work,
 }

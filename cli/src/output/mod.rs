@@ -166,7 +166,7 @@ impl Table {
     }
 
     /// Columns that fit in so many characters; those that are not optional always.
-    fn render_within(&self, most: usize) -> String {
+    pub fn render_within(&self, most: usize) -> String {
         let width = |column: usize| self.rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..self.right.len()).map(width).collect();
         let mut columns: Vec<usize> = (0..self.right.len()).collect();

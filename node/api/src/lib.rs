@@ -69,8 +69,8 @@ pub use timing::{Bucket, CompletionError, DeviceStats, Quantiles, Timing, Timing
 pub use tls::Tls;
 pub use types::{
     Ana, AnaPatch, ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ErrorBody, ExportAdd, ExportStatus,
-    LinkStatus, PowerCutStatus, RecoveredStatus, ShardStatus, SharesPatch, StartStep, State, Status, StepsStatus,
-    TenantAdd, TenantPatch, TenantStatus,
+    LatencyBucket, LinkStatus, PowerCutStatus, RecoveredStatus, ShardStatus, SharesPatch, StartStep, State, Status,
+    StepsStatus, TenantAdd, TenantPatch, TenantStatus,
 };
 pub use weir_node::Refusal;
 pub use weir_node::events::{EventLevel, NodeEvent};

@@ -12,12 +12,12 @@ use crate::promise::{AttainmentStatus, CeilingStatus, Changes, FloorStatus, SlaS
 use crate::store::StoreControl;
 use crate::timing::{CompletionError, DeviceStats};
 use crate::types::{
-    ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ExportAdd, ExportStatus, LinkStatus, PowerCutStatus,
-    ShardStatus, StartStep, State, Status, TenantAdd, TenantPatch, TenantStatus,
+    ClientStatus, Counters, DevicePatch, DeviceStatus, DoorStatus, ExportAdd, ExportStatus, LatencyBucket, LinkStatus,
+    PowerCutStatus, ShardStatus, StartStep, State, Status, TenantAdd, TenantPatch, TenantStatus,
 };
 use std::sync::Arc;
 use weir_config::{Address, ClassFrom};
-use weir_controller::{ControllerInfo, Work};
+use weir_controller::{ControllerInfo, LATENCY_BOUNDS, LatencyCounts, Work};
 use weir_node::events::{Listener, NodeEvent};
 use weir_node::upgrade::{UpgradeStart, UpgradeStatus};
 use weir_node::{
@@ -355,6 +355,7 @@ impl From<DeviceSnapshot> for DeviceStatus {
             latency_ns: device.latency.get(),
             slots: found.stats.slots,
             slots_busy: found.stats.slots_used,
+            slot_time_ns: found.slot_time.get(),
             slot_bytes: device.slot_bytes.get(),
             arbitration: device.arbitration,
             cost: device.cost,
@@ -400,6 +401,14 @@ fn client(device: &DeviceSnapshot, c: &ControllerInfo) -> ClientStatus {
     }
 }
 
+fn buckets(of: &LatencyCounts) -> Vec<LatencyBucket> {
+    let bound = |at: usize| LATENCY_BOUNDS.get(at).copied().map(Nanos::get);
+    let over = |at: usize| at.checked_sub(1).and_then(bound).unwrap_or_default();
+    let bucket =
+        |(at, commands): (usize, &u64)| LatencyBucket { over_ns: over(at), up_to_ns: bound(at), commands: *commands };
+    of.counts.iter().enumerate().filter(|(_, commands)| **commands > 0).map(bucket).collect()
+}
+
 impl From<TenantSnapshot> for TenantStatus {
     fn from(tenant: TenantSnapshot) -> Self {
         let attainment = tenant.attained.iter().map(|(device, a, now)| AttainmentStatus::new(device, a, *now));
@@ -418,6 +427,8 @@ impl From<TenantSnapshot> for TenantStatus {
             name: tenant.name,
             hosts: tenant.hosts,
             admission: tenant.admission,
+            at_ceiling: tenant.at_ceiling,
+            latency: buckets(&tenant.latencies),
         }
     }
 }

@@ -68,6 +68,8 @@ impl Fake {
             queues: 4,
             connections: 2,
             admission: vec!["tenant gold on ssd0: unknown".into()],
+            at_ceiling: true,
+            latency: vec![LatencyBucket { over_ns: 100_000, up_to_ns: Some(250_000), commands: 7 }],
             io: Counters { reads: 1, writes: 2, others: 3, read_bytes: 4, written_bytes: 5, errors: 6 },
         });
         let arbitration = Mutex::new(Arbitration::default());
@@ -93,6 +95,7 @@ impl Fake {
             latency_ns: 0,
             slots: 64,
             slots_busy: 2,
+            slot_time_ns: 9,
             slot_bytes: 4 << 20,
             arbitration: *self.arbitration.lock().unwrap(),
             cost: Cost::Bytes,
@@ -134,13 +137,13 @@ fn health() -> DriveHealth {
         meaning: Some("m".into()),
         advice: Some("a".into()),
         bad_blocks: vec![BlockRange { lba: 8, blocks: 1 }],
-        critical_warning: Some(4),
-        media_errors: Some(9),
-        speed: Some(DriveSpeed {
         failing_blocks: vec![FailingBlockStatus { nsid: 1, lba: 8, errors: 2, last_ago_s: 0.5 }],
         failing_dies: vec![FailingDieStatus { die: 3, errors: 2, last_ago_s: 0.5 }],
-            state: "slow".into(),
+        critical_warning: Some(4),
         available_spare_pct: Some(9),
+        media_errors: Some(9),
+        speed: Some(DriveSpeed {
+            state: "slow".into(),
             why: None,
             factor: Some(5.0),
             die: Some(2),

@@ -164,6 +164,10 @@ pub struct DeviceStatus {
     pub slots: u32,
     /// Commands that it works on now.
     pub slots_busy: u32,
+    /// Time of commands in slots, added: its difference between two looks, divided by their distance and the slots, is the share that was busy. It wraps
+    /// around.
+    #[serde(default)]
+    pub slot_time_ns: u64,
     /// Bytes that it works on at once.
     pub slot_bytes: u64,
     /// Who is next.
@@ -280,8 +284,26 @@ pub struct TenantStatus {
     /// What admission says of it: promises that cannot be kept, and drives of which nobody knows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admission: Vec<String>,
+    /// Its ceiling holds commands back on one of its drives now.
+    #[serde(default)]
+    pub at_ceiling: bool,
+    /// How long its commands took, over all drives, since the process that serves began: buckets in which there are some, the shortest first.
+    #[serde(default)]
+    pub latency: Vec<LatencyBucket>,
     /// What it has had done, over all drives.
     pub io: Counters,
+}
+
+/// Commands that took about as long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LatencyBucket {
+    /// Longer than that, in nanoseconds: the bound of the bucket before. Bounds are 1, 2.5 and 5 in every decade from 1 us to 10 s.
+    pub over_ns: u64,
+    /// And no longer than that; absent where there is no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_to_ns: Option<u64>,
+    /// Commands, from their arrival at the drive to their completion.
+    pub commands: u64,
 }
 
 /// One way to a drive.

@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::time::{Duration, Instant};
 use weir_config::{Arbitration, Config, DoorConfig, ExportConfig, TenantConfig};
-use weir_controller::{Subsystem, Work};
+use weir_controller::{Latencies, LatencyCounts, Subsystem, Work};
 use weir_sys::keeper_channel::Keep;
 use weir_units::{Bytes, Class, Nanos};
 
@@ -158,6 +158,8 @@ impl NodeControl {
                 timing: device.deadlines().summary(now),
                 flash: device.flash().map(|f| f.figures(now)),
                 stats: device.machine().stats(),
+                latencies: device.machine().latencies().iter().map(Latencies::all).collect(),
+                slot_time: device.machine().service_times().served,
                 controllers: device.machine().controllers(),
                 capacity: Bytes(device.capacity()),
                 block_size: device.block_size(),
@@ -205,6 +207,8 @@ impl NodeControl {
             queues: 0,
             connections: self.connections_of(index),
             admission: self.said_of(index),
+            at_ceiling: false,
+            latencies: LatencyCounts::default(),
             work: Work::default(),
         };
         if tenant.any_host {
@@ -219,6 +223,8 @@ impl NodeControl {
             (found.class, found.weight) = (t.class, t.weight);
             found.controllers += t.controllers;
             found.queues += t.queues;
+            found.at_ceiling |= t.held;
+            found.latencies.merge(&device.latencies[index]);
             add(&mut found.work, &t.work);
         }
         found

@@ -113,6 +113,14 @@ impl Latencies {
         counts.count(now.saturating_sub(arrived));
     }
 
+    /// Of all commands.
+    pub fn all(&self) -> LatencyCounts {
+        let Latencies { mut reads, writes, others } = *self;
+        reads.merge(&writes);
+        reads.merge(&others);
+        reads
+    }
+
     /// Adds what was counted elsewhere.
     pub fn merge(&mut self, other: &Latencies) {
         let Latencies { reads, writes, others } = other;
