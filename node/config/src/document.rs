@@ -259,6 +259,8 @@ mod tests {
             ("device[0]", "device[0]: names a table"),
             ("seed.x", "seed.x: seed is a number, not a table"),
             ("device.slot", "did you mean slots?"),
+            ("device.chanels", "did you mean channels?"),
+            ("device.victm", "did you mean victim?"),
             ("tenant.t.clas", ""),
         ] {
             match slots(&[(path, "1")]) {

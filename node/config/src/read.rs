@@ -232,7 +232,8 @@ impl<'a> Section<'a> {
         let unoffered = self.unoffered.borrow();
         let offered: Vec<&str> = known.iter().copied().filter(|k| !unoffered.contains(k)).collect();
         for entry in self.entries.iter().filter(|e| !known.contains(&e.key.as_str())) {
-            let hint = match nearest(&entry.key, &offered) {
+            // Who has nearly written a key that is not offered knows it.
+            let hint = match nearest(&entry.key, &offered).or_else(|| nearest(&entry.key, &known)) {
                 Some(near) => format!("did you mean {near}?"),
                 None => format!("there is {}", offered.join(", ")),
             };
@@ -354,6 +355,28 @@ pub fn number(range: RangeInclusive<f64>) -> impl Fn(&Value) -> Read<f64> {
             Some(n) if range.contains(&n) => Ok(n),
             Some(n) => Err(format!("{n} is out of range; {} to {} is allowed", range.start(), range.end()).into()),
             None => Err(format!("{} where a number is wanted", shown(value)).into()),
+        }
+    }
+}
+
+/// A part of something, as a number: 0.07 for 7 %.
+pub fn part(range: RangeInclusive<f64>) -> impl Fn(&Value) -> Read<f64> {
+    move |value| {
+        if let Value::Text(text) | Value::Bare(text) = value {
+            let percent = text.strip_suffix('%').and_then(|percent| percent.trim().parse::<f64>().ok());
+            if let Some(percent) = percent {
+                return Err(format!("{} where a part is wanted; write {}", quoted(text), percent / 100.0).into());
+            }
+        }
+        let range = range.clone();
+        let (least, most) = (*range.start(), *range.end());
+        match number(f64::MIN..=f64::MAX)(value)? {
+            n if range.contains(&n) => Ok(n),
+            n => Err(format!(
+                "{n} is {} %; a part from {least} to {most} is allowed, 0.07 for 7 %",
+                (n * 100.0 * 1e6).round() / 1e6
+            )
+            .into()),
         }
     }
 }

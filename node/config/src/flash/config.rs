@@ -6,7 +6,7 @@ use super::levels::levels;
 use super::resize::shrink;
 use crate::fdp;
 use crate::profile::Profile;
-use crate::read::{Read, flag, integer, number, size, text, time};
+use crate::read::{Read, flag, integer, number, part, size, text, time};
 use crate::value::Value;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -53,6 +53,11 @@ pub struct PolicyConfig {
 }
 
 impl FlashConfig {
+    /// Whether it begins in the state in which collection has come to rest.
+    pub fn begins_at_rest(&self) -> bool {
+        self.precondition == Precondition::Steady
+    }
+
     /// Whether power loss may take what was written and not flushed.
     pub fn is_volatile(&self) -> bool {
         !self.config.buffer.is_durable()
@@ -277,9 +282,12 @@ fn housekeeping(keys: &Keys<'_, '_>, housekeeping: &mut Option<Housekeeping>) {
 /// The longest period of housekeeping: a day.
 const HOUSEKEEPING_PERIOD_MAX: Nanos = Nanos::from_secs(86_400);
 
+/// Five times the capacity: who writes 7 means 0.07.
+const OVER_PROVISIONING_MAX: f64 = 4.0;
+
 /// How much of the flash is offered: the capacity, the over-provisioning and the blocks follow from each other.
 fn offer(keys: &Keys<'_, '_>, config: &mut FlashDriveConfig, own: &FlashDriveConfig, capacity: Option<Bytes>) {
-    let given = keys.get("over_provisioning", number(0.0..=16.0));
+    let given = keys.get("over_provisioning", part(0.0..=OVER_PROVISIONING_MAX));
     let (blocks, changed) = (keys.has("blocks"), config.geometry != own.geometry || config.ftl.slc != own.ftl.slc);
     let g = &config.geometry;
     let block = u64::from(g.pages) * u64::from(g.page_bytes);

@@ -149,7 +149,16 @@ fn what_does_not_fit_is_named() {
         ),
         ("kind = \"flash\"\nrated_cycles = 0", "3: device.ssd0.rated_cycles: must be at least 1"),
         ("kind = \"flash\"\nrber = 2", "3: device.ssd0.rber: 2 is out of range; 0 to 1 is allowed"),
-        ("kind = \"flash\"\nover_provisioning = 20", "3: device.ssd0.over_provisioning: 20 is out of range"),
+        (
+            "kind = \"flash\"\nover_provisioning = 20",
+            "3: device.ssd0.over_provisioning: 20 is 2000 %; a part from 0 to 4 is allowed, 0.07 for 7 %",
+        ),
+        ("kind = \"flash\"\nover_provisioning = 7", "over_provisioning: 7 is 700 %; a part from 0 to 4 is allowed"),
+        (
+            "kind = \"flash\"\nover_provisioning = \"7%\"",
+            "over_provisioning: \"7%\" where a part is wanted; write 0.07",
+        ),
+        ("kind = \"flash\"\nvictm = \"fifo\"", "3: device.ssd0.victm: unknown key; did you mean victim?"),
         (
             "kind = \"flash\"\ncapacity = \"8GiB\"\nblocks = 140\nover_provisioning = 0.07",
             "5: device.ssd0.over_provisioning: follows from capacity and blocks",
