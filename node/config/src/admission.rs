@@ -8,7 +8,7 @@
 //! Pure: configurations in, breaches out. The verdict is the one that `weir plan` gives of a drive with that calibration. What a tenant asks for is its `demand`. One that says nothing is taken for the worst
 //! neighbour there is, an endless closed loop of the requests that cost the drive most for a byte; for its own SLA it is taken to
 //! ask for the rate that it was promised, or for one request at a time where that is none.
-//! A drive without a calibration is not judged: nothing is known of it.
+//! A drive without a calibration is judged by its slots and its `latency` alone, if it has one: nothing else is known of it.
 
 use super::arbitration::{Arbitration, Cost, Mechanism};
 use super::config::Config;
@@ -18,7 +18,7 @@ use super::tenant::TenantConfig;
 use std::fmt;
 use weir_plan::planner::{self, FLOORS, Overfull, SlaBound, TenantPlan, propose, verdict};
 use weir_plan::{Demand, DriveModel, Margin, PlanTenant, Setting};
-use weir_units::{Bytes, Rates, Sla};
+use weir_units::{Bytes, Nanos, Rates, Sla};
 use weir_workload::{Arrival, Mix, Pattern, Rate};
 
 /// Commands outstanding of somebody who asks for as much as there is.
@@ -85,15 +85,43 @@ pub fn unknown(config: &Config) -> impl Iterator<Item = &str> {
     config.devices.iter().enumerate().filter(blind).map(|(_, device)| device.name.as_str())
 }
 
-/// The promises to a drive's tenants that cannot be kept under this arbitration; none where the drive is not calibrated.
+/// The promises to a drive's tenants that cannot be kept under this arbitration; of a drive that is not calibrated those that its `latency` forbids.
 pub fn breaches(device: &DeviceConfig, arbitration: &Arbitration, tenants: &[&TenantConfig]) -> Vec<Breach> {
-    let Some(file) = &device.calibration else { return Vec::new() };
+    let Some(file) = &device.calibration else { return beyond_latency(device, tenants) };
     // What makes a calibration makes a drive: the reader has tried.
     let Ok(drive) = file.calibration.drive(device.slots.into(), device.slot_bytes) else { return Vec::new() };
     let judge = Judge { device, drive, setting: setting(device, arbitration), dearest: dearest(device), tenants };
     let mut found = judge.floors();
     for own in 0..tenants.len() {
         found.extend(judge.sla(own));
+    }
+    found
+}
+
+/// Floors and service levels that ask for more commands a second than the drive's slots can hold, each for its latency.
+fn beyond_latency(device: &DeviceConfig, tenants: &[&TenantConfig]) -> Vec<Breach> {
+    if device.latency == Nanos(0) || device.flash.is_some() {
+        return Vec::new();
+    }
+    let most = f64::from(device.slots) / device.latency.as_secs_f64();
+    let mut floors = 0.0;
+    let mut found = Vec::new();
+    for tenant in tenants {
+        let iops = |rates: &Rates| rates.iops.map_or(0.0, |iops| iops as f64);
+        let (floor, sla) = (iops(&tenant.floor.rates), iops(&tenant.sla.rates));
+        floors += floor;
+        for (key, name, own, wanted) in [("floor", "floor", floor, floors), ("sla.iops", "SLA", sla, sla)] {
+            if own > 0.0 && wanted > most {
+                let with =
+                    if wanted > own { format!(" ({wanted:.0} with the floors before it)") } else { String::new() };
+                let what = format!(
+                    "its {name}, {own:.0} IOPS{with}, cannot be kept: with {} slots and a latency of {} the drive does {most:.0} at the most",
+                    device.slots, device.latency
+                );
+                let (device, tenant) = (device.name.clone(), tenant.name.clone());
+                found.push(Breach { device, tenant, key, by: wanted / most - 1.0, what });
+            }
+        }
     }
     found
 }

@@ -96,7 +96,7 @@ fn who_cannot_reach_the_drive_takes_nothing_of_it() {
 fn without_a_calibration_nothing_is_known() {
     let mut blind = config(&["sla = { iops = 1000000 }"]);
     assert_eq!((keys(&blind).len(), unknown(&blind).count()), (1, 0));
-    blind.devices[0].calibration = None;
+    (blind.devices[0].calibration, blind.devices[0].latency) = (None, Nanos(0));
     assert_eq!((keys(&blind).len(), unknown(&blind).collect::<Vec<_>>()), (0, vec!["ssd0"]));
     assert_eq!(unknown(&config(&[HIGH])).count(), 0, "nobody is promised anything");
 }
@@ -110,4 +110,36 @@ fn what_was_broken_before_does_not_forbid_a_change() {
     let worse = config(&[&format!("{HIGH}\nsla = {{ iops = 150000 }}"), HIGH, HIGH]);
     assert_eq!(new(&before, &of_config(&worse)).count(), 1, "it breaks more now");
     assert_eq!(new(&of_config(&worse), &before).count(), 0);
+}
+
+#[test]
+fn a_latency_alone_forbids_what_the_slots_cannot_do() {
+    let with = |device: &str, tenants: [&str; 2]| {
+        let one = |(name, keys)| format!("[[tenant]]\nname = \"{name}\"\nhosts = [\"nqn.{name}\"]\n{keys}\n");
+        let text =
+            format!("[[device]]\n{device}\n{}", ["a", "b"].into_iter().zip(tenants).map(one).collect::<String>());
+        Config::parse(&text, "t", Path::new("/")).unwrap_or_else(|e| panic!("{e}\n{text}"))
+    };
+    let slow = "latency = \"20ms\"\nslots = 1";
+    let said =
+        |device: &str, tenants| of_config(&with(device, tenants)).iter().map(Breach::to_string).collect::<Vec<_>>();
+    assert_eq!(said(slow, ["floor = { iops = 50 }", ""]), [""; 0], "50 a second are what it does");
+    assert_eq!(
+        said(slow, ["floor = { iops = 100 }", ""]),
+        [
+            "tenant a on ssd0: its floor, 100 IOPS, cannot be kept: with 1 slots and a latency of 20ms the drive does 50 at the most"
+        ]
+    );
+    let both = said(slow, ["floor = { iops = 40 }", "floor = { iops = 30 }"]);
+    assert!(
+        both.len() == 1 && both[0].contains("its floor, 30 IOPS (70 with the floors before it), cannot"),
+        "{both:?}"
+    );
+    let sla = said(slow, ["sla = { iops = 60 }", ""]);
+    assert!(sla.len() == 1 && sla[0].contains("its SLA, 60 IOPS, cannot be kept"), "{sla:?}");
+    assert_eq!(
+        said("slots = 1", ["floor = { iops = 100000000 }", ""]),
+        [""; 0],
+        "nothing is known of a drive without a latency"
+    );
 }
