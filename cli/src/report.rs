@@ -7,7 +7,7 @@ use weir_sim::PowerCutOutcome;
 use weir_workload::{JobResult, Latency, SeriesPoint, Summary};
 
 /// A drive's own figures, where they are known.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct DeviceReport {
     /// Slots.
     pub slots: u32,
@@ -22,6 +22,16 @@ pub struct DeviceReport {
     /// What its flash did, where it has one.
     #[serde(flatten)]
     pub flash: Option<FlashStatus>,
+    /// It began in the state in which collection has come to rest (`precondition = "steady"`).
+    #[serde(skip)]
+    pub is_steady: bool,
+}
+
+impl DeviceReport {
+    /// That its write amplification is not one that lasts.
+    pub fn few_collections(&self) -> Option<String> {
+        few_collections(self.flash.as_ref()?).filter(|_| !self.is_steady)
+    }
 }
 
 /// Two lines for people, and one for each placement handle.
@@ -42,7 +52,6 @@ pub fn flash_text(flash: &FlashStatus) -> String {
         busy(&flash.utilisation.dies),
         busy(&flash.utilisation.channels)
     );
-    text += &few_collections(flash).map_or(String::new(), |note| format!("flash: {note}\n"));
     for (i, h) in flash.handles.iter().enumerate() {
         let (written, moved, units) = (h.written_units, h.moved_units, h.reclaim_units);
         text += &format!("flash: handle {i}: {written} units written, {moved} moved, {units} reclaim units\n");
@@ -54,7 +63,7 @@ pub fn flash_text(flash: &FlashStatus) -> String {
 const VICTIMS_A_DIE: usize = 4;
 
 /// That a drive which was written has not collected enough for its write amplification to be one that lasts.
-pub fn few_collections(flash: &FlashStatus) -> Option<String> {
+fn few_collections(flash: &FlashStatus) -> Option<String> {
     let (victims, dies) = (flash.gc.victims, flash.utilisation.dies.len());
     if flash.page_programs == 0 || victims >= (dies * VICTIMS_A_DIE) as u64 {
         return None;
@@ -174,6 +183,9 @@ struct JobJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     longest_gap_ns: Option<u64>,
     series: Vec<PointJson>,
+    /// Of a trace: its reads, to which deallocations and flushes count, and its writes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kinds: Vec<JobJson>,
 }
 
 /// Percentiles, in nanoseconds.
@@ -219,6 +231,7 @@ impl From<&JobResult> for JobJson {
             wrong_data,
             longest_gap_ns: longest_gap.map(|gap| gap.0),
             series: job.series.iter().map(point).collect(),
+            kinds: job.kinds.iter().map(JobJson::from).collect(),
         }
     }
 }
@@ -242,6 +255,7 @@ impl Report {
         let mut table = Table::new(&headings);
         for job in &self.jobs {
             table.row(row(job));
+            job.kinds.iter().for_each(|kind| table.row(row_of_kind(job, kind)));
         }
         for tenant in &self.tenants {
             table.row(std::iter::once(format!("= {}", tenant.name)).chain(row(tenant).into_iter().skip(1)));
@@ -257,6 +271,9 @@ impl Report {
         out += &table.render();
         if let Some(flash) = self.device.as_ref().and_then(|d| d.flash.as_ref()) {
             out += &flash_text(flash);
+        }
+        if let Some(note) = self.device.as_ref().and_then(DeviceReport::few_collections) {
+            out += &format!("flash: {note}\n");
         }
         for cut in self.run.iter().flat_map(|r| &r.power_cuts) {
             out += &cut.text();
@@ -280,6 +297,14 @@ impl Report {
         }
         table.render()
     }
+}
+
+/// The cells of a job's reads or writes: its name alone, and no errors, which are not told apart.
+fn row_of_kind(job: &JobResult, kind: &JobResult) -> Vec<String> {
+    let mut cells = row(kind);
+    cells[0] = format!("  {}", kind.name[job.name.len()..].trim_start());
+    cells[9] = String::new();
+    cells
 }
 
 /// A job's cells under the table's headings.
@@ -347,12 +372,25 @@ mod tests {
             summary,
             series: vec![point],
             distribution: Vec::new(),
+            kinds: Vec::new(),
         }
     }
 
     fn report(waited_pct: Option<f64>) -> Report {
         let jobs = vec![result("gold")];
         Report { jobs, tenants: Vec::new(), total: result("total"), device: None, run: None, waited_pct }
+    }
+
+    #[test]
+    fn reads_and_writes_of_a_trace_have_lines_of_their_own() {
+        let mut trace = result("db");
+        trace.kinds = vec![result("db reads"), result("db writes")];
+        let report = Report { jobs: vec![trace], ..report(None) };
+        let text = report.text();
+        assert!(text.contains("\ndb ") && text.contains("\n  reads ") && text.contains("\n  writes "), "{text}");
+        let json = serde_json::to_value(report.json()).unwrap();
+        assert_eq!(json["jobs"][0]["kinds"][1]["name"], "db writes");
+        assert!(json["total"]["kinds"].is_null(), "{json}");
     }
 
     #[test]
@@ -407,16 +445,21 @@ mod tests {
     fn a_run_of_too_few_collections_says_so() {
         let mut flash = FlashStatus { page_programs: 100, ..FlashStatus::default() };
         flash.utilisation.dies = vec![0.5; 8];
+        let text = |flash: &FlashStatus, is_steady| {
+            let device = DeviceReport { flash: Some(flash.clone()), is_steady, ..DeviceReport::default() };
+            Report { device: Some(device), ..report(None) }.text()
+        };
         flash.gc.victims = 31;
-        let text = flash_text(&flash);
+        let few = text(&flash, false);
         assert!(
-            text.contains("\nflash: too few collections (31 victims on 8 dies): the write amplification is not"),
-            "{text}"
+            few.contains("\nflash: too few collections (31 victims on 8 dies): the write amplification is not"),
+            "{few}"
         );
+        assert!(!text(&flash, true).contains("too few"), "it began in the state that the advice names");
         flash.gc.victims = 32;
-        assert!(!flash_text(&flash).contains("too few"));
+        assert!(!text(&flash, false).contains("too few"));
         (flash.gc.victims, flash.page_programs) = (0, 0);
-        assert!(!flash_text(&flash).contains("too few"), "nothing was written");
+        assert!(!text(&flash, false).contains("too few"), "nothing was written");
     }
 
     #[test]

@@ -241,6 +241,8 @@ impl SimulatedDrive {
             self.lanes.push(Lane { job: at, queue, source, outstanding: 0, depth, start, end, armed: true });
         }
         let (recorder, open) = (Recorder::new(self.ramp, self.series), job.copies);
+        // What a trace reads and what it writes are two loads; a job's mix is drawn from one.
+        let recorder = if client.trace.is_some() { recorder.by_kind() } else { recorder };
         self.accounts.push(Account { recorder, class, open, last: self.ramp, client, front });
         Ok(())
     }
@@ -519,12 +521,12 @@ impl SimulatedDrive {
     /// The figures of all jobs of a tenant together.
     pub fn tenant(&self, tenant: u16, name: &str, class: Class) -> JobResult {
         let own: Vec<&Account> = self.accounts.iter().filter(|a| a.client.tenant == tenant).collect();
-        self.result(name, Some(class), &own)
+        JobResult { kinds: Vec::new(), ..self.result(name, Some(class), &own) }
     }
 
-    /// The figures of all jobs together.
+    /// The figures of all jobs together; kinds are told apart in the jobs.
     pub fn total(&self) -> JobResult {
-        self.result("total", None, &self.accounts.iter().collect::<Vec<_>>())
+        JobResult { kinds: Vec::new(), ..self.result("total", None, &self.accounts.iter().collect::<Vec<_>>()) }
     }
 
     fn result(&self, name: &str, class: Option<Class>, accounts: &[&Account]) -> JobResult {
@@ -537,8 +539,7 @@ impl SimulatedDrive {
             let (first, last) = self.active(account);
             (from, to) = (from.min(first), to.max(last));
         }
-        let (summary, series) = (all.summary(to.saturating_sub(from)), all.series());
-        JobResult { name: name.to_string(), class, summary, series, distribution: all.distribution() }
+        JobResult::of(name.to_string(), class, &all, to.saturating_sub(from))
     }
 
     /// From when to when a job's requests count.

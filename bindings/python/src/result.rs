@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use weir_drive::FlashFigures;
 use weir_flash::HandleWork;
 use weir_sim::{PowerCutOutcome, Scenario, SimulationResult};
-use weir_workload::JobResult;
+use weir_workload::{JobResult, SeriesPoint};
 
 /// The result of one drive.
 #[pyclass(frozen, module = "weir._native")]
@@ -66,7 +66,7 @@ impl RunResult {
 
 fn figures(job: &JobResult) -> Value {
     let (summary, latency) = (&job.summary, &job.summary.latency);
-    json!({
+    let mut found = json!({
         "name": job.name,
         "class": job.class.map(|class| class.name()),
         "iops": summary.iops,
@@ -80,7 +80,19 @@ fn figures(job: &JobResult) -> Value {
         },
         "errors": summary.errors,
         "wrong_data": summary.wrong_data,
-    })
+    });
+    if !job.kinds.is_empty() {
+        found["kinds"] = job.kinds.iter().map(kind).collect();
+    }
+    found
+}
+
+/// A job's reads, or its writes.
+fn kind(of: &JobResult) -> Value {
+    let point = |p: &SeriesPoint| json!({ "t_s": p.t_s, "iops": p.iops, "bandwidth_bytes_per_s": p.bandwidth_bytes_per_s, "p99_ns": p.p99_ns });
+    let mut found = figures(of);
+    found["series"] = of.series.iter().map(point).collect();
+    found
 }
 
 /// What is inside a flash drive, under the names that the API and `weir sim --json` have.

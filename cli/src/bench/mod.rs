@@ -25,6 +25,8 @@ use crate::failure::CommandFailure;
 use crate::output;
 use crate::plot;
 use crate::report::{DeviceReport, Report};
+use weir_config::{DeviceConfig, Target};
+use weir_driver::TransportError;
 use weir_units::Nanos;
 use weir_workload::{Job, JobResult, Recorder, Summary};
 use worker::Schedule;
@@ -37,7 +39,8 @@ pub fn run(args: BenchArgs, json: bool) -> Result<(), CommandFailure> {
     let (target, plot) = (args.target.clone(), args.plot.clone());
     plot.as_deref().map_or(Ok(()), plot::check)?;
     let run = args.into_run()?;
-    let outcome = lanes::execute(&run).map_err(|e| CommandFailure::new(format_args!("bench {target}: {e}")))?;
+    let outcome = lanes::execute(&run)
+        .map_err(|e| CommandFailure::new(format_args!("bench {target}: {e}{}", advice(&run, &e))))?;
     let report = summarize(&run, &outcome);
     if let Some(file) = plot {
         let waited =
@@ -57,6 +60,25 @@ pub fn run(args: BenchArgs, json: bool) -> Result<(), CommandFailure> {
             let (n, name) = (report.total.summary.errors, &run.jobs[job].name);
             Err(CommandFailure::new(format_args!("bench {target}: {n} failed; the first: job {name}: {text}")))
         }
+    }
+}
+
+/// What to do about an error of the way to a target; nothing where it says that itself.
+fn advice(run: &BenchRun, error: &BenchError) -> &'static str {
+    let BenchError::Transport(error) = error else { return "" };
+    let is_socket = |target: &Target| matches!(target, Target::VhostUser { .. } | Target::VfioUser { .. });
+    let connects_again = |target: &Target| matches!(target, Target::VhostUser { .. } | Target::NvmeTcp { .. });
+    match error {
+        TransportError::Unreachable(_) if run.targets.iter().any(is_socket) => {
+            "; `weir export ls` lists the sockets of a node that runs"
+        }
+        TransportError::NoNamespace(_) => {
+            "; leave ?ns= out for namespace 1, or ask on a host which there are (nvme list-ns)"
+        }
+        TransportError::Closed(_) if run.reconnect.is_none() && run.targets.iter().any(connects_again) => {
+            "; with --reconnect 30s the run goes on when the server is back"
+        }
+        _ => "",
     }
 }
 
@@ -83,6 +105,13 @@ fn schedule(run: &BenchRun, job: &Job, origin: Nanos) -> Schedule {
     Schedule { base, start, count, stop }
 }
 
+/// Whether a drive in this process began in the state in which collection has come to rest.
+fn is_steady(run: &BenchRun) -> bool {
+    let Target::Local { kind, query } = &run.targets[0] else { return false };
+    let flash = DeviceConfig::from_query(kind, query).ok().and_then(|device| device.flash);
+    flash.is_some_and(|flash| flash.begins_at_rest())
+}
+
 fn summarize(run: &BenchRun, outcome: &lanes::BenchResult) -> Report {
     let mut all = Recorder::new(Nanos(0), run.series);
     let mut jobs = Vec::new();
@@ -90,16 +119,10 @@ fn summarize(run: &BenchRun, outcome: &lanes::BenchResult) -> Report {
         let times = schedule(run, job, Nanos(0));
         let active = times.stop.saturating_sub(times.count);
         all.merge(recorder);
-        jobs.push(JobResult {
-            name: job.name.clone(),
-            class: job.class,
-            summary: recorder.summary(active),
-            series: recorder.series(),
-            distribution: recorder.distribution(),
-        });
+        // What is told apart here is for the calibration, which reads the summary.
+        jobs.push(JobResult { kinds: Vec::new(), ..JobResult::of(job.name.clone(), job.class, recorder, active) });
     }
-    let (summary, series, distribution) = (all.summary(run.time), all.series(), all.distribution());
-    let total = JobResult { name: "total".to_string(), class: None, summary, series, distribution };
+    let total = JobResult { kinds: Vec::new(), ..JobResult::of("total".to_string(), None, &all, run.time) };
     let device = outcome.device.as_ref().map(|(stats, flash)| DeviceReport {
         slots: stats.slots,
         reads: stats.work.reads,
@@ -107,6 +130,7 @@ fn summarize(run: &BenchRun, outcome: &lanes::BenchResult) -> Report {
         read_bytes: stats.work.read_bytes,
         write_bytes: stats.work.write_bytes,
         flash: flash.clone().map(Into::into),
+        is_steady: is_steady(run),
     });
     Report { jobs, tenants: Vec::new(), total, device, run: None, waited_pct: outcome.waited_pct }
 }
@@ -114,7 +138,19 @@ fn summarize(run: &BenchRun, outcome: &lanes::BenchResult) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_config::Target;
+
+    #[test]
+    fn errors_of_the_way_to_a_target_say_what_to_do() {
+        let at = |target: &str| BenchRun { targets: vec![target.parse().unwrap()], ..run_of(Job::default()) };
+        let tcp = "nvme-tcp://127.0.0.1:4420/nqn.x?ns=2";
+        let said = |run: &BenchRun, error: fn(String) -> TransportError| advice(run, &error("x".into()).into());
+        assert!(said(&at("vhost-user:/x.sock"), TransportError::Unreachable).contains("weir export ls"));
+        assert_eq!(said(&at(tcp), TransportError::Unreachable), "", "its own text says where it was looked for");
+        assert!(said(&at(tcp), TransportError::NoNamespace).contains("?ns="));
+        assert!(said(&at(tcp), TransportError::Closed).contains("--reconnect"));
+        let again = BenchRun { reconnect: Some(Nanos(1)), ..at(tcp) };
+        assert_eq!(said(&again, TransportError::Closed), "", "it has connected again for as long as was said");
+    }
 
     fn run_of(job: Job) -> BenchRun {
         BenchRun {

@@ -54,12 +54,17 @@ fn axis(label: &str, scale: Scale, unit: Unit) -> Axis {
     Axis { label: label.into(), scale, unit }
 }
 
+/// A job, or where they are told apart its reads and its writes.
+fn apart(job: &JobResult) -> impl Iterator<Item = &JobResult> {
+    let whole = job.kinds.is_empty().then_some(job);
+    whole.into_iter().chain(&job.kinds)
+}
+
 fn of_one(report: &Report) -> Vec<Chart> {
-    let jobs: Vec<&JobResult> = if report.jobs.len() > 1 {
-        report.jobs.iter().chain(std::iter::once(&report.total)).collect()
-    } else {
-        report.jobs.iter().collect()
-    };
+    let mut jobs: Vec<&JobResult> = report.jobs.iter().flat_map(apart).collect();
+    if report.jobs.len() > 1 {
+        jobs.push(&report.total);
+    }
     let marks: Vec<(f64, String)> =
         report.run.iter().flat_map(|run| &run.power_cuts).map(|cut| (cut.at_s, "power cut".to_owned())).collect();
     let over_time = |title: &str, y: Axis, of: fn(&weir_workload::SeriesPoint) -> f64| {
@@ -93,10 +98,11 @@ fn of_one(report: &Report) -> Vec<Chart> {
 type OfRun = fn(&Report) -> Option<f64>;
 
 /// What is looked at of each run.
-const FIGURES: [(&str, Unit, OfRun); 4] = [
+const FIGURES: [(&str, Unit, OfRun); 5] = [
     ("requests a second", Unit::Number, |r| Some(r.total.summary.iops)),
     ("p50", Unit::Nanos, |r| Some(r.total.summary.latency.p50 as f64)),
     ("p99", Unit::Nanos, |r| Some(r.total.summary.latency.p99 as f64)),
+    ("p99.9", Unit::Nanos, |r| Some(r.total.summary.latency.p999 as f64)),
     ("write amplification", Unit::Number, |r| Some(r.device.as_ref()?.flash.as_ref()?.write_amplification)),
 ];
 
@@ -168,7 +174,8 @@ fn table(runs: &[PlottedRun<'_>]) -> Vec<Vec<String>> {
     for run in runs {
         let several = runs.len() > 1;
         let jobs = if several { &[] } else { run.report.jobs.as_slice() };
-        for job in jobs.iter().chain(std::iter::once(&run.report.total)) {
+        let jobs = jobs.iter().flat_map(|job| std::iter::once(job).chain(&job.kinds));
+        for job in jobs.chain(std::iter::once(&run.report.total)) {
             let mut row = report::row(job);
             if several {
                 row[0] = run.name(runs, None);

@@ -11,9 +11,7 @@ fn job(name: &str, latency: u64, requests: u64) -> JobResult {
         recorder.record(latency + at % 7 * latency, 4096, RequestKind::Read);
     }
     recorder.tick(Nanos::from_secs(1));
-    let (summary, series, distribution) =
-        (recorder.summary(Nanos::from_secs(1)), recorder.series(), recorder.distribution());
-    JobResult { name: name.into(), class: None, summary, series, distribution }
+    JobResult::of(name.into(), None, &recorder, Nanos::from_secs(1))
 }
 
 fn report(latency: u64) -> Report {
@@ -51,6 +49,24 @@ fn one_run_is_drawn_over_time_and_by_percentile() {
     assert_eq!(page.matches("<svg").count(), 3);
     assert!(page.contains("&lt;tin&gt;") && !page.contains("<tin>") && page.contains("99.9%"), "{page}");
     assert!(!page.contains("http://") || page.matches("http://").count() == page.matches("http://www.w3.org").count());
+}
+
+#[test]
+fn reads_and_writes_of_a_trace_are_two_curves() {
+    let mut trace = job("db", 1000, 1000);
+    trace.kinds = vec![job("db reads", 1000, 600), job("db writes", 2000, 400)];
+    let picture = of(&[Vec::new()], &[Report { jobs: vec![trace], ..report(1000) }]);
+    for chart in &picture.charts {
+        let Shape::Curves(curves) = &chart.shape else { panic!("bars") };
+        assert_eq!(
+            curves.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(),
+            ["db reads", "db writes"],
+            "{}",
+            chart.title
+        );
+    }
+    let names: Vec<&str> = picture.table.iter().map(|row| row[0].as_str()).collect();
+    assert_eq!(names, ["", "db", "db reads", "db writes", "total"]);
 }
 
 #[test]

@@ -16,12 +16,13 @@ pub use args::SimArgs;
 use crate::failure::CommandFailure;
 use crate::output::{self, Table};
 use crate::plot;
-use crate::report::{DeviceReport, Report, RunReport, few_collections};
+use crate::report::{DeviceReport, Report, RunReport};
 use progress::SimProgress;
 use serde::Serialize;
 use std::time::Instant;
 use sweep::Combination;
 use weir_api::FlashStatus;
+use weir_config::FlashConfig;
 use weir_sim::{Scenario, SimulationResult};
 use weir_units::Nanos;
 
@@ -55,10 +56,7 @@ pub fn run(args: &SimArgs, json: bool) -> Result<(), CommandFailure> {
         return output::text(&sweep::imported(args)?.0.toml);
     }
     args.plot.as_deref().map_or(Ok(()), plot::check)?;
-    let mut combinations = sweep::combinations(args)?;
-    if let (Some(_), [Combination { scenarios, .. }]) = (&args.plot, combinations.as_mut_slice()) {
-        scenarios.iter_mut().for_each(with_points);
-    }
+    let combinations = sweep::combinations(args)?;
     let (begun, several) = (Instant::now(), combinations.len() > 1);
     let mut live = SimProgress::new(combinations.iter().map(|c| c.scenarios.len()).sum());
     let mut results = Vec::with_capacity(combinations.len());
@@ -68,7 +66,7 @@ pub fn run(args: &SimArgs, json: bool) -> Result<(), CommandFailure> {
         for scenario in &scenarios {
             live.begin(at);
             at += 1;
-            let outcome = scenario.run(|progress| live.show(&progress)).map_err(|e| {
+            let outcome = run_with_points(scenario, args.plot.is_some() && !several, &mut live).map_err(|e| {
                 let run = several.then(|| sweep::shown(&set));
                 let drive = (scenarios.len() > 1).then(|| scenario.device.name.clone());
                 let of = [drive, run].into_iter().flatten().map(|of| format!(" ({of})")).collect::<String>();
@@ -97,10 +95,26 @@ pub fn run(args: &SimArgs, json: bool) -> Result<(), CommandFailure> {
     }
 }
 
-/// A run that is drawn has a hundred points where nobody has said how many.
-fn with_points(scenario: &mut Scenario) {
-    let hundredth = |time: Nanos| Nanos(time.get() / 100);
-    scenario.series = scenario.series.or(scenario.time.map(hundredth).filter(|series| series.get() >= 1000));
+/// A run that is drawn has a hundred points where nobody has said how many. Where it is not known how long it takes, as of a trace, it is made
+/// once to know.
+fn run_with_points(
+    scenario: &Scenario,
+    is_drawn: bool,
+    live: &mut SimProgress,
+) -> Result<SimulationResult, weir_sim::RunError> {
+    let mut run = |scenario: &Scenario| scenario.run(|progress| live.show(&progress));
+    if !is_drawn || scenario.series.is_some() {
+        return run(scenario);
+    }
+    let points = |time: Nanos| Some(Nanos(time.get() / 100)).filter(|series| series.get() >= 1000);
+    if let Some(time) = scenario.time {
+        return run(&Scenario { series: points(time), ..scenario.clone() });
+    }
+    let first = run(scenario)?;
+    match points(first.time.saturating_sub(scenario.ramp)) {
+        None => Ok(first),
+        series => run(&Scenario { series, ..scenario.clone() }),
+    }
 }
 
 /// The picture of all runs.
@@ -124,6 +138,10 @@ fn reports(results: &[Done]) -> impl Iterator<Item = &Report> {
     results.iter().flat_map(|done| &done.drives).map(|(_, report)| report)
 }
 
+fn is_steady(scenario: &Scenario) -> bool {
+    scenario.device.flash.as_ref().is_some_and(FlashConfig::begins_at_rest)
+}
+
 fn report(scenario: &weir_sim::Scenario, outcome: SimulationResult) -> Report {
     let work = outcome.drive.work;
     let shared = outcome.tenants.len() < outcome.jobs.len();
@@ -138,6 +156,7 @@ fn report(scenario: &weir_sim::Scenario, outcome: SimulationResult) -> Report {
             read_bytes: work.read_bytes,
             write_bytes: work.write_bytes,
             flash: outcome.flash.map(Into::into),
+            is_steady: is_steady(scenario),
         }),
         run: Some(RunReport {
             seed: scenario.seed,
@@ -212,7 +231,10 @@ fn text(results: &[Done]) -> String {
     for done in results {
         for (name, report) in &done.drives {
             let values = done.set.iter().map(|(_, value)| value.clone()).chain(named.then(|| name.clone()));
-            few += usize::from(flash(report).is_some_and(|flash| few_collections(flash).is_some()));
+            let is_few = report.device.as_ref().is_some_and(|device| device.few_collections().is_some());
+            few += usize::from(is_few);
+            let star = if is_few { "*" } else { "" };
+            let amplification = |flash: &FlashStatus| format!("{:.2}{star}", flash.write_amplification);
             let amplification = has_flash.then(|| flash(report).map_or("-".to_string(), amplification));
             table.row(values.chain(crate::report::row(&report.total).into_iter().skip(2)).chain(amplification));
         }
@@ -226,10 +248,4 @@ fn text(results: &[Done]) -> String {
 
 fn flash(report: &Report) -> Option<&FlashStatus> {
     report.device.as_ref()?.flash.as_ref()
-}
-
-/// The cell of a table; a star where it is not one that lasts.
-fn amplification(flash: &FlashStatus) -> String {
-    let star = if few_collections(flash).is_some() { "*" } else { "" };
-    format!("{:.2}{star}", flash.write_amplification)
 }

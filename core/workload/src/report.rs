@@ -27,12 +27,20 @@ struct Counts {
     /// Of those that write, where kinds are told apart.
     writes: Option<Histogram>,
     bytes: u64,
+    /// Of the bytes, where kinds are told apart.
+    written: u64,
     errors: u64,
     /// Of the errors.
     wrong_data: u64,
 }
 
 impl Counts {
+    /// Of what does not write, and of what does, where kinds are told apart. Errors are of neither.
+    fn by_kind(&self) -> Option<[Counts; 2]> {
+        let part = |latency: &Histogram, bytes| Counts { latency: latency.clone(), bytes, ..Counts::default() };
+        Some([part(&self.latency, self.bytes - self.written), part(self.writes.as_ref()?, self.written)])
+    }
+
     fn merge(&mut self, other: &Counts) {
         self.latency.merge(&other.latency);
         match (&mut self.writes, &other.writes) {
@@ -41,13 +49,14 @@ impl Counts {
             (_, None) => {}
         }
         self.bytes += other.bytes;
+        self.written += other.written;
         self.errors += other.errors;
         self.wrong_data += other.wrong_data;
     }
     fn clear(&mut self) {
         self.latency.clear();
         self.writes.iter_mut().for_each(Histogram::clear);
-        (self.bytes, self.errors, self.wrong_data) = (0, 0, 0);
+        (self.bytes, self.written, self.errors, self.wrong_data) = (0, 0, 0, 0);
     }
 
     fn count(&self) -> u64 {
@@ -96,7 +105,10 @@ impl Recorder {
     #[inline]
     pub fn record(&mut self, latency: u64, len: u32, kind: RequestKind) {
         match &mut self.now.writes {
-            Some(writes) if kind == RequestKind::Write => writes.record(latency),
+            Some(writes) if kind == RequestKind::Write => {
+                writes.record(latency);
+                self.now.written += u64::from(len);
+            }
             _ => self.now.latency.record(latency),
         }
         self.now.bytes += u64::from(len);
@@ -192,6 +204,18 @@ impl Recorder {
             }
         });
         points.collect()
+    }
+
+    /// What does not write, and what does, each for itself, where kinds are told apart; errors are of neither.
+    pub fn by_kind_of_request(&self) -> Option<[Recorder; 2]> {
+        let [mut reads, mut writes] = [(); 2].map(|()| Recorder { gap: None, series: Vec::new(), ..self.clone() });
+        ([reads.now, writes.now], [reads.closed, writes.closed]) = (self.now.by_kind()?, self.closed.by_kind()?);
+        for counts in &self.series {
+            let [read, written] = counts.by_kind()?;
+            reads.series.push(read);
+            writes.series.push(written);
+        }
+        Some([reads, writes])
     }
 
     /// The latencies by percentile, percent and nanoseconds, from the shortest to the longest; empty without any.
@@ -291,6 +315,27 @@ pub struct JobResult {
     pub series: Vec<SeriesPoint>,
     /// Its latencies, from the shortest to the longest: percent of the requests, and how many nanoseconds these took at the most.
     pub distribution: Vec<(f64, u64)>,
+    /// The same of its reads and of its writes, where kinds are told apart. Errors are not.
+    pub kinds: Vec<JobResult>,
+}
+
+impl JobResult {
+    /// What was recorded in so many nanoseconds.
+    pub fn of(name: String, class: Option<Class>, recorder: &Recorder, active: Nanos) -> Self {
+        let part = |(kind, recorder): (&str, Recorder)| {
+            JobResult::of(alloc::format!("{name} {kind}"), class, &recorder, active)
+        };
+        let kinds =
+            recorder.by_kind_of_request().map(|parts| ["reads", "writes"].into_iter().zip(parts).map(part).collect());
+        JobResult {
+            summary: recorder.summary(active),
+            series: recorder.series(),
+            distribution: recorder.distribution(),
+            kinds: kinds.unwrap_or_default(),
+            name,
+            class,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -355,6 +400,13 @@ mod tests {
         let reads = s.kinds.reads.unwrap();
         assert!(reads.at[0] >= 1000 && reads.mean > 1000.0, "{reads:?}");
         assert_eq!(whole.kinds, ByKind::default());
+        let result = JobResult::of("db".into(), None, &all, SECOND);
+        let [reads, writes] = &result.kinds[..] else { panic!("two kinds: {result:?}") };
+        assert_eq!((reads.name.as_str(), writes.name.as_str()), ("db reads", "db writes"));
+        assert_eq!((reads.summary.iops, writes.summary.iops), (75.0, 25.0));
+        assert_eq!((writes.summary.latency.max, writes.summary.bandwidth_bytes_per_s), (10, 25.0 * 512.0));
+        assert!(reads.distribution[0].1 >= 1000 && reads.series.len() == result.series.len(), "{reads:?}");
+        assert!(JobResult::of("db".into(), None, &plain, SECOND).kinds.is_empty());
     }
 
     #[test]
