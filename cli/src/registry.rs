@@ -96,7 +96,8 @@ pub fn register(config: &Config, file: Option<&Path>, pid: u32, store: &[String]
         Ok(path) => Registered(Some(path)),
         Err(e) => {
             let folder = runtime.display();
-            tracing::warn!("{folder}: {e}; commands find this node by --api or WEIR_API only");
+            let origin = config::runtime_dir_origin();
+            tracing::warn!("{folder}: {e}; commands find this node by --api or WEIR_API only; {origin}");
             Registered(None)
         }
     }

@@ -198,8 +198,9 @@ fn serve(
     // tidy: long because the steps of a start stand in their order.
     if args.config.is_none() {
         let folder = config::runtime_dir();
-        config::create_runtime_dir(&folder)
-            .map_err(|e| CommandFailure::new(format_args!("{}: {e}", folder.display())))?;
+        config::create_runtime_dir(&folder).map_err(|e| {
+            CommandFailure::new(format_args!("{}: {e}; {}", folder.display(), config::runtime_dir_origin()))
+        })?;
     }
     let cores = sched::allowed().unwrap_or_default();
     let tokens = tokens(&config, keep)?;

@@ -10,6 +10,7 @@ use weir_api::{
     PoolDriveAdd, PoolDriveReplace, PoolScrub, PoolStatus, VolumeAdd, VolumeClone, VolumeExport, VolumePatch,
     VolumeSnapshotAdd, VolumeStatus,
 };
+use weir_node::NO_POOL;
 use weir_units::Bytes;
 
 pub fn pool(client: &ApiClient, args: &args::PoolArgs) -> Result<(), CommandFailure> {
@@ -119,7 +120,7 @@ fn meant<'a>(pools: &'a [PoolStatus], name: Option<&'a str>) -> Result<&'a str, 
     match (name, pools) {
         (Some(name), _) => Ok(name),
         (None, [only]) => Ok(&only.name),
-        (None, []) => Err(CommandFailure::new("this node has no pool; its configuration makes one ([[pool]])")),
+        (None, []) => Err(CommandFailure::new(NO_POOL)),
         (None, several) => {
             let names: Vec<&str> = several.iter().map(|p| p.name.as_str()).collect();
             Err(CommandFailure::new(format!("there are several pools; name one of {} (--pool)", names.join(", "))))

@@ -681,7 +681,8 @@ fn configurations_are_checked_and_printed() {
     std::fs::write(dir.join("printed.toml"), &printed.stdout).unwrap();
     assert_eq!(run(&["config", "-c", "printed.toml"]).stdout, printed.stdout);
     let checked = run(&["config", "-c", "default.toml", "--check"]);
-    assert!(checked.status.success() && checked.stdout.is_empty() && checked.stderr.is_empty());
+    assert!(checked.status.success() && checked.stderr.is_empty());
+    assert_eq!(String::from_utf8_lossy(&checked.stdout), "default.toml: OK, 1 drive, 3 tenants, 4 exports\n");
     std::fs::remove_dir_all(&dir).unwrap();
 }
 

@@ -55,7 +55,7 @@ pub use change::{AnaChange, DeviceChange, NewExport, NewTenant, NewVolume, Promi
 pub use control::{CONFIG, NodeControl, SharesChange, TenantShares, layouts};
 pub use node::Node;
 pub use notice::notice;
-pub use pool::volumes::ImageUse;
+pub use pool::volumes::{ImageUse, NO_POOL};
 pub use prepared_shards::{PreparedShards, StartSteps};
 pub use promises::Promises;
 pub use refusal::Refusal;

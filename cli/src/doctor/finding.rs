@@ -76,7 +76,7 @@ impl DoctorReport {
 
     /// A table of what was looked at, then what to do, the worst first.
     pub fn text(&self) -> String {
-        let mut table = Table::new(&["", "WHAT", "FOUND"]);
+        let mut table = Table::new(&["STATE", "WHAT", "FOUND"]);
         for f in &self.findings {
             table.row([f.severity.word().to_owned(), f.what.clone(), f.found.clone()]);
         }
@@ -86,8 +86,9 @@ impl DoctorReport {
         if !to_do.is_empty() {
             text += "\nwhat to do\n";
         }
+        let width = to_do.iter().map(|f| f.what.chars().count()).max().unwrap_or(0);
         for f in to_do {
-            text += &format!("  {}: {}\n", f.what, f.advice);
+            text += &format!("  {:width$}  {}\n", f.what, f.advice);
         }
         let count = |severity| self.findings.iter().filter(|f| f.severity == severity).count();
         text += &match (count(Severity::Problem), count(Severity::Advice)) {
@@ -111,14 +112,14 @@ mod tests {
             Finding::problem("io_uring", "forbidden", "allow it"),
         ]);
         assert!(!report.ok);
-        let expected = "         WHAT        FOUND
+        let expected = "STATE    WHAT        FOUND
 ok       kernel      Linux 6.12
 advice   open files  4096
 PROBLEM  io_uring    forbidden
 
 what to do
-  io_uring: allow it
-  open files: raise it
+  io_uring    allow it
+  open files  raise it
 
 1 must be put right
 ";

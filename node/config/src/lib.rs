@@ -81,7 +81,7 @@ pub use open_channel::OpenChannelKeys;
 pub use pool::{PoolConfig, VolumeConfig};
 pub use profile::Profile;
 pub use promise::within;
-pub use runtime::{create_runtime_dir, is_safe_dir, runtime_dir};
+pub use runtime::{create_runtime_dir, is_safe_dir, runtime_dir, runtime_dir_origin};
 pub use slot_notes::notes;
 pub use store::{Donated, DonatedDrive, StoreAddress, StoreConfig, StoreDurability, StoreMeta};
 pub use target::{Target, TargetError};

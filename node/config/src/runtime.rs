@@ -21,6 +21,17 @@ pub fn runtime_dir() -> PathBuf {
     }
 }
 
+/// Where that folder comes from, for an error about it.
+pub fn runtime_dir_origin() -> &'static str {
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        _ if rustix::process::geteuid().is_root() => "the folder of root's nodes; make it, or write api below [node]",
+        Some(dir) if Path::new(&dir).is_absolute() => {
+            "XDG_RUNTIME_DIR names the folder that it is in: set that to one of your own that is there, or unset it"
+        }
+        _ => "XDG_RUNTIME_DIR is not set: set it to a folder of your own, or write api below [node]",
+    }
+}
+
 /// Creates the folder where it is missing. `/tmp` is everybody's: a folder there that another user made, or that others
 /// may write to, is refused.
 pub fn create_runtime_dir(dir: &Path) -> io::Result<()> {

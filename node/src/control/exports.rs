@@ -98,6 +98,11 @@ impl NodeControl {
         let config = self.config();
         let at = config.exports.iter().position(|e| e.door.socket().is_some_and(|(path, _)| path == socket));
         let found = at.and_then(|at| statuses.into_iter().nth(at));
-        found.ok_or_else(|| Refusal::NotFound(format!("there is no export at {}", socket.display())))
+        found.ok_or_else(|| {
+            let sockets = config.exports.iter().filter_map(|e| e.door.socket());
+            let there: Vec<String> = sockets.map(|(path, _)| path.display().to_string()).collect();
+            let there = if there.is_empty() { "no socket at all".to_owned() } else { there.join(", ") };
+            Refusal::NotFound(format!("there is no export at {}; there is {there}", socket.display()))
+        })
     }
 }

@@ -36,6 +36,9 @@ use weir_units::Bytes;
 
 /// How long a volume that shrinks, or is not exported any more, waits for commands on their way.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// To a request about the pool of a node without one.
+pub const NO_POOL: &str = "this node has no pool: write [[pool]] with name = \"pool0\" and drives = [\"ssd0\"] (drives that nothing exports) into \
+                           its configuration, and start it with that";
 /// Where a pool is.
 #[derive(Clone, Debug)]
 struct PoolPlace {
@@ -450,7 +453,7 @@ impl Volumes {
     fn pool_named(&self, name: Option<&str>) -> Result<usize, Refusal> {
         let names = || self.pools.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
         match (name, self.pools.len()) {
-            (_, 0) => Err(Refusal::NotFound("this node has no pool; its configuration makes one ([[pool]])".into())),
+            (_, 0) => Err(Refusal::NotFound(NO_POOL.into())),
             (None, 1) => Ok(0),
             (None, _) => Err(Refusal::Invalid(format!("pool: there are several; name one of {}", names()))),
             (Some(name), _) => {

@@ -27,6 +27,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "busy_port_says_which_and_who", busy_port),
         test(S, "busy_socket_says_which_and_who", busy_socket),
         test(S, "no_permission", no_permission),
+        test(S, "a_runtime_folder_that_is_not_there_is_named", no_runtime_folder),
         test(S, "default_node", default_node),
         test(S, "status_and_lists", status_and_lists),
         test(S, "doctor_and_top", doctor_and_top),
@@ -207,6 +208,24 @@ fn no_permission(env: &Env) -> Outcome {
         && out.stderr.contains("weir.sock")
         && out.stderr.to_lowercase().contains("permission");
     ensure(said && !out.stderr.contains("panicked"), || out.describe())
+}
+
+/// As a user whose runtime folder is not there: the error names the variable that says where it is.
+fn no_runtime_folder(env: &Env) -> Outcome {
+    let dir = env.folder()?;
+    std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).context(|| "chmod".into())?;
+    let copy = dir.join("weir");
+    std::fs::copy(&env.weir, &copy).context(|| "a copy of weir".into())?;
+    let copy = copy.display().to_string();
+    let up = ["XDG_RUNTIME_DIR=/no/such", &copy, "up"];
+    let out = if rustix::process::getuid().is_root() {
+        let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "--", "env"];
+        run(&dir, Path::new("setpriv"), [&user[..], &up].concat(), Duration::from_secs(10))?
+    } else {
+        run(&dir, Path::new("env"), up, Duration::from_secs(10))?
+    };
+    let said = out.stderr.contains("/no/such/weir: ") && out.stderr.contains("; XDG_RUNTIME_DIR names the folder");
+    ensure(out.status.code() == Some(1) && said, || out.describe())
 }
 
 /// `weir up` without a configuration: gold, silver and bronze on one drive, and lines to paste that work.

@@ -14,6 +14,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "one_node_is_found_and_several_are_listed", |env| page(env, SEVERAL)),
         test(S, "a_killed_node_is_forgotten", |env| page(env, KILLED)),
         test(S, "config_check_looks_at_the_machine", |env| page(env, CHECK)),
+        test(S, "errors_say_what_to_do", |env| page(env, WHAT_TO_DO)),
     ]
 }
 
@@ -123,6 +124,25 @@ weir config -c large.toml --check
 printf '[[volume]]\nname = "w"\nsize = "1MiB"\n' | cat large.toml - >two.toml
 weir config -c two.toml --check 2>&1 | grep '^weir: two.toml:8: volume.w.size: with 62MiB for the volumes before it that is 63MiB, and pool "pool0" has 62MiB ' # exit status 1
 weir up -c large.toml
+weir shutdown
+printf '[[device]]\nmedia = "file:none/a.img"\n' >folder.toml
+weir config -c folder.toml --check | grep '^folder.toml: OK, 1 drive, 1 tenant, 1 export$'
+weir config -c folder.toml --check | grep 'there is no folder .*/none here; make it before the node starts (mkdir -p '
+weir config -c folder.toml --check --json | grep 'there is no folder'
+mkdir none
+[ "$(weir config -c folder.toml --check)" = 'folder.toml: OK, 1 drive, 1 tenant, 1 export' ]
+```
+"#;
+
+const WHAT_TO_DO: &str = r#"
+```sh
+says() { (eval "$1" 2>&1 || true) | grep -F "$2"; }
+says 'weir bench vhost-user:none.sock --time 100ms' '; `weir export ls` lists the sockets of a node that runs'
+weir up
+nqn=$(weir device ls --json | grep -o 'nqn[^"]*:ssd0' | head -n 1)
+says 'weir bench "nvme-tcp://127.0.0.1:4420/$nqn?ns=2" --time 100ms' 'namespace 2 does not exist; leave ?ns= out'
+says 'weir export rm none.sock' '/none.sock; there is /run/weir/gold.sock, /run/weir/silver.sock, '
+says 'weir volume create v 1MiB --tenant gold' 'this node has no pool: write [[pool]] with '
 weir shutdown
 ```
 "#;
