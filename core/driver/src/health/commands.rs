@@ -9,6 +9,8 @@ use weir_units::Nanos;
 
 /// Failures of one command, in retries, for which all resets are tried.
 const RESETS: u32 = 4;
+/// Failures of one command, in retries, after which it is its block that fails, where others can be read.
+const VERIFIED_RETRIES: u32 = 2;
 
 impl Health {
     pub(super) fn on_failed(&mut self, now: Nanos, failure: Failure, out: &mut Vec<HealthAction>) {
@@ -183,6 +185,9 @@ impl Health {
     /// other blocks can be read.
     fn blame_block(&mut self, now: Nanos, failure: Failure, out: &mut Vec<HealthAction>) {
         if self.others_work.is_some_and(|at| at >= failure.since) {
+            if failure.retries < VERIFIED_RETRIES * self.policy.retries {
+                return self.retry(now, failure, out);
+            }
             if failure.access == Access::Write {
                 self.suspects.add_write_fault(failure.extent);
                 self.blame(now, Verdict::BadBlocks);

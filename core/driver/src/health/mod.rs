@@ -444,11 +444,14 @@ impl Health {
                 return self.wait(now, Awaited::Namespace);
             }
             None | Some(StatusClass::UnreadableMedia | StatusClass::Denied) if self.suspects.is_control(lba) => {
-                self.others_work = Some(now);
-                self.suspects.control_answered()
+                let next = self.suspects.control_answered();
+                self.others_work = self.suspects.has_proven_control().then_some(now).or(self.others_work);
+                next
             }
             None | Some(StatusClass::UnreadableMedia | StatusClass::Denied) => self.suspects.verify(lba, class),
-            Some(_) if self.suspects.has_working_control() => self.suspects.verify(lba, class),
+            Some(_) if self.suspects.has_working_control() && !self.suspects.is_control(lba) => {
+                self.suspects.verify(lba, class)
+            }
             Some(_) => {
                 self.suspects.acquit();
                 return self.reset_further(now, out);

@@ -40,7 +40,15 @@ impl Suspect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Control {
     extent: Extent,
-    is_answered: bool,
+    /// Reads that the controller did not fail at.
+    answered: u8,
+}
+
+impl Control {
+    /// One that fails at every second command works once in a while.
+    fn is_answered(self) -> bool {
+        self.answered >= READS
+    }
 }
 
 /// What follows from one more read of a suspect.
@@ -163,10 +171,19 @@ impl Suspects {
         self.control.is_some_and(|control| control.extent.lba == lba)
     }
 
-    /// The controller does not fail at other blocks; whether all suspects are known.
+    /// The controller has not failed at another block, which is read as often as the suspects are; whether all are known.
     pub(super) fn control_answered(&mut self) -> Verification {
-        self.control.iter_mut().for_each(|control| control.is_answered = true);
+        let Some(control) = &mut self.control else { return self.progress() };
+        control.answered = (control.answered + 1).min(READS);
+        if !control.is_answered() {
+            return Verification::ReadAgain(control.extent);
+        }
         self.progress()
+    }
+
+    /// Whether the controller is known to work at another block.
+    pub(super) fn has_proven_control(&self) -> bool {
+        self.control.is_some_and(Control::is_answered)
     }
 
     /// The controller fails at other blocks as well: suspects of which nothing else is known are none.
@@ -175,9 +192,9 @@ impl Suspects {
         (self.wants_control, self.control) = (false, None);
     }
 
-    /// Whether the controller is known to fail at suspects alone.
+    /// Whether the controller has not failed at another block so far.
     pub(super) fn has_working_control(&self) -> bool {
-        self.control.is_some_and(|control| control.is_answered)
+        self.control.is_some_and(|control| control.answered > 0)
     }
 
     /// A block that is no suspect, of a namespace of so many blocks; not one that is bad, if there is another.
@@ -186,7 +203,7 @@ impl Suspects {
         let places = (0..CONTROLS).map(|at| Extent { lba: blocks / CONTROLS * at, blocks: 1 });
         let mut others = places.filter(|place| !is_suspect(place));
         let extent = others.clone().find(|place| !self.is_bad(*place)).or_else(|| others.next())?;
-        Some(Control { extent, is_answered: false })
+        Some(Control { extent, answered: 0 })
     }
 
     /// Whether all suspects were unreadable.
@@ -280,7 +297,7 @@ impl Suspects {
 
     fn progress(&self) -> Verification {
         let complete = self.suspects.iter().all(|suspect| suspect.readable.is_some());
-        let has_control = self.control.is_none_or(|control| control.is_answered);
+        let has_control = self.control.is_none_or(Control::is_answered);
         if complete && has_control { Verification::Complete } else { Verification::Pending }
     }
 

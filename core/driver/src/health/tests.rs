@@ -82,11 +82,18 @@ impl Bench {
 
     /// The controller fails at a block as often as that is read, and at no other.
     fn fails_at(&mut self, lba: u64) -> Vec<HealthAction> {
-        let mut actions = self.see(Evidence::ReadAgain { lba: CONTROL, status: Status::SUCCESS });
-        while self.health.state() == State::Verifying {
-            actions = self.see(Evidence::ReadAgain { lba, status: Status::INTERNAL_ERROR });
+        self.reads_another(4);
+        for _ in 1..4 {
+            self.see(Evidence::ReadAgain { lba, status: Status::INTERNAL_ERROR });
         }
-        actions
+        self.see(Evidence::ReadAgain { lba, status: Status::INTERNAL_ERROR })
+    }
+
+    /// The block that is read beside the suspects can be read, so often.
+    fn reads_another(&mut self, times: u32) {
+        for _ in 0..times {
+            self.see(Evidence::ReadAgain { lba: CONTROL, status: Status::SUCCESS });
+        }
     }
 
     /// A drive that does all that is asked, and whose reads end as told, until commands go on; what is reported.
@@ -403,6 +410,19 @@ fn a_block_at_which_alone_the_controller_fails_costs_that_block() {
 }
 
 #[test]
+fn a_controller_that_fails_now_and_then_is_reset_further() {
+    let mut bench = Bench::new();
+    let failure = bring_to_blame(&mut bench, 64);
+    bench.see(Evidence::Failed(failure));
+    bench.see(Evidence::Smart(SmartReading::default()));
+    bench.reads_another(2);
+    bench.see(Evidence::ReadAgain { lba: 64, status: Status::INTERNAL_ERROR });
+    let actions = bench.see(Evidence::ReadAgain { lba: CONTROL, status: Status::INTERNAL_ERROR });
+    assert!(resets(&actions, ResetLevel::Subsystem), "the other block fails at its third read: {actions:?}");
+    assert_eq!(bench.health.bad_blocks().count(), 0);
+}
+
+#[test]
 fn blocks_at_which_the_controller_fails_never_isolate() {
     let mut bench = Bench::new();
     let first = bring_to_blame(&mut bench, 64);
@@ -423,9 +443,11 @@ fn a_write_at_which_alone_the_controller_fails_is_delivered() {
     let failure = Failure { access: Access::Write, ..bring_to_blame(&mut bench, 64) };
     bench.see(Evidence::Failed(failure));
     bench.see(Evidence::Smart(SmartReading::default()));
-    bench.see(Evidence::ReadAgain { lba: CONTROL, status: Status::SUCCESS });
+    bench.reads_another(4);
     assert!(opens(&bench.see(Evidence::ReadAgain { lba: 64, status: Status::SUCCESS })), "it can be read");
     let actions = bench.see(Evidence::Failed(Failure { retries: 2, ..failure }));
+    assert!(has(&actions, |a| matches!(a, HealthAction::Retry { .. })), "it has a few more tries: {actions:?}");
+    let actions = bench.see(Evidence::Failed(Failure { retries: 6, ..failure }));
     assert_eq!(verdict(&actions), Some(Verdict::BadBlocks));
     assert!(has(&actions, |a| matches!(a, HealthAction::Deliver { .. })), "{actions:?}");
     let actions = bench.see(Evidence::Failed(Failure { retries: 0, ..failure }));

@@ -67,8 +67,8 @@ fn figure_of(tally: &FailureTally) -> Figure {
         "runs with an error that nothing drawn explains",
         errors,
         "",
-        errors * 500.0 <= tally.failures as f64,
-        "at most two in a thousand: a controller that lies about some blocks while others are bad and counted, or that fails at random \
+        errors * 1000.0 <= tally.failures as f64,
+        "at most one in a thousand: a controller that lies about some blocks while others are bad and counted, or that fails at random \
          until a deeper reset",
     ));
     rows.push(none("drives that neither serve nor are isolated in the end", &tally.stuck));
