@@ -18,7 +18,7 @@ use crate::shard::{Leave, Shard, ShardHandle};
 use crate::start_error::StartError;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use weir_config::admission;
@@ -94,9 +94,11 @@ impl Node {
         let Waiting { roster, threads } = waiting;
         // Up to here whoever fails is followed by somebody who finds all of it as it was.
         keep.begin().map_err(StartError::Owner)?;
-        let mut waiting = Some((associations, listeners));
+        let associations = Arc::new(Mutex::new(associations));
+        let mut waiting = Some(listeners);
         let mut welcome = |volumes: Option<&Volumes>| {
-            let (associations, listeners) = waiting.take()?;
+            let listeners = waiting.take()?;
+            let associations = std::mem::take(&mut *associations.lock().unwrap_or_else(PoisonError::into_inner));
             Some(welcome(&config, volumes, (&handles, &directory), keep, associations, listeners))
         };
         // Where no pool is asked first, the shards begin with those who wait for them.
@@ -108,13 +110,15 @@ impl Node {
         }
         let on_first = Place { shard: 0, drive: config.devices.len().div_ceil(cores.len()) as u32 };
         let keeps_layout = keep.generation() > 0;
-        let volumes = match Volumes::bring_up(&config, &handles, &directory, on_first, (&listening, keeps_layout)) {
-            Ok(volumes) => Arc::new(volumes),
-            Err((section, why)) => {
-                end(&handles, threads, Shard::stop);
-                return Err(StartError::Pool(section, why));
-            }
-        };
+        let volumes =
+            match Volumes::bring_up(&config, &handles, &directory, on_first, (&listening, keeps_layout, &associations))
+            {
+                Ok(volumes) => Arc::new(volumes),
+                Err((section, why)) => {
+                    end(&handles, threads, Shard::stop);
+                    return Err(StartError::Pool(section, why));
+                }
+            };
         listened = listened.or_else(|| welcome(Some(&volumes)));
         volumes.name_members(&mut config);
         if let Some(Err(e)) = listened.into_iter().flatten().find(Result::is_err) {
@@ -205,7 +209,7 @@ fn lies_in_memory(config: &Config) -> bool {
     config.devices.iter().all(|d| matches!(d.media, MediaConfig::Ram | MediaConfig::Null))
 }
 
-/// Gives the drives the controllers of their hosts, before doors make others; those of volumes are left.
+/// Gives the drives the controllers of their hosts, before doors make others; those of volumes are left until these are there.
 fn resume_drives(shards: &mut [Shard], keep: &Keep) -> std::io::Result<nvme_tcp::Associations> {
     let mut associations = nvme_tcp::Associations::take(keep)?;
     for shard in shards {

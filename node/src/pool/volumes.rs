@@ -21,6 +21,7 @@ pub use tend::{Measure, Tended, Tending};
 
 use super::host::Ask;
 use crate::directory::{Directory, Place};
+use crate::door::nvme_tcp;
 use crate::refusal::Refusal;
 use crate::shard::{Shard, ShardHandle};
 use crate::snapshot::{PoolMember, PoolSnapshot, VolumeSnapshot};
@@ -110,7 +111,12 @@ pub struct Volumes {
     leaving: Mutex<Vec<Leaving>>,
     /// Comparisons of copies, by the place of the pool.
     scrubs: Mutex<BTreeMap<usize, scrub_progress::ScrubProgress>>,
+    /// The hosts that volumes had in the process before, until the volumes are there.
+    associations: SharedAssociations,
 }
+
+/// Associations that are given to volumes as these come up.
+pub type SharedAssociations = Arc<Mutex<nvme_tcp::Associations>>;
 
 /// A volume, and the front that it had.
 type Leaving = ((usize, VolumeId), Place);
@@ -199,7 +205,7 @@ impl Volumes {
         shards: &[ShardHandle],
         directory: &Arc<Directory>,
         discovery: Place,
-        (listening, keeps_layout): (&[SocketAddr], bool),
+        (listening, keeps_layout, associations): (&[SocketAddr], bool, &SharedAssociations),
     ) -> Result<Volumes, (String, String)> {
         let mut volumes = Volumes {
             node: config.node.name.clone(),
@@ -212,6 +218,7 @@ impl Volumes {
             exports: Mutex::default(),
             leaving: Mutex::default(),
             scrubs: Mutex::default(),
+            associations: associations.clone(),
         };
         for pool in &config.pools {
             let opened = volumes.open(config, &pool.name, &pool.devices);

@@ -54,7 +54,8 @@ struct Saved {
     drive: Option<Vec<u8>>,
 }
 
-/// What was held of the hosts of drives, by NQN.
+/// What was held of the hosts of drives and volumes, by NQN.
+#[derive(Default)]
 pub struct Associations(Vec<(String, Option<Saved>)>);
 
 impl Associations {
@@ -81,7 +82,7 @@ impl Associations {
         Ok(Self(all))
     }
 
-    /// Gives a drive its own, before anybody else can have the identifiers of their controllers.
+    /// Gives a drive, or a volume, its own, before anybody else can have the identifiers of their controllers.
     pub fn resume(&mut self, drives: &mut Drives, drive: u32, now: Nanos) {
         let nqn = &drives.machine(drive).config().subnqn;
         let own = self.0.iter_mut().find(|(other, _)| other == nqn);

@@ -151,9 +151,14 @@ impl Volumes {
             }
         };
         let machine = (tenant as u16, machine, copies, (place.shard != first).then_some(place.shard));
+        let associations = self.associations.clone();
         let add = move |s: &mut Shard| {
             let now = s.reactor.now();
-            s.drives.add_front((number, id), machine, now)
+            let drive = s.drives.add_front((number, id), machine, now)?;
+            // Its other hosts come once its doors are open, and get identifiers that are free then.
+            let mut associations = associations.lock().unwrap_or_else(PoisonError::into_inner);
+            associations.resume(&mut s.drives, drive, now);
+            Ok::<u32, String>(drive)
         };
         let drive = self.at(first, add)?.map_err(Refusal::Conflict)?;
         Ok(Place { shard: first, drive })
