@@ -97,9 +97,7 @@ impl Node {
         let associations = Arc::new(Mutex::new(associations));
         let mut waiting = Some(listeners);
         let mut welcome = |volumes: Option<&Volumes>| {
-            let listeners = waiting.take()?;
-            let associations = std::mem::take(&mut *associations.lock().unwrap_or_else(PoisonError::into_inner));
-            Some(welcome(&config, volumes, (&handles, &directory), keep, associations, listeners))
+            Some(welcome(&config, volumes, (&handles, &directory), keep, &associations, waiting.take()?))
         };
         // Where no pool is asked first, the shards begin with those who wait for them.
         let mut listened = if config.pools.is_empty() { welcome(None) } else { None };
@@ -119,6 +117,7 @@ impl Node {
                     return Err(StartError::Pool(section, why));
                 }
             };
+        volumes.begin_to_serve();
         listened = listened.or_else(|| welcome(Some(&volumes)));
         volumes.name_members(&mut config);
         if let Some(Err(e)) = listened.into_iter().flatten().find(Result::is_err) {
@@ -231,12 +230,13 @@ fn welcome(
     volumes: Option<&Volumes>,
     (shards, directory): (&[ShardHandle], &Directory),
     keep: &Keep,
-    associations: nvme_tcp::Associations,
+    associations: &nvme_tcp::SharedAssociations,
     listeners: Vec<TcpListener>,
 ) -> mpsc::Receiver<std::io::Result<()>> {
     for (met, stream) in keep.take_connections() {
         control::introduce(config, volumes, shards, keep, met, Some(stream));
     }
+    let associations = std::mem::take(&mut *associations.lock().unwrap_or_else(PoisonError::into_inner));
     resume(shards, directory, keep, associations);
     // Last: a new host must not have what one of those has that were there before.
     listen(&shards[0], listeners)

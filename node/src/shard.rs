@@ -484,6 +484,8 @@ impl Shard {
         }
         if self.is_leaving() {
             self.doors.mark_begun(cx!(self, now));
+            self.drives.mark_begun();
+            self.send_messages();
         }
         let quiet = self.is_finished();
         self.stopping.as_mut().is_some_and(|s| {
@@ -505,7 +507,13 @@ impl Shard {
             stopping.said = true;
             neighbours.iter().for_each(|shard| self.peers[*shard as usize].post(move |s| s.farewells.push(id)));
         }
-        neighbours.iter().all(|shard| self.farewells.contains(shard))
+        if !neighbours.iter().all(|shard| self.farewells.contains(shard)) {
+            return false;
+        }
+        if leaves {
+            self.drives.take_back();
+        }
+        true
     }
 
     /// Closes everything: what completed was sent, the media is flushed.

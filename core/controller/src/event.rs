@@ -3,6 +3,7 @@
 use crate::host::{Data, DataPointer, Host, Owner, Tag};
 use alloc::vec::Vec;
 use weir_spec::nvme::{Sqe, Status};
+use weir_units::Nanos;
 
 /// A controller of a subsystem. Valid until `detach`, or until the last of its queues was disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -111,6 +112,18 @@ pub enum Event {
         request: BlockRequest,
         /// Given back with the completion.
         tag: Tag,
+    },
+    /// The same of a request that the drive does not time, and that the arbiter does not charge: its time began in the process before, or it
+    /// is the bookkeeping of whoever serves the drive, while nobody is served. Flash is told of what changes it all the same, unless it was before.
+    SubmitUntimed {
+        /// On which queue.
+        queue: SqHandle,
+        /// The request.
+        request: BlockRequest,
+        /// Given back with the completion.
+        tag: Tag,
+        /// When it is complete, if it was charged in the process before.
+        due: Option<Nanos>,
     },
     /// The media has done an I/O, and its bytes are moved.
     Done {

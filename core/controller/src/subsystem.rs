@@ -197,6 +197,10 @@ impl Subsystem {
             }
             Event::Capsule { queue, sqe, tag } => self.capsule(queue, &sqe, tag, host),
             Event::Submit { queue, request, tag } => self.submit(queue, &request, tag, host),
+            Event::SubmitUntimed { queue, request, tag, due } => {
+                self.expect_untimed(queue, &request, tag, due);
+                self.submit(queue, &request, tag, host);
+            }
             Event::Register { controller, offset, value, size } => {
                 if let Some(c) = self.resolve(controller) {
                     self.write_register(now, c, (offset, value, size), host);

@@ -4,7 +4,10 @@ mod common;
 
 use common::{CC_EN, config};
 use weir_controller::testing::{Fabric, TestRing, TestWorld, io};
-use weir_controller::{Begun, Op, Owner, SavedError, Subsystem, SubsystemConfig, Tag, WithDrive};
+use weir_controller::{
+    Attach, Begun, BlockRequest, ControllerHandle, Event, Op, Owner, SavedError, SlotId, SqHandle, Subsystem,
+    SubsystemConfig, Tag, TransportModel, WithDrive,
+};
 use weir_spec::crc32c::crc32c;
 use weir_spec::nvme::Sqe;
 use weir_units::Nanos;
@@ -177,6 +180,92 @@ fn a_ring_that_nobody_has_said_of_is_waited_for() {
     let begun = world.drive.begun(ring.controller);
     assert_eq!(begun.len(), 1);
     assert_eq!((begun[0].qid, begun[0].due), (1, Some(world.now.saturating_add(LATENCY))));
+}
+
+/// A queue that requests come in by, of a drive with that configuration.
+fn requests(configure: impl FnOnce(&mut SubsystemConfig)) -> (TestWorld, ControllerHandle, SqHandle) {
+    let mut world = common::drive(configure);
+    let owner = Owner(9);
+    let attach = Attach { tenant: 0, owner, model: TransportModel::Front, host: "volume".into() };
+    let controller = world.drive.attach(world.now, attach).unwrap();
+    let queue = world.drive.add_message_queue(controller, 8, None, owner).unwrap();
+    world.host.pending.extend((0..8).map(|tag| ((owner.0, tag), tag as u16)));
+    (world, controller, queue)
+}
+
+fn request(op: Op) -> BlockRequest {
+    BlockRequest { op, nsid: 1, offset: 0, len: 4096, fua: false }
+}
+
+#[test]
+fn an_untimed_request_is_complete_at_once_and_a_charged_one_when_it_is_due() {
+    let (mut world, _, queue) = requests(timed);
+    world.pass(Nanos::from_millis(1));
+    let (begin, at) = (world.now, Nanos::from_millis(701));
+    for (tag, due) in [(0, None), (1, Some(at))] {
+        world.event(Event::SubmitUntimed { queue, request: request(Op::Write), tag: Tag(tag), due });
+    }
+    world.event(Event::Submit { queue, request: request(Op::Write), tag: Tag(2) });
+    world.run();
+    world.run();
+    assert_eq!(world.issued.len(), 1, "it takes no time");
+    world.done(0, weir_spec::nvme::Status::SUCCESS);
+    world.pass(Nanos::from_millis(699));
+    assert!(world.issued.is_empty());
+    world.pass(Nanos::from_millis(1));
+    assert_eq!((world.now, world.issued.len()), (at, 1));
+    world.done(0, weir_spec::nvme::Status::SUCCESS);
+    world.pass(begin.saturating_add(LATENCY).saturating_sub(at).saturating_sub(Nanos(1)));
+    assert!(world.issued.is_empty(), "the others are the drive's to time");
+    world.pass(Nanos(1));
+    assert_eq!(world.issued.len(), 1);
+    world.settle();
+    world.drive.check();
+}
+
+#[test]
+fn io_that_has_moved_nothing_elsewhere_is_taken_back() {
+    let (mut world, controller, queue) = requests(|c| c.slots = 4);
+    for tag in 0..5 {
+        world.event(Event::Submit { queue, request: request(Op::Read), tag: Tag(tag) });
+    }
+    world.run();
+    let slots: Vec<SlotId> = world.issued.iter().map(|io| io.slot).collect();
+    assert_eq!(slots.len(), 4);
+    assert!(!world.drive.may_leave_with(|_| true), "nobody has said that its host goes on");
+    world.drive.set_goes_on(controller, true);
+    assert!(!world.drive.may_leave() && !world.drive.may_leave_with(|slot| slot == slots[0]));
+    assert!(world.drive.may_leave_with(|slot| slots.contains(&slot)));
+    world.done(3, weir_spec::nvme::Status::SUCCESS);
+    let due = Some(Nanos::from_secs(5));
+    for (slot, due) in [(slots[0], None), (slots[1], due), (slots[2], due), (slots[3], due)] {
+        world.drive.take_back(slot, due);
+    }
+    assert!(world.drive.may_leave(), "the last one was over, and is not taken back");
+    let found = world.drive.unmoved(queue).into_iter().map(|begun| (begun.tag.0, begun.due)).collect::<Vec<_>>();
+    assert_eq!(found, [(1, due), (2, due), (0, None), (4, None)], "those due first, and those that wait last");
+    world.drive.check();
+}
+
+#[test]
+fn what_goes_on_in_steps_is_not_taken_back() {
+    let (mut world, controller, queue) = requests(|_| {});
+    world.drive.set_goes_on(controller, true);
+    let mut host = Fabric::connect(&mut world, "nqn.gold", 100, 0).unwrap();
+    host.set_cc(&mut world, CC_EN);
+    host.add_queue(&mut world, 16, 0).unwrap();
+    world.drive.set_fabrics_go_on();
+    world.event(Event::Submit { queue, request: request(Op::Read), tag: Tag(0) });
+    for (cid, opcode, flags) in [(1, 5, 1), (2, WRITE, 2)] {
+        let mut sqe = io(opcode, cid, 64, 8);
+        sqe.flags |= flags;
+        host.send(&mut world, 1, sqe);
+    }
+    world.run();
+    let compare =
+        world.issued.iter().find(|io| io.op == Op::Compare).unwrap_or_else(|| panic!("{:?}", world.issued)).slot;
+    world.drive.take_back(compare, None);
+    assert!(!world.drive.may_leave_with(|_| true), "half of a fused pair");
 }
 
 /// Golden bytes of version 1 (`docs/reference/formats.md`).

@@ -442,11 +442,6 @@ impl Drives {
         self.list.iter_mut().for_each(Device::leave_open);
     }
 
-    /// The next process can have all of them: see [`Device::may_leave`].
-    pub fn may_leave(&self) -> bool {
-        self.volumes.parts.is_empty() && self.list.iter().chain(&self.volumes.fronts).all(Device::may_leave)
-    }
-
     /// None of them executes anything.
     pub fn is_quiet(&self) -> bool {
         self.volumes.parts.is_empty() && self.list.iter().chain(&self.volumes.fronts).all(Device::is_quiet)

@@ -2,17 +2,19 @@
 
 mod lost_queues;
 mod notes;
+mod other_shards;
+mod taking_back;
 
 use super::{Backend, Device, Drives};
 use crate::directory::Place;
-use crate::pool::drive_queue::{DriveQueue, Guest, Outbox, Piece, Reach, Sent, ShardMessage};
+use crate::pool::drive_queue::{DriveQueue, Guest, Outbox, PartTime, Piece, Reach, Sent, ShardMessage};
 use crate::pool::front::{Copies, Front, SecondCopy, Stretch, Way};
 use crate::pool::host::{Ask, PoolHost, Reply};
-use crate::pool::parts::{Bytes, Fronts, GUEST, Part, Parts, Via, Whose, front_owner, guest_owner, pool_owner};
+use crate::pool::parts::{Bytes, Fronts, GUEST, Parts, Via, Whose, front_owner, pool_owner};
 use std::collections::BTreeSet;
 use weir_controller::{
-    Attach, BlockRequest, ControllerHandle, Event, Host, Op, Owner, SlotId, SqHandle, Subsystem,
-    SubsystemConfig as MachineConfig, Tag, TransportModel,
+    Attach, ControllerHandle, Host, Owner, SlotId, SqHandle, Subsystem, SubsystemConfig as MachineConfig,
+    TransportModel,
 };
 use weir_pool::{CHUNK, CopyState, Pool, SegmentCopy, Setup, VolumeId};
 use weir_spec::nvme::Status;
@@ -49,6 +51,8 @@ pub(super) struct Volumes {
     send: Vec<Sent>,
     ended: Vec<(SlotId, Status)>,
     notes: notes::Notes,
+    /// The process ends: nothing more goes to other shards.
+    leaves: bool,
 }
 
 impl Volumes {
@@ -107,6 +111,13 @@ impl Device {
     pub(super) fn front(&mut self) -> Option<(&mut Front, &mut Subsystem)> {
         match &mut self.backend {
             Backend::Volume(front) => Some((front, &mut self.machine)),
+            _ => None,
+        }
+    }
+
+    fn as_front(&self) -> Option<&Front> {
+        match &self.backend {
+            Backend::Volume(front) => Some(front),
             _ => None,
         }
     }
@@ -202,37 +213,6 @@ impl Drives {
         }
     }
 
-    /// A queue at a drive for somebody of another shard: the guest's number, and how many commands fit into it.
-    ///
-    /// # Errors
-    /// The drive has no room for its controller.
-    pub fn add_guest(
-        &mut self,
-        home: u32,
-        drive: u32,
-        (tenant, host): (u16, String),
-        now: Nanos,
-    ) -> Result<(u32, u32), String> {
-        let guests = &self.volumes.guests;
-        let number = guests.iter().position(Option::is_none).unwrap_or(guests.len()) as u32;
-        let (controller, queue, depth) = self.attach_queue(drive, guest_owner(number), tenant, &host, now)?;
-        let guest = Some(Guest { home, drive, tenant, host, controller, queue: Some(queue) });
-        let Volumes { guests, neighbours, .. } = &mut self.volumes;
-        neighbours.insert(home);
-        match guests.get_mut(number as usize) {
-            Some(place) => *place = guest,
-            None => guests.push(guest),
-        }
-        Ok((number, depth))
-    }
-
-    /// A guest goes; nobody hears what becomes of its commands.
-    pub fn remove_guest(&mut self, number: u32, now: Nanos) {
-        let Some(guest) = self.volumes.guests.get_mut(number as usize).and_then(Option::take) else { return };
-        self.get(guest.drive).detach(now, guest.controller);
-        self.volumes.parts.forget(|whose| matches!(whose, Whose::Guest { guest, .. } if *guest == number));
-    }
-
     /// A controller with a queue at a drive.
     fn attach_queue(
         &mut self,
@@ -257,6 +237,11 @@ impl Drives {
     /// A pool by its number.
     pub fn pool(&self, number: u32) -> &Pool {
         &self.volumes.pools[number as usize].pool
+    }
+
+    /// The volumes of a pool may have hosts from now on.
+    pub fn begin_to_serve(&mut self, pool: u32) {
+        self.volumes.pools[pool as usize].begin_to_serve();
     }
 
     /// Asks something of a pool; `reply` hears of it in a later turn.
@@ -452,9 +437,11 @@ impl Drives {
                 continue;
             }
             busy = true;
-            let Some((front, _)) = device.front() else { continue };
+            let Some((front, machine)) = device.front() else { continue };
             while let Some(io) = front.outbox.pop_front() {
-                let status = front.begin(io, parts, send);
+                // Its own machine times nothing: what has a time was charged in the process before.
+                let time = machine.due(io.slot).map_or(PartTime::Drives, PartTime::Charged);
+                let status = front.begin_timed(io, time, parts, send);
                 ended.extend(status.map(|status| (io.slot, status)));
             }
             notes.collect(*number, front);
@@ -475,68 +462,13 @@ impl Drives {
                     let Volumes { parts, fronts, .. } = &mut self.volumes;
                     self.list[drive as usize].apply(now, event, &mut Via { doors, parts, fronts });
                 }
-                Sent::There { shard, guest, request, tag } => self.post((shard, guest), request, tag, doors),
+                Sent::There { shard, guest, request, tag, time } => {
+                    self.post((shard, guest), (request, time), tag, doors)
+                }
             }
         }
         self.volumes.send = send;
         busy
-    }
-
-    /// Sends a command to the shard that has its drive, with the bytes that it takes.
-    fn post<H: Host>(&mut self, (shard, guest): (u32, u32), request: BlockRequest, tag: Tag, doors: &mut H) {
-        let Volumes { parts, fronts, outbox, .. } = &mut self.volumes;
-        let takes = matches!(request.op, Op::Write | Op::Compare);
-        let bytes = if takes { parts.load(tag, request.len, doors, fronts) } else { Ok(Vec::new()) };
-        match (bytes, parts.ticket(tag)) {
-            (Ok(bytes), Some(ticket)) => outbox.put(shard, ShardMessage::Command { guest, ticket, request, bytes }),
-            (Err(status), _) => parts.answer(tag, status),
-            (_, None) => {}
-        }
-    }
-
-    /// What another shard has sent.
-    pub fn deliver<H: Host>(&mut self, now: Nanos, (from, messages): (u32, Vec<ShardMessage>), doors: &mut H) {
-        for message in messages {
-            match message {
-                ShardMessage::Command { guest: number, ticket, request, bytes } => {
-                    let guest = self.volumes.guests.get(number as usize).and_then(Option::as_ref);
-                    let Some((home, drive, queue)) = guest.map(|g| (g.home, g.drive, g.queue)) else { continue };
-                    let Some(queue) = queue else {
-                        let status = Status::INTERNAL_PATH_ERROR;
-                        self.volumes.outbox.put(home, ShardMessage::Outcome { ticket, status, bytes: Vec::new() });
-                        continue;
-                    };
-                    let gives = request.op == Op::Read;
-                    let bytes = if gives { vec![0; request.len as usize] } else { bytes };
-                    let whose = Whose::Guest { guest: number, ticket, gives };
-                    let tag = self.volumes.parts.insert(Part { whose, bytes: Bytes::Own(bytes) });
-                    self.volumes.send.push(Sent::Here(drive, Event::Submit { queue, request, tag }));
-                }
-                ShardMessage::Outcome { ticket, status, bytes } => {
-                    let Volumes { parts, fronts, .. } = &mut self.volumes;
-                    parts.unload(ticket, (status, bytes), doors, fronts);
-                }
-                ShardMessage::Note { pool, front, number, request } => {
-                    self.take_note(from, (pool, front), number, request)
-                }
-                ShardMessage::Noted { front, number, result, placed } => {
-                    self.volumes.notes.say(front, number, (result, placed));
-                }
-                ShardMessage::Gone(guest) => self.remove_guest(guest, now),
-                ShardMessage::Loss(guest) => self.volumes.lose_at(from, guest),
-            }
-        }
-    }
-
-    /// Messages for another shard.
-    #[inline]
-    pub fn take_messages(&mut self) -> Option<(u32, Vec<ShardMessage>)> {
-        self.volumes.outbox.take()
-    }
-
-    /// Shards that may have sent commands here, or have some from here.
-    pub fn neighbours(&self) -> &BTreeSet<u32> {
-        &self.volumes.neighbours
     }
 
     /// Completes what the drives have done; true if there was anything.
@@ -569,7 +501,8 @@ impl Drives {
                     notes.collect(number, front);
                     device.end_all(now, ended, doors);
                 }
-                Whose::Guest { guest, ticket, gives } => {
+                Whose::Nobody => {}
+                Whose::Guest { guest, ticket, gives, .. } => {
                     let Volumes { guests, outbox, .. } = &mut self.volumes;
                     let Some(Some(guest)) = guests.get(guest as usize) else { continue };
                     let bytes = match part.bytes {

@@ -12,6 +12,7 @@ use crate::directory::Place;
 use weir_controller::{BlockRequest, ControllerHandle, Event, SqHandle, Tag};
 use weir_pool::{PoolError, PoolRequest, VolumeId, VolumeSegment};
 use weir_spec::nvme::Status;
+use weir_units::Nanos;
 
 /// A note of a volume, for its answer to find it: another volume's front may have the same place by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,28 @@ pub enum DriveQueue {
     Closed,
 }
 
+/// When a command for a drive is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartTime {
+    /// When the drive says.
+    Drives,
+    /// Then: it was charged in the process before.
+    Charged(Nanos),
+    /// At once, as far as the drive is a model: the bookkeeping of a pool, while nobody is served.
+    Untimed,
+}
+
+impl PartTime {
+    /// What a drive is told.
+    pub fn event(self, queue: SqHandle, request: BlockRequest, tag: Tag) -> Event {
+        match self {
+            PartTime::Drives => Event::Submit { queue, request, tag },
+            PartTime::Charged(due) => Event::SubmitUntimed { queue, request, tag, due: Some(due) },
+            PartTime::Untimed => Event::SubmitUntimed { queue, request, tag, due: None },
+        }
+    }
+}
+
 /// A command for a drive.
 #[derive(Clone, Copy, Debug)]
 pub enum Sent {
@@ -60,6 +83,8 @@ pub enum Sent {
         request: BlockRequest,
         /// The part that it is.
         tag: Tag,
+        /// When it is complete.
+        time: PartTime,
     },
 }
 
@@ -67,6 +92,14 @@ impl DriveQueue {
     /// It has a queue.
     pub fn is_open(&self) -> bool {
         !matches!(self, DriveQueue::Here { queue: None, .. } | DriveQueue::Closed)
+    }
+
+    /// The drive of this shard, and the queue there.
+    pub fn here(&self) -> Option<(u32, ControllerHandle, SqHandle)> {
+        match *self {
+            DriveQueue::Here { drive, controller, queue } => Some((drive, controller, queue?)),
+            _ => None,
+        }
     }
 
     /// It is at that drive of this shard.
@@ -80,10 +113,10 @@ impl DriveQueue {
     }
 
     /// A command for its drive; `None` without a queue.
-    pub fn send(&self, request: BlockRequest, tag: Tag) -> Option<Sent> {
+    pub fn send(&self, request: BlockRequest, tag: Tag, time: PartTime) -> Option<Sent> {
         Some(match *self {
-            DriveQueue::Here { drive, queue, .. } => Sent::Here(drive, Event::Submit { queue: queue?, request, tag }),
-            DriveQueue::There { shard, guest } => Sent::There { shard, guest, request, tag },
+            DriveQueue::Here { drive, queue, .. } => Sent::Here(drive, time.event(queue?, request, tag)),
+            DriveQueue::There { shard, guest } => Sent::There { shard, guest, request, tag, time },
             DriveQueue::Closed => return None,
         })
     }
@@ -146,6 +179,10 @@ pub enum ShardMessage {
         ticket: Ticket,
         /// The command.
         request: BlockRequest,
+        /// When it is complete.
+        time: PartTime,
+        /// It may be [taken back](ShardMessage::TakenBack).
+        returns: bool,
         /// Of a command that takes bytes: these.
         bytes: Vec<u8>,
     },
@@ -157,6 +194,13 @@ pub enum ShardMessage {
         status: Status,
         /// Of a command that gives bytes: these, if it was done.
         bytes: Vec<u8>,
+    },
+    /// The process ends, and a command of the receiver's goes on in the next one: nothing of it has moved.
+    TakenBack {
+        /// As it came.
+        ticket: Ticket,
+        /// When it is due, if the drive has begun it.
+        due: Option<Nanos>,
     },
     /// Something that a pool of the shard is to be told of a volume's copies.
     Note {

@@ -9,13 +9,14 @@ mod copies;
 mod job;
 mod layout;
 mod sharing;
+mod taking_back;
 
 pub use copies::{Copies, Note};
 pub use job::{CopyJob, Difference, JobKind, JobOutcome};
 pub use layout::{SecondCopy, Stretch};
 pub use sharing::Sharing;
 
-use super::drive_queue::{DriveQueue, Sent};
+use super::drive_queue::{DriveQueue, PartTime, Sent};
 use super::parts::{Bytes, Part, Parts, Whose};
 use crate::directory::Place;
 use std::collections::VecDeque;
@@ -72,6 +73,8 @@ struct Flight {
     losses: u32,
     /// Of a volume with two copies: what has gone wrong at one of them.
     copies: copies::FlightCopies,
+    /// When its parts are complete.
+    time: PartTime,
 }
 
 /// A controller of a front, and its host.
@@ -227,6 +230,11 @@ impl Front {
 
     /// Begins a command that its machine has emitted.
     pub fn begin(&mut self, io: Io, parts: &mut Parts, send: &mut Vec<Sent>) -> Option<Status> {
+        self.begin_timed(io, PartTime::Drives, parts, send)
+    }
+
+    /// The same with parts that are complete at their time.
+    pub fn begin_timed(&mut self, io: Io, time: PartTime, parts: &mut Parts, send: &mut Vec<Sent>) -> Option<Status> {
         let at = io.slot.index();
         if self.flights.len() <= at {
             self.flights.resize_with(at + 1, || None);
@@ -235,7 +243,7 @@ impl Front {
         let (number, carried) = (self.begun, None);
         self.begun += 1;
         self.flights[at] =
-            Some(Flight { io, number, begun: 0, out: 0, status, carried, writes: false, losses, copies });
+            Some(Flight { io, number, begun: 0, out: 0, status, carried, writes: false, losses, copies, time });
         self.go(io.slot, parts, send)
     }
 
@@ -287,7 +295,7 @@ impl Front {
         loop {
             let Self { ways, stretches, end, flights, waiting, untold, flushed, sharing, .. } = self;
             let flight = flights[slot.index()].as_mut()?;
-            let io = flight.io;
+            let (io, time) = (flight.io, flight.time);
             let all = if io.op == Op::Flush { ways.len() as u32 } else { io.len };
             let carries = flight.carried.is_some();
             let ends = !carries && (flight.begun >= all || !flight.status.is_success());
@@ -349,7 +357,7 @@ impl Front {
             let whose = Whose::Front { front: self.number, slot, drive: place };
             let tag = parts.insert(Part { whose, bytes });
             let request = BlockRequest { op: piece.op, nsid: 1, offset: piece.at, len: piece.len, fua: io.fua };
-            send.extend(way.queue.send(request, tag));
+            send.extend(way.queue.send(request, tag, time));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The pools of a shard: each is a machine whose I/O goes to its drives like a tenant's, in order.
 
-use super::drive_queue::{DriveQueue, Sent};
+use super::drive_queue::{DriveQueue, PartTime, Sent};
 use super::parts::{Bytes, Part, Parts, Whose};
 use std::collections::{BTreeSet, VecDeque};
 use weir_controller::{BlockRequest as Io, Op};
@@ -49,6 +49,12 @@ pub struct PoolHost {
     unmaps: bool,
     /// What is being copied.
     copy: Option<CopyOfChunk>,
+    /// When the commands of what is done are complete.
+    time: PartTime,
+    /// Its volumes have hosts, or may have.
+    serves: bool,
+    /// What is done is only [noted](is_note) by it.
+    notes: bool,
 }
 
 /// A chunk that is copied, piece by piece.
@@ -64,6 +70,12 @@ struct CopyOfChunk {
     reads: bool,
 }
 
+/// Whether it tells the pool what happens to copies: a write that waits for it is begun anew after a crash, and asks again.
+fn is_note(ask: &Ask) -> bool {
+    let Ask::Request(request) = ask else { return false };
+    matches!(request, PoolRequest::Written { .. } | PoolRequest::Settled { .. } | PoolRequest::MarkFresh { .. })
+}
+
 impl PoolHost {
     /// A pool that is not open yet.
     pub fn new(number: u32, setup: Setup, queues: Vec<DriveQueue>) -> Self {
@@ -71,7 +83,39 @@ impl PoolHost {
         let (asked, read) = (VecDeque::new(), Vec::new());
         let (reply, failed, flushes, lossy) = (None, None, None, BTreeSet::new());
         let (out, unmap, unmaps) = (0, (0, 0, 0), false);
-        Self { number, pool, queues, asked, reply, out, failed, flushes, lossy, read, unmap, unmaps, copy: None }
+        let time = PartTime::Drives;
+        Self {
+            number,
+            pool,
+            queues,
+            asked,
+            reply,
+            out,
+            failed,
+            flushes,
+            lossy,
+            read,
+            unmap,
+            unmaps,
+            copy: None,
+            time,
+            serves: false,
+            notes: false,
+        }
+    }
+
+    /// From now on its volumes may have hosts.
+    pub fn begin_to_serve(&mut self) {
+        self.serves = true;
+    }
+
+    /// What a pool does while nobody is served takes no modelled time: it is no part of what is emulated.
+    fn time_of(&self, ask: &Ask) -> PartTime {
+        match ask {
+            Ask::Request(PoolRequest::Close) => PartTime::Untimed,
+            _ if self.serves => PartTime::Drives,
+            _ => PartTime::Untimed,
+        }
     }
 
     /// A drive may have lost what it had acknowledged and not flushed: the next flush of the change that is under way fails. A pool with
@@ -88,6 +132,11 @@ impl PoolHost {
         self.reply.is_none() && self.asked.is_empty()
     }
 
+    /// Nobody misses what it does if the process ends in it: that is asked again where it matters.
+    pub fn may_be_interrupted(&self) -> bool {
+        (self.reply.is_none() || self.notes) && self.asked.iter().all(|(ask, _)| is_note(ask))
+    }
+
     /// Asks for something; one thing is done after the other.
     pub fn ask(&mut self, ask: Ask, reply: Reply, parts: &mut Parts, send: &mut Vec<Sent>) {
         self.asked.push_back((ask, reply));
@@ -99,6 +148,7 @@ impl PoolHost {
     fn next(&mut self, parts: &mut Parts, send: &mut Vec<Sent>) {
         while let Some((ask, reply)) = self.asked.pop_front() {
             self.lossy.clear();
+            (self.time, self.notes) = (self.time_of(&ask), is_note(&ask));
             let effect = match ask {
                 Ask::Open => self.pool.apply(PoolEvent::Open),
                 Ask::Request(request) => self.pool.apply(PoolEvent::Request(request)),
@@ -219,7 +269,7 @@ impl PoolHost {
         let tag = parts
             .insert(Part { whose: Whose::Pool { pool: self.number, drive: drive as u32 }, bytes: Bytes::Own(bytes) });
         let request = Io { op, nsid: 1, offset, len, fua: false };
-        match queue.send(request, tag) {
+        match queue.send(request, tag, self.time) {
             Some(sent) => send.push(sent),
             None => parts.answer(tag, Status::INTERNAL_PATH_ERROR),
         }

@@ -2,10 +2,11 @@
 //! and asks for its bytes and answers through [`Via`], which stands between the drives and the doors.
 
 use crate::tokens::{Kind, owner};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 use weir_controller::{Data, DataPointer, Host, Owner, RingCompletion, SlotId, SpoiledTransfer, Tag};
 use weir_spec::nvme::{Cqe, Status};
+use weir_units::Nanos;
 
 /// Whose queue at a drive it is that belongs to the front of that number.
 pub fn front_owner(front: u32) -> Owner {
@@ -68,7 +69,11 @@ pub enum Whose {
         ticket: Ticket,
         /// The answer has its bytes.
         gives: bool,
+        /// It may be taken back when the process ends.
+        returns: bool,
     },
+    /// Nobody any more: what the drive makes of it moves nothing.
+    Nobody,
 }
 
 /// Where a part's bytes are.
@@ -139,6 +144,7 @@ impl Part {
         match self.whose {
             Whose::Front { front, slot, .. } => fronts.is_live(front, slot),
             Whose::Job { .. } | Whose::Pool { .. } | Whose::Guest { .. } => true,
+            Whose::Nobody => false,
         }
     }
 
@@ -198,6 +204,8 @@ pub struct Parts {
     /// Place and number of parts that have been answered: of two answers the first counts.
     done: VecDeque<(u32, u32, Status)>,
     number: u32,
+    /// Those of other shards that go on in the next process, by their places: when they are due there, if a drive has begun them.
+    taken_back: BTreeMap<u32, Option<Nanos>>,
 }
 
 impl Parts {
@@ -209,6 +217,7 @@ impl Parts {
         });
         self.number = self.number.wrapping_add(1);
         self.list[at as usize] = Some((self.number, part));
+        self.taken_back.remove(&at);
         Tag(at)
     }
 
@@ -271,6 +280,42 @@ impl Parts {
             }
         }
         None
+    }
+
+    /// All that are on their way, with their tags.
+    pub fn all(&self) -> impl Iterator<Item = (Tag, &Part)> {
+        self.list.iter().zip(0u32..).filter_map(|(part, at)| part.as_ref().map(|(_, part)| (Tag(at), part)))
+    }
+
+    /// The shard of its drive has said that a part goes on in the next process.
+    pub fn take_back(&mut self, ticket: Ticket, due: Option<Nanos>) {
+        if self.ticket(ticket.tag) == Some(ticket) {
+            self.taken_back.insert(ticket.tag.0, due);
+        }
+    }
+
+    /// A part that was to go to another shard does not leave any more, and goes on in the next process.
+    pub fn hold_back(&mut self, tag: Tag) {
+        self.taken_back.insert(tag.0, None);
+    }
+
+    /// Whether a part is a front's, of a command or of what it copies.
+    pub fn is_fronts(&self, tag: Tag) -> bool {
+        let part = self.list.get(tag.0 as usize).and_then(Option::as_ref);
+        part.is_some_and(|(_, part)| matches!(part.whose, Whose::Front { .. } | Whose::Job { .. }))
+    }
+
+    /// When a part of another shard is due in the next process, if a drive has begun it; `None`: it is on its way.
+    pub fn taken_back(&self, tag: Tag) -> Option<Option<Nanos>> {
+        self.taken_back.get(&tag.0).copied()
+    }
+
+    /// A guest's part goes on in the next process: what the drive makes of it here reaches nobody, and moves nothing. What its answer would have found it by.
+    pub fn disown(&mut self, tag: Tag) -> Option<Ticket> {
+        let Some((_, part)) = self.list.get_mut(tag.0 as usize)? else { return None };
+        let Whose::Guest { ticket, returns: true, .. } = part.whose else { return None };
+        *part = Part { whose: Whose::Nobody, bytes: Bytes::Own(Vec::new()) };
+        Some(ticket)
     }
 
     /// An answer for a part that is on its way.
@@ -412,6 +457,32 @@ mod tests {
 
     fn part(drive: u32) -> Part {
         Part { whose: Whose::Pool { pool: 0, drive }, bytes: Bytes::Own(Vec::new()) }
+    }
+
+    #[test]
+    fn a_guests_part_that_goes_back_moves_nothing_and_answers_nobody() {
+        let mut parts = Parts::default();
+        let home = parts.insert(part(0));
+        let ticket = parts.ticket(home).expect("it is there");
+        let guest = |returns| Part {
+            whose: Whose::Guest { guest: 0, ticket, gives: true, returns },
+            bytes: Bytes::Own(vec![7; 16]),
+        };
+        let (stays, goes) = (parts.insert(guest(false)), parts.insert(guest(true)));
+        assert_eq!(parts.disown(stays), None, "its pool waits for it");
+        assert_eq!(parts.disown(goes), Some(ticket));
+        let whose: Vec<bool> = parts.all().map(|(_, part)| part.whose == Whose::Nobody).collect();
+        assert_eq!(whose, [false, false, true]);
+        assert!(parts.all().all(|(tag, part)| tag != goes || matches!(&part.bytes, Bytes::Own(own) if own.is_empty())));
+        // The shard that it is of.
+        assert_eq!(parts.taken_back(home), None);
+        parts.take_back(ticket, Some(Nanos(9)));
+        assert_eq!(parts.taken_back(home), Some(Some(Nanos(9))));
+        parts.forget(|whose| matches!(whose, Whose::Pool { .. }));
+        let other = parts.insert(part(1));
+        assert_eq!((other, parts.taken_back(other)), (home, None), "the place is another part's");
+        parts.take_back(ticket, None);
+        assert_eq!(parts.taken_back(other), None, "what was for the other one is not for it");
     }
 
     #[test]

@@ -112,11 +112,8 @@ pub struct Volumes {
     /// Comparisons of copies, by the place of the pool.
     scrubs: Mutex<BTreeMap<usize, scrub_progress::ScrubProgress>>,
     /// The hosts that volumes had in the process before, until the volumes are there.
-    associations: SharedAssociations,
+    associations: nvme_tcp::SharedAssociations,
 }
-
-/// Associations that are given to volumes as these come up.
-pub type SharedAssociations = Arc<Mutex<nvme_tcp::Associations>>;
 
 /// A volume, and the front that it had.
 type Leaving = ((usize, VolumeId), Place);
@@ -205,7 +202,7 @@ impl Volumes {
         shards: &[ShardHandle],
         directory: &Arc<Directory>,
         discovery: Place,
-        (listening, keeps_layout, associations): (&[SocketAddr], bool, &SharedAssociations),
+        (listening, keeps_layout, associations): (&[SocketAddr], bool, &nvme_tcp::SharedAssociations),
     ) -> Result<Volumes, (String, String)> {
         let mut volumes = Volumes {
             node: config.node.name.clone(),

@@ -26,6 +26,8 @@ pub(crate) enum SlotState {
     Ready,
     /// `Event::Done`.
     Issued,
+    /// It was issued, and has been [taken back](crate::Subsystem::take_back): the process that takes the drive over gets it.
+    TakenBack,
 }
 
 /// A command in flight.

@@ -8,13 +8,16 @@
 //! ring's journal or its in-flight region, and the time at which it was due. It does not ask the arbiter, nor the drive's inside, both of which have
 //! charged it. Times are those of the clock that both processes read, in nanoseconds.
 //!
-//! Not carried, and to be waited for: what has been emitted; commands of several steps (copies, fused pairs, blocks with metadata, those of zoned namespaces and
+//! Whoever carries I/O out at other drives, as a front of volumes does, may find that these drives have begun nothing of it. It
+//! [takes back](Subsystem::take_back) what was emitted, with the time at which it is due there.
+//!
+//! Not carried, and to be waited for: what else has been emitted; commands of several steps (copies, fused pairs, blocks with metadata, those of zoned namespaces and
 //! vendors' own); commands whose time is not known yet ([`When`]).
 
 use crate::controller::Transport;
-use crate::event::{ControllerHandle, SqHandle};
+use crate::event::{BlockRequest, ControllerHandle, Op, SlotId, SqHandle};
 use crate::host::{DataPointer, Host, Tag};
-use crate::io::slots::SlotState;
+use crate::io::slots::{Slot, SlotState};
 use crate::io::starting::Starting;
 use crate::io::timing::Operation;
 use crate::namespace::why;
@@ -96,13 +99,37 @@ impl Subsystem {
 
     /// Whether nothing is being executed but what is [begun](Self::begun) and goes on in the process that takes the drive over.
     pub fn may_leave(&self) -> bool {
-        self.is_at_rest() || self.namespaces.jobs.iter().all(|job| job.waiter.is_none()) && self.all_go_on()
+        self.may_leave_with(|_| false)
     }
 
-    fn all_go_on(&self) -> bool {
+    /// The same where I/O in the slots that `comes_back` names is [taken back](Self::take_back) before.
+    pub fn may_leave_with(&self, comes_back: impl Fn(SlotId) -> bool) -> bool {
+        let goes_on = |id| self.slot_goes_on(id) || self.may_be_taken_back(id) && comes_back(SlotId(id));
+        self.is_at_rest() || self.namespaces.jobs.iter().all(|job| job.waiter.is_none()) && self.all_go_on(goes_on)
+    }
+
+    /// The I/O of a slot was emitted, and nothing of it has begun where it is carried out; or it moves nothing before `due` there. It is
+    /// [begun](Self::begun) from now on, and not emitted again: this process ends.
+    pub fn take_back(&mut self, slot: SlotId, due: Option<Nanos>) {
+        if self.slots.get(slot).is_some() && self.may_be_taken_back(slot.0) {
+            let slot = &mut self.slots.slots[slot.index()];
+            (slot.state, slot.due) = (SlotState::TakenBack, due.unwrap_or_default());
+        }
+    }
+
+    fn may_be_taken_back(&self, id: u32) -> bool {
+        let slot = &self.slots.slots[id as usize];
+        slot.state == SlotState::Issued
+            && slot.ranges == NONE
+            && !slot.internal
+            && self.queue_goes_on(slot.queue)
+            && self.is_plain(slot.opcode, slot.nsid)
+    }
+
+    fn all_go_on(&self, goes_on: impl Fn(u32) -> bool) -> bool {
         let mut counted = alloc::vec![0u32; self.queues.sqs.len()];
         for (slot, id) in self.slots.slots.iter().zip(0..).filter(|(slot, _)| slot.state != SlotState::Free) {
-            if !self.slot_goes_on(id) {
+            if !goes_on(id) {
                 return false;
             }
             counted[slot.queue as usize] += 1;
@@ -135,8 +162,8 @@ impl Subsystem {
         let slot = &self.slots.slots[id as usize];
         // The first piece of a list is the only one that is timed where the drive has no inside.
         let is_whole = slot.ranges == NONE || self.timing.0.is_none() && self.slots.is_plain_list(slot.ranges);
-        slot.state == SlotState::Timed
-            && slot.due.0 != 0
+        let moves_nothing = slot.state == SlotState::Timed && slot.due.0 != 0 || slot.state == SlotState::TakenBack;
+        moves_nothing
             && !slot.internal
             && is_whole
             && self.queue_goes_on(slot.queue)
@@ -167,8 +194,9 @@ impl Subsystem {
         let slots = self.slots.slots.iter().zip(0..);
         let slots = slots.filter(|(slot, id)| is_one(slot.queue) && self.slot_goes_on(*id));
         let begun = |q: u32, tag, due| Begun { qid: self.sq(q).qid, tag: Tag(tag), due };
-        let mut list: Vec<Begun> = slots.map(|(slot, _)| begun(slot.queue, slot.tag, Some(slot.due))).collect();
-        list.sort_by_key(|begun| begun.due);
+        let due = |slot: &Slot| Some(slot.due).filter(|due| due.0 != 0);
+        let mut list: Vec<Begun> = slots.map(|(slot, _)| begun(slot.queue, slot.tag, due(slot))).collect();
+        list.sort_by_key(|begun| (begun.due.is_none(), begun.due));
         let fetched = self.fetched.iter().chain(self.held_by_rules());
         let fetched = fetched.filter(|f| is_one(f.queue) && self.fetched_goes_on(f));
         list.extend(fetched.map(|f| begun(f.queue, f.command.tag, f.due)));
@@ -192,6 +220,25 @@ impl Subsystem {
     pub fn resume_begun_of(&mut self, queue: SqHandle, list: impl IntoIterator<Item = Begun>) {
         let Some(q) = self.resolve_queue(queue) else { return };
         self.resumed.extend(list.into_iter().map(|begun| ((q, begun.tag.0), begun.due)));
+    }
+
+    /// Of a message queue that requests come in by, those of which nothing has moved: begun, or waiting in the queue.
+    pub fn unmoved(&self, queue: SqHandle) -> Vec<Begun> {
+        let Some(q) = self.resolve_queue(queue) else { return Vec::new() };
+        let (sq, mut list) = (self.sq(q), self.begun_of(|of| of == q));
+        let waiting = (0..sq.waiting).filter_map(|n| sq.pending.get(sq.nth(n) as usize));
+        list.extend(waiting.map(|command| Begun { qid: sq.qid, tag: Tag(command.tag), due: None }));
+        list
+    }
+
+    /// The request that comes next, by [`submit`](Self::submit), is complete then, or at once.
+    #[cold]
+    pub(crate) fn expect_untimed(&mut self, queue: SqHandle, request: &BlockRequest, tag: Tag, due: Option<Nanos>) {
+        // What is inside the drive has to hear of changes.
+        let may_skip = due.is_some() || self.timing.0.is_none() || request.op == Op::Read;
+        if let Some(q) = self.resolve_queue(queue).filter(|_| may_skip) {
+            self.resumed.insert((q, tag.0), Some(due.unwrap_or(self.turn.now)));
+        }
     }
 
     /// A command has arrived on a message queue: it waits for the arbiter, unless it had left its queue in the process before.

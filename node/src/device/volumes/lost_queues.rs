@@ -73,7 +73,7 @@ impl Drives {
                 Whose::Front { front, drive, .. } | Whose::Job { front, drive } => {
                     !is_pool && (*front, *drive) == (number, at)
                 }
-                Whose::Guest { .. } => false,
+                Whose::Guest { .. } | Whose::Nobody => false,
             },
             Status::INTERNAL_PATH_ERROR,
         );

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
 use weir_controller::{Begun, Tag};
 use weir_session::nvme_tcp::Connection;
 use weir_sys::crc::Crc32c;
@@ -57,6 +58,9 @@ struct Saved {
 /// What was held of the hosts of drives and volumes, by NQN.
 #[derive(Default)]
 pub struct Associations(Vec<(String, Option<Saved>)>);
+
+/// Those that are given to volumes as these come up.
+pub type SharedAssociations = Arc<Mutex<Associations>>;
 
 impl Associations {
     /// Takes them.

@@ -18,7 +18,7 @@ mod tests;
 mod unconnected;
 
 pub use conn::Moving;
-pub use handover::{Associations, Kept, take};
+pub use handover::{Associations, Kept, SharedAssociations, take};
 pub use limits::Admission;
 
 use crate::door::context::{Arrival, Cx};

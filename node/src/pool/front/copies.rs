@@ -14,7 +14,7 @@
 use super::job::CopyJob;
 use super::layout::{chunks, common, find, has, overlap};
 use super::{COPY, Flight, Front, Stretch, WINDOW, lost};
-use crate::pool::drive_queue::Sent;
+use crate::pool::drive_queue::{PartTime, Sent};
 use crate::pool::parts::{Bytes, Once, Part, Parts, Whose};
 use std::collections::{BTreeMap, VecDeque};
 use weir_controller::{BlockRequest, Data, Op, SlotId};
@@ -67,6 +67,11 @@ pub struct FlightCopies {
 }
 
 impl FlightCopies {
+    /// Nothing has gone wrong, and nothing is waited for but drives.
+    pub(super) fn is_untroubled(&self) -> bool {
+        self.failed.is_empty() && self.failure.is_none() && !self.again && self.note.is_none()
+    }
+
     fn fail(&mut self, way: u32, status: Status) {
         if !self.failed.contains(&way) {
             self.failed.push(way);
@@ -109,6 +114,12 @@ impl Copies {
         self.numbers += 1;
         self.notes.push_back(Note { number: self.numbers, request });
         self.numbers
+    }
+
+    /// Whether nothing is to be told, or at the pool, that must not be lost: that a copy is stale.
+    pub(super) fn may_forget_notes(&self) -> bool {
+        let is_stale = |note: &Note| matches!(note.request, PoolRequest::MarkStale { .. });
+        !self.notes.iter().chain(&self.told).any(is_stale)
     }
 
     /// Nothing is to be told, and nothing is at the pool.
@@ -397,7 +408,8 @@ impl Front {
         self.ways[way as usize].used += 1;
         let whose = Whose::Front { front: self.number, slot, drive: way };
         let tag = parts.insert(Part { whose, bytes });
-        send.extend(self.ways[way as usize].queue.send(request, tag));
+        let time = self.flights[slot.index()].as_ref().map_or(PartTime::Drives, |flight| flight.time);
+        send.extend(self.ways[way as usize].queue.send(request, tag, time));
     }
 
     /// A part of a command is over.

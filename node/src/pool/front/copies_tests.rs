@@ -85,6 +85,37 @@ fn region() -> Vec<ChunkRun> {
 }
 
 #[test]
+fn what_can_be_begun_anew_is_taken_back() {
+    let back = |bench: &Bench| {
+        bench.front.to_take_back().map(|all| all.iter().map(|one| (one.slot.0, one.is_whole)).collect::<Vec<_>>())
+    };
+    let mut bench = Bench::new();
+    assert_eq!(bench.begin(io(0, WRITE, 0)), None);
+    assert_eq!(back(&bench), Some(vec![(0, false)]), "it waits for the pool, and asks again");
+    bench.told(Ok(()));
+    assert_eq!(bench.begin(io(1, Op::Read, MIB)), None);
+    assert_eq!(back(&bench), Some(vec![(0, true), (1, true)]));
+    assert_eq!(bench.over(0, 0, Status::SUCCESS), None);
+    assert_eq!(back(&bench), Some(vec![(0, true), (1, true)]), "one of its copies is written: both are, once more");
+    // The pool has to hear of a stale copy before anybody hears of the write.
+    assert_eq!(bench.over(0, 1, Status::WRITE_FAULT), None);
+    assert_eq!(back(&bench), None);
+    assert!(matches!(bench.front.take_note().expect("a note").request, PoolRequest::MarkStale { .. }));
+    assert_eq!(back(&bench), None);
+}
+
+#[test]
+fn a_copy_of_the_volumes_own_is_not_taken_back() {
+    let mut bench = Bench::new();
+    let copy = Io { data: DataPointer::media(MIB), ..io(0, Op::Copy, 0) };
+    assert_eq!(bench.begin(copy), None);
+    assert!(bench.front.to_take_back().is_none(), "what was read of it is here");
+    let mut bench = Bench::new();
+    bench.front.outbox.push_back(io(0, Op::Read, 0));
+    assert!(bench.front.to_take_back().is_none(), "its machine has emitted it, and it is not begun");
+}
+
+#[test]
 fn a_region_is_told_of_before_its_first_write_and_once() {
     let mut bench = Bench::new();
     assert_eq!(bench.begin(io(0, WRITE, 0)), None);

@@ -4,7 +4,7 @@
 use super::Front;
 use super::copies::is_write;
 use super::layout::find;
-use crate::pool::drive_queue::Sent;
+use crate::pool::drive_queue::{PartTime, Sent};
 use crate::pool::parts::{Bytes, Part, Parts, Whose};
 use weir_controller::{BlockRequest, Op, SlotId};
 use weir_pool::{CHUNK, ChunkRun, PoolRequest};
@@ -172,7 +172,7 @@ impl Front {
             let tag = parts.insert(Part { whose: Whose::Job { front: number, drive: way }, bytes });
             let request = BlockRequest { op: Op::Read, nsid: 1, offset: at, len: job.len as u32, fua: false };
             (job.out, place.used) = (job.out + 1, place.used + 1);
-            match place.queue.send(request, tag) {
+            match place.queue.send(request, tag, PartTime::Drives) {
                 Some(sent) => send.push(sent),
                 None => parts.answer(tag, Status::INTERNAL_PATH_ERROR),
             }
@@ -236,7 +236,7 @@ impl Front {
         (job.out, job.writes, place.used) = (1, true, place.used + 1);
         let sent = second.filter(|second| second.way == Some(way)).and_then(|second| {
             let request = BlockRequest { op: Op::Write, nsid: 1, offset: second.at, len, fua: false };
-            place.queue.send(request, tag)
+            place.queue.send(request, tag, PartTime::Drives)
         });
         match sent {
             Some(sent) => send.push(sent),

@@ -50,6 +50,14 @@ impl Volumes {
         answer.recv_timeout(limit).map_err(|_| late())?.map_err(refusal)
     }
 
+    /// All pools are there as they are to be, and their volumes may have hosts from now on.
+    pub(crate) fn begin_to_serve(&self) {
+        for pool in &self.pools {
+            let number = pool.number;
+            self.shards[pool.shard as usize].post(move |s| s.drives.begin_to_serve(number));
+        }
+    }
+
     /// Whether a pool has the drive at that place, as far as it knows.
     pub(super) fn is_member(&self, pool: usize, place: usize) -> Result<bool, Refusal> {
         self.call(pool, move |s, number| s.drives.pool(number).drive(place).is_some())
