@@ -11,7 +11,7 @@ use super::{Drives, FRONT};
 use crate::device::Device;
 use crate::pool::drive_queue::ShardMessage;
 use crate::pool::parts::Whose;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_controller::{SlotId, SqHandle, Tag};
 use weir_units::Nanos;
 
@@ -46,22 +46,22 @@ impl Drives {
         for ((drive, controller, _), goes_on) in pools.collect::<Vec<_>>() {
             self.to_poll(drive).set_goes_on(controller, goes_on);
         }
-        if !guests.is_empty() {
-            self.give_back();
-        }
+        self.give_back();
     }
 
     /// Tells other shards of their commands that drives here have begun or keep waiting.
     fn give_back(&mut self) {
+        let returns = |whose: &Whose| matches!(whose, Whose::Guest { returns: true, .. });
+        if !self.volumes.parts.all().any(|(_, part)| returns(&part.whose)) {
+            return;
+        }
         let unmoved = self.unmoved();
         let mut given = Vec::new();
-        for (tag, part) in self.volumes.parts.all() {
+        for (tag, part) in self.volumes.parts.all().filter(|(_, part)| returns(&part.whose)) {
             let Whose::Guest { guest, .. } = part.whose else { continue };
-            let Some(Some(guest)) = self.volumes.guests.get(guest as usize) else { continue };
-            let Some(queue) = guest.queue else { continue };
-            if let Some(due) = unmoved.get(&(guest.drive, queue, tag.0)) {
-                given.push((guest.home, tag, *due));
-            }
+            let home = self.volumes.guests.get(guest as usize).and_then(Option::as_ref).map(|guest| guest.home);
+            let due = self.queue_of(part.whose).and_then(|(drive, queue)| unmoved.get(&(drive, queue, tag.0)));
+            given.extend(home.zip(due).map(|(home, due)| (home, tag, *due)));
         }
         for (home, tag, due) in given {
             if let Some(ticket) = self.volumes.parts.disown(tag) {
@@ -75,8 +75,8 @@ impl Drives {
         if !self.list.iter().all(Device::may_leave) {
             return false;
         }
-        if self.volumes.parts.is_empty() {
-            return self.volumes.fronts.iter().all(Device::may_leave);
+        if self.volumes.parts.is_empty() && self.volumes.fronts.iter().all(Device::may_leave) {
+            return true;
         }
         let Some(back) = self.to_take_back() else { return false };
         self.volumes.fronts.iter().zip(0u32..).all(|(front, number)| front.may_leave_after(number, &back))
@@ -94,16 +94,33 @@ impl Drives {
         self.volumes.parts.forget(|whose| !matches!(whose, Whose::Guest { .. }));
     }
 
+    /// Of all queues that parts are in.
     fn unmoved(&self) -> Unmoved {
-        let fronts = self.volumes.fronts.iter().filter_map(Device::as_front);
-        let own = fronts.flat_map(|front| front.ways.iter().filter_map(|way| way.queue.here()));
-        let guests = self.volumes.guests.iter().flatten().filter_map(|g| Some((g.drive, g.controller, g.queue?)));
-        let begun = |(drive, _, queue): (u32, _, SqHandle)| {
+        let parts = self.volumes.parts.all();
+        let queues: BTreeSet<(u32, SqHandle)> = parts.filter_map(|(_, part)| self.queue_of(part.whose)).collect();
+        let unmoved = |(drive, queue): (u32, SqHandle)| {
             let list = self.machine(drive).unmoved(queue);
             list.into_iter().map(move |begun| ((drive, queue, begun.tag.0), begun.due))
         };
-        let pools = self.volumes.pools.iter().flat_map(|pool| pool.queues.iter().filter_map(|queue| queue.here()));
-        own.chain(guests).chain(pools).flat_map(begun).collect()
+        queues.into_iter().flat_map(unmoved).collect()
+    }
+
+    /// The drive of this shard where a part is, and the queue there.
+    fn queue_of(&self, whose: Whose) -> Option<(u32, SqHandle)> {
+        let volumes = &self.volumes;
+        let queue = match whose {
+            Whose::Front { front, drive, .. } | Whose::Job { front, drive } => {
+                let front = volumes.fronts.get(front as usize)?.as_front()?;
+                &front.ways.get(drive as usize)?.queue
+            }
+            Whose::Pool { pool, drive } => volumes.pools.get(pool as usize)?.queues.get(drive as usize)?,
+            Whose::Guest { guest, .. } => {
+                let guest = volumes.guests.get(guest as usize)?.as_ref()?;
+                return Some((guest.drive, guest.queue?));
+            }
+            Whose::Nobody => return None,
+        };
+        queue.here().map(|(drive, _, queue)| (drive, queue))
     }
 
     /// Commands of all fronts; `None`: not all of them can be taken back now.
@@ -120,18 +137,18 @@ impl Drives {
         let unmoved = self.unmoved();
         for (tag, part) in volumes.parts.all() {
             match part.whose {
-                Whose::Front { front, slot, drive } => {
-                    let due = self.part_due(&unmoved, (front, drive), tag)?;
+                Whose::Front { front, slot, .. } => {
+                    let due = self.part_due(&unmoved, part.whose, tag)?;
                     let latest = back.get_mut(&(front, slot))?;
                     *latest = latest.zip(due).map(|(latest, due)| latest.max(due));
                 }
-                Whose::Job { front, drive } => drop(self.part_due(&unmoved, (front, drive), tag)?),
-                Whose::Nobody => {}
-                Whose::Pool { pool, drive } => {
-                    let pool = volumes.pools.get(pool as usize).filter(|pool| pool.may_be_interrupted())?;
-                    let (drive, _, queue) = pool.queues.get(drive as usize)?.here()?;
+                Whose::Job { .. } => drop(self.part_due(&unmoved, part.whose, tag)?),
+                Whose::Pool { pool, .. } => {
+                    volumes.pools.get(pool as usize).filter(|pool| pool.may_be_interrupted())?;
+                    let (drive, queue) = self.queue_of(part.whose)?;
                     unmoved.get(&(drive, queue, tag.0))?;
                 }
+                Whose::Nobody => {}
                 Whose::Guest { .. } => return None,
             }
         }
@@ -141,10 +158,9 @@ impl Drives {
     }
 
     /// When a part of a front is due, if its drive has begun it; `None`: that is not known yet.
-    fn part_due(&self, unmoved: &Unmoved, (front, way): (u32, u32), tag: Tag) -> Option<Option<Nanos>> {
-        let front = self.volumes.fronts.get(front as usize)?.as_front()?;
-        match front.ways.get(way as usize)?.queue.here() {
-            Some((drive, _, queue)) => unmoved.get(&(drive, queue, tag.0)).copied(),
+    fn part_due(&self, unmoved: &Unmoved, whose: Whose, tag: Tag) -> Option<Option<Nanos>> {
+        match self.queue_of(whose) {
+            Some((drive, queue)) => unmoved.get(&(drive, queue, tag.0)).copied(),
             None => self.volumes.parts.taken_back(tag),
         }
     }
