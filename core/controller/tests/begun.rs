@@ -220,6 +220,7 @@ fn an_untimed_request_is_complete_at_once_and_a_charged_one_when_it_is_due() {
     world.pass(Nanos(1));
     assert_eq!(world.issued.len(), 1);
     world.settle();
+    assert_eq!(world.drive.latencies()[0].writes.commands(), 2, "what is not timed has no latency");
     world.drive.check();
 }
 

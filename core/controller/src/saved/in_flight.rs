@@ -18,7 +18,7 @@ use crate::controller::Transport;
 use crate::event::{BlockRequest, ControllerHandle, Op, SlotId, SqHandle};
 use crate::host::{DataPointer, Host, Tag};
 use crate::io::slots::{Slot, SlotState};
-use crate::io::starting::Starting;
+use crate::io::starting::{NO_ARRIVAL, Starting};
 use crate::io::timing::Operation;
 use crate::namespace::why;
 use crate::queues::command::{Command, flag};
@@ -36,6 +36,9 @@ use weir_units::Nanos;
 /// The version that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
 const FORMAT: SavedFormat = SavedFormat::new(b"WEIRBGUN", VERSION, "a list of commands");
+
+/// When a request is due that takes no time: long ago.
+const UNTIMED: Nanos = Nanos(0);
 
 /// A command that has left its queue and has moved nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,7 +240,7 @@ impl Subsystem {
         // What is inside the drive has to hear of changes.
         let may_skip = due.is_some() || self.timing.0.is_none() || request.op == Op::Read;
         if let Some(q) = self.resolve_queue(queue).filter(|_| may_skip) {
-            self.resumed.insert((q, tag.0), Some(due.unwrap_or(self.turn.now)));
+            self.resumed.insert((q, tag.0), Some(due.unwrap_or(UNTIMED)));
         }
     }
 
@@ -253,7 +256,8 @@ impl Subsystem {
     fn comes_again<H: Host>(&mut self, q: u32, command: &Command, host: &mut H) -> bool {
         let Some(due) = self.resumed.remove(&(q, command.tag)) else { return false };
         let data = DataPointer::tag(Tag(command.tag));
-        let arrived = self.turn.now;
+        // How long an untimed one takes is nobody's latency.
+        let arrived = if due == Some(UNTIMED) { NO_ARRIVAL } else { self.turn.now };
         let sq = self.sq_mut(q);
         // The place in front of which it would wait has them.
         let (words, mdts) = (sq.words_at(sq.tail()), sq.mdts);

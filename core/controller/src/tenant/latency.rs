@@ -89,7 +89,8 @@ impl LatencyCounts {
 }
 
 /// Latencies of I/O commands, whatever their status, from their arrival at the drive to their completion. A command that never
-/// got a slot, because it was refused or had nothing to do, is not among them; one that was in flight when another process took
+/// got a slot, because it was refused or had nothing to do, is not among them, nor is one that the drive does not time
+/// ([`Event::SubmitUntimed`](crate::Event::SubmitUntimed)); one that was in flight when another process took
 /// the drive over counts from there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
