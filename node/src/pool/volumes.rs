@@ -16,7 +16,7 @@ mod tend;
 #[cfg(test)]
 mod tests;
 
-pub use exports::{ImageUse, door};
+pub use exports::{ImageUse, NO_POOL, door};
 pub use tend::{Measure, Tended, Tending};
 
 use super::host::Ask;
@@ -37,9 +37,7 @@ use weir_units::Bytes;
 
 /// How long a volume that shrinks, or is not exported any more, waits for commands on their way.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// To a request about the pool of a node without one.
-pub const NO_POOL: &str = "this node has no pool: write [[pool]] with name = \"pool0\" and drives = [\"ssd0\"] (drives that nothing exports) into \
-                           its configuration, and start it with that";
+
 /// Where a pool is.
 #[derive(Clone, Debug)]
 struct PoolPlace {

@@ -50,6 +50,10 @@ struct Clients {
     recoveries: BTreeMap<PathBuf, vhost_user::Recoveries>,
 }
 
+/// To a request about the pool of a node without one.
+pub const NO_POOL: &str = "this node has no pool: write [[pool]] with name = \"pool0\" and drives = [\"ssd0\"] (drives that nothing exports) into \
+                           its configuration, and start it with that";
+
 impl Volumes {
     /// Exports a volume at one more door; a socket's path is absolute. For an image it is the volume's only one, and ends with its client.
     ///
