@@ -159,15 +159,20 @@ fn newest(looks: &[Look], first: &EntryHeader) -> EntryHeader {
     ours.iter().max_by_key(rank).map_or(first, |copy| &copy.header).clone()
 }
 
-/// Refuses a drive that was lost and has gone on by itself, or with others: it was opened more often than when it was lost. An opening that it
+/// Whether a drive of that number has gone on by itself, or with others, since it was lost: it was opened more often than then. An opening that it
 /// did not complete has changed nothing.
+pub(crate) fn went_on(copy: &Copy, number: usize, lost_at: u64) -> bool {
+    let returns = copy.says_lost(number, copy.drive) && copy.header.lost_at.get(number) == Some(&lost_at);
+    let begun = (copy.header.opens == lost_at + 1 || returns) && copy.phase == Phase::Opening;
+    copy.header.opens > lost_at && !begun
+}
+
+/// Refuses a drive that was lost and [has gone on](went_on).
 fn went_apart(newest: &EntryHeader, members: &Members<'_>, looks: &[Look]) -> Result<(), PoolOpenError> {
     let there = || members.iter().enumerate().filter_map(|(i, m)| m.as_ref().map(|m| (i, m)));
     for (number, (position, copy, _)) in there().filter(|(number, _)| is_lost(newest, *number)) {
         let lost_at = newest.lost_at.get(number).copied().unwrap_or(0);
-        let returns = copy.says_lost(number, copy.drive) && copy.header.lost_at.get(number) == Some(&lost_at);
-        let begun = (copy.header.opens == lost_at + 1 || returns) && copy.phase == Phase::Opening;
-        if copy.header.opens > lost_at && !begun {
+        if went_on(copy, number, lost_at) {
             let other =
                 there().find(|(other, _)| !is_lost(newest, *other)).map_or(*position, |(_, (other, _, _))| *other);
             return Err(PoolOpenError::Split(looks[*position].name.clone(), looks[other].name.clone()));
@@ -493,7 +498,7 @@ impl<'a> Found<'a> {
 }
 
 /// A drive with what is free of it.
-fn drive(
+pub(crate) fn drive(
     index: u16,
     (position, copy, _): &(usize, &Copy, u8),
     looks: &[Look],
@@ -535,6 +540,7 @@ fn drive(
         name: name.clone(),
         lost: false,
         lost_at: 0,
+        returning: false,
         area: header.area,
         copy_blocks: copy_blocks(header.area),
         generation,

@@ -175,6 +175,7 @@ impl Books {
             | PoolRequest::Leave { .. }
             | PoolRequest::TakeOut { .. }
             | PoolRequest::Replace { .. }
+            | PoolRequest::Online { .. }
             | PoolRequest::Written { .. }
             | PoolRequest::Settled { .. }
             | PoolRequest::MarkStale { .. }

@@ -20,17 +20,23 @@ impl Volume {
     /// the drive with the lower number; the others are stale. One that is not there now makes those stale that went before it.
     pub(crate) fn choose_copies(&mut self, mut drives: Vec<CopyDrive>) {
         drives.sort_by_key(|d| (core::cmp::Reverse(d.away_since), d.drive));
-        for at in 0..drives.len() {
-            let CopyDrive { drive, away_since, .. } = drives[at];
-            if !drives[at].is_here {
-                continue;
-            }
-            let counts = |d: &&CopyDrive| d.is_here || d.away_since > away_since;
-            let fresher = drives[..at].iter().filter(counts).flat_map(|d| self.sound_on(d.drive)).collect();
-            let late = common(&common(&self.sound_on(drive), &self.written), &union(fresher));
-            let stale = self.stale.remove(&drive).unwrap_or_default();
-            self.stale.insert(drive, union(stale.into_iter().chain(late).collect()));
+        for at in (0..drives.len()).filter(|at| drives[*at].is_here) {
+            let missed = self.missed(&drives[at], &drives[..at], &self.written);
+            self.add_stale(drives[at].drive, missed);
         }
+    }
+
+    /// What a drive has missed of these chunks, which may have been written: those of which it has a copy, and another drive one that counts more.
+    pub(crate) fn missed(&self, of: &CopyDrive, others: &[CopyDrive], written: &[ChunkRun]) -> Vec<ChunkRun> {
+        let counts = |d: &&CopyDrive| d.drive != of.drive && (d.is_here || d.away_since > of.away_since);
+        let fresher = others.iter().filter(counts).flat_map(|d| self.sound_on(d.drive)).collect();
+        common(&common(&self.sound_on(of.drive), written), &union(fresher))
+    }
+
+    /// These chunks of a drive are stale too.
+    pub(crate) fn add_stale(&mut self, drive: u16, runs: Vec<ChunkRun>) {
+        let stale = self.stale.remove(&drive).unwrap_or_default();
+        self.stale.insert(drive, union(stale.into_iter().chain(runs).collect()));
         self.stale.retain(|_, runs| !runs.is_empty());
     }
 

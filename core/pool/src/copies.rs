@@ -141,6 +141,7 @@ impl Books {
                 let mut volume = find(id)?;
                 let all = volume.written.iter().copied().chain(regions(runs)).collect();
                 volume.written = at_most(union(all), WRITTEN_RUNS);
+                self.is_missed(&mut volume, &regions(runs));
                 (volume, Vec::new())
             }
             PoolRequest::Settled { id, runs } => {

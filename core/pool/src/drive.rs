@@ -22,6 +22,8 @@ pub(crate) struct PoolDrive {
     pub lost: bool,
     /// Then, and until the others have heard that it is back: how often the pool had been opened when it was lost.
     pub lost_at: u64,
+    /// It is back, and whoever writes volumes may not have heard of it: what is written is stale here.
+    pub returning: bool,
     /// First chunk behind the metadata.
     pub area: u32,
     /// Blocks of a copy.
@@ -292,6 +294,7 @@ impl PoolDrive {
             name: String::new(),
             lost: false,
             lost_at: 0,
+            returning: false,
             area: 0,
             copy_blocks: 0,
             generation: 0,

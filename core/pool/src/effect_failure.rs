@@ -34,11 +34,15 @@ impl Pool {
                 self.go_on()
             }
             Retreat::Back(index, before) => {
-                let position = self.books.drives[usize::from(index)].position;
+                let index = usize::from(index);
+                let (position, uuid) = (self.books.drives[index].position, self.books.drives[index].member.uuid);
                 self.books = *before;
                 self.work.clear();
                 (self.answer, self.writes) = (None, None);
-                PoolEffect::Finished(Err(PoolError::NotWritten(self.setup.drives[position].name.clone(), why)))
+                let name = self.setup.drives[position].name.clone();
+                let returns = self.books.drives.get(index).is_some_and(|d| d.member.uuid == uuid);
+                let not_written = if returns { PoolError::StaysLost } else { PoolError::NotWritten };
+                PoolEffect::Finished(Err(not_written(name, why)))
             }
             Retreat::On => {
                 self.work.clear();

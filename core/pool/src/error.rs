@@ -44,6 +44,10 @@ pub enum PoolOpenError {
     Full(String, Option<String>),
     /// A drive that is to join is one that the pool serves without: its name, and what it was called.
     IsLost(String, String),
+    /// A drive that is to take part again is none that the pool has lost: it says nothing of this pool.
+    NoLostDrive(String),
+    /// A drive that is to take part again was replaced, or has left the pool.
+    HasLeft(String),
     /// Each of these two drives went on without the other.
     Split(String, String),
     /// It has missed what the others have been through.
@@ -118,7 +122,17 @@ impl fmt::Display for PoolOpenError {
             ),
             PoolOpenError::IsLost(drive, lost) => write!(
                 f,
-                "drive {drive} is this pool's lost drive {lost}; nothing was changed: run weir upgrade, or restart the node, to take it in again"
+                "drive {drive} is this pool's lost drive {lost}; nothing was changed: weir pool online {drive} takes it in again"
+            ),
+            PoolOpenError::NoLostDrive(drive) => write!(
+                f,
+                "drive {drive} is none of this pool's lost drives: it is empty; nothing was changed: bring the lost drive back, or give its place \
+                 to this one (weir pool replace LOST {drive})"
+            ),
+            PoolOpenError::HasLeft(drive) => write!(
+                f,
+                "drive {drive} was replaced in this pool, or has left it; nothing was changed: weir pool add {drive} makes it another drive of \
+                 the pool, which erases it"
             ),
             PoolOpenError::Split(one, other) => write!(
                 f,
@@ -152,6 +166,8 @@ pub enum PoolError {
     Broken(String),
     /// A drive that was to join and could not be written, and why.
     NotWritten(String, String),
+    /// A drive that was to take part again and could not be written, and why.
+    StaysLost(String, String),
     /// Its name, and why it cannot be one.
     Name(String, &'static str),
     /// There is one of that name.
@@ -221,6 +237,12 @@ impl fmt::Display for PoolError {
             ),
             PoolError::NotWritten(drive, why) => {
                 write!(f, "drive {drive} cannot be written ({why}); it has not joined the pool")
+            }
+            PoolError::StaysLost(drive, why) => {
+                write!(
+                    f,
+                    "drive {drive} cannot be written ({why}); it stays lost: see to it, and try again (weir pool online {drive})"
+                )
             }
             PoolError::Name(name, why) => write!(f, "\"{name}\": {why}"),
             PoolError::Exists(name) => write!(f, "there is a volume \"{name}\" already; choose another name"),

@@ -98,6 +98,12 @@ pub enum PoolRequest {
         /// Its number in the pool.
         number: u16,
     },
+    /// A drive that was lost is there again, and takes part: which one it is, what is on it says. What it has missed of volumes with two copies is
+    /// stale, and is so until [it is in use](crate::Pool::is_in_use) whatever is written meanwhile.
+    Online {
+        /// The drive. Its place is [`Pool::place_for`] it, also if nothing comes of it.
+        drive: SetupDrive,
+    },
     /// An empty drive takes the place of a lost one. Volumes get chunks of it for those that they have lost, which are not readable before the
     /// volume is [emptied](Self::Empty).
     Replace {

@@ -36,7 +36,8 @@
 //!
 //! **A drive that is lost**: every volume is described on two drives, its *home* and that one's *mirror*. So a pool comes up without any one of its
 //! drives, and with that told to the others it can lose the next; two at once are refused, and so is an opening that some drive's metadata have no room for. Chunks there are in error. The drive takes
-//! part again when it is back and nothing of it was missed; one that went on by itself is refused. An empty drive that takes its place
+//! part again when it is back at an opening, or while the pool is up (see `online.rs`), and nothing of it was missed; one that went on by itself is
+//! refused. An empty drive that takes its place
 //! has *stale* chunks for what volumes had there, in error too, until the volume is emptied and gets another UUID.
 //!
 //! **Two copies**: of a volume that wants it each chunk is on two drives. Home and mirror say which regions may be written, where the copies may
@@ -66,6 +67,7 @@ mod error;
 mod event;
 mod extent;
 mod members;
+mod online;
 mod opening;
 mod pool;
 mod record;

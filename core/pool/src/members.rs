@@ -8,7 +8,7 @@ use crate::error::{PoolError, PoolOpenError};
 use crate::event::{PoolAnswer, PoolEffect, SetupDrive};
 use crate::extent::{CHUNK, ChunkRun, Extent, union};
 use crate::opening::{Next, Reading};
-use crate::pool::{Books, DRIVES_MAX, Joins, LEAST, Pool, PoolState, Retreat};
+use crate::pool::{Books, DRIVES_MAX, LEAST, Pool, PoolState, Retreat};
 use crate::record::{Member, Phase, Record};
 use crate::volume::{Part, Uuid, Volume, VolumeId};
 use alloc::boxed::Box;
@@ -16,14 +16,28 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+/// A drive that is to join, or is back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joins {
+    /// Its place in the caller's list.
+    pub position: usize,
+    pub role: JoinRole,
+}
+
+/// What a drive joins as.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum JoinRole {
+    /// As another one, of that UUID.
+    New(Uuid),
+    /// As another one of that UUID in the place of the lost one of that number.
+    Replaces(u16, Uuid),
+    /// As the lost one that it is.
+    Returns,
+}
+
 impl Pool {
-    /// Begins to look at what is on a drive that is to join.
-    pub(crate) fn join(
-        &mut self,
-        drive: &SetupDrive,
-        uuid: Uuid,
-        number: Option<u16>,
-    ) -> Result<PoolEffect, PoolError> {
+    /// Begins to look at what is on a drive that is to join, or to take part again.
+    pub(crate) fn join(&mut self, drive: &SetupDrive, role: JoinRole) -> Result<PoolEffect, PoolError> {
         let position = self.place_for(&drive.name);
         match self.setup.drives.get_mut(position) {
             Some(place) => *place = drive.clone(),
@@ -33,13 +47,13 @@ impl Pool {
             return Err(PoolError::Fault(PoolOpenError::Setup("it is a drive of this pool already")));
         }
         let members = self.books.drives.iter().filter(|d| !d.is_gone());
-        if number.is_none() && members.count() >= DRIVES_MAX {
+        if matches!(role, JoinRole::New(_)) && members.count() >= DRIVES_MAX {
             return Err(PoolError::Fault(PoolOpenError::Setup("a pool has 1 to 256 drives")));
         }
         if drive.bytes < LEAST {
             return Err(PoolError::Fault(PoolOpenError::Small(drive.name.clone(), drive.bytes, LEAST)));
         }
-        self.state = PoolState::Looking(Reading::new(alloc::vec![drive.clone()]), Joins { position, uuid, number });
+        self.state = PoolState::Looking(Reading::new(alloc::vec![drive.clone()]), Joins { position, role });
         self.answer = Some(PoolAnswer::Drive(position));
         Ok(self.look())
     }
@@ -61,6 +75,11 @@ impl Pool {
             return self.not_joined(why);
         }
         self.state = PoolState::Up;
+        let (uuid, number) = match joins.role {
+            JoinRole::New(uuid) => (uuid, None),
+            JoinRole::Replaces(number, uuid) => (uuid, Some(number)),
+            JoinRole::Returns => return self.take_part_again(position, &looks),
+        };
         match looks.first().and_then(Look::copy).map(|(copy, _)| (copy, copy.header.clone())) {
             // What has left the pool, or never was in one, is nobody's.
             Some((_, h)) if h.opens > 0 && h.pool != self.books.uuid => {
@@ -73,9 +92,10 @@ impl Pool {
             }
             Some((copy, h)) if h.opens > 0 => {
                 let was = h.members.get(usize::from(h.drive)).copied().unwrap_or(Member::GONE);
-                self.take_in(joins, Some((Member { uuid: copy.drive, ..was }, copy.generation)))
+                let left = Some((Member { uuid: copy.drive, ..was }, copy.generation));
+                self.take_in(position, (uuid, number), left)
             }
-            _ => self.take_in(joins, None),
+            _ => self.take_in(position, (uuid, number), None),
         }
     }
 
@@ -90,15 +110,19 @@ impl Pool {
         PoolOpenError::Duplicate(member.map_or_else(String::new, |d| d.name.clone()), name)
     }
 
-    fn not_joined(&mut self, fault: PoolOpenError) -> PoolEffect {
+    pub(crate) fn not_joined(&mut self, fault: PoolOpenError) -> PoolEffect {
         (self.state, self.answer) = (PoolState::Up, None);
         PoolEffect::Finished(Err(PoolError::Fault(fault)))
     }
 
     /// The steps by which an empty drive joins. First it is told that it is a drive of a pool that was never opened, which counts for
     /// nothing; from the first of the others on that has heard of it, it is one.
-    fn take_in(&mut self, joins: Joins, left: Option<(Member, u64)>) -> PoolEffect {
-        let Joins { position, uuid, number } = joins;
+    fn take_in(
+        &mut self,
+        position: usize,
+        (uuid, number): (Uuid, Option<u16>),
+        left: Option<(Member, u64)>,
+    ) -> PoolEffect {
         let before = self.as_it_is();
         let SetupDrive { name, bytes, .. } = &self.setup.drives[position];
         let drive = PoolDrive::new(position, name, uuid, *bytes);
@@ -203,7 +227,7 @@ impl Pool {
         (steps, full.or(plan.full))
     }
 
-    fn as_it_is(&self) -> Before {
+    pub(crate) fn as_it_is(&self) -> Before {
         (self.books.clone(), self.state.clone())
     }
 
@@ -216,7 +240,7 @@ impl Pool {
             PoolState::Up if self.answer.is_none() => {}
             _ => return Err(PoolError::Busy),
         }
-        let (before, opens, all) = (self.books.clone(), self.books.opens, self.books.here());
+        let (before, opens, all) = (self.books.clone(), self.books.opens, self.books.returning_last(self.books.here()));
         let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         for drive in all {
             plan.anew(drive, opens, self.torn.get(&drive).copied().unwrap_or(1), &[], None);
@@ -239,10 +263,10 @@ impl Pool {
             return (Vec::new(), None);
         }
         self.state = PoolState::Up;
-        let opens = self.books.opens;
+        let (opens, others) = (self.books.opens, self.books.returning_last(others.to_vec()));
         let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         for drive in others {
-            plan.anew(*drive, opens, self.torn.get(drive).copied().unwrap_or(1), &[], None);
+            plan.anew(drive, opens, self.torn.get(&drive).copied().unwrap_or(1), &[], None);
         }
         (plan.steps, plan.full)
     }
@@ -253,7 +277,7 @@ impl Pool {
         if !old.lost {
             return Err(PoolError::NotLost(old.name.clone()));
         }
-        self.join(drive, uuid, Some(number))
+        self.join(drive, JoinRole::Replaces(number, uuid))
     }
 
     fn member(&self, number: u16) -> Result<&PoolDrive, PoolError> {
@@ -261,7 +285,13 @@ impl Pool {
         found.ok_or_else(|| PoolError::NoMember(alloc::format!("number {number}")))
     }
 
-    fn decide(&mut self, before: Before, steps: Vec<ChangeStep>, full: Option<u16>, position: usize) -> PoolEffect {
+    pub(crate) fn decide(
+        &mut self,
+        before: Before,
+        steps: Vec<ChangeStep>,
+        full: Option<u16>,
+        position: usize,
+    ) -> PoolEffect {
         if let Some(full) = full {
             let name = self.books.drives[usize::from(full)].name.clone();
             ((self.books, self.state), self.answer) = (before, None);
@@ -274,7 +304,7 @@ impl Pool {
 }
 
 /// The pool before a change of its drives, for the case that it is not made.
-type Before = (Books, PoolState);
+pub(crate) type Before = (Books, PoolState);
 /// Records for a drive.
 type Told = (u16, Vec<Record>);
 

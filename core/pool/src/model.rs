@@ -333,6 +333,12 @@ pub(crate) fn replace(world: &ModelWorld, number: u16, place: usize, seed: u64) 
     }
 }
 
+/// The drive of that place of a world is back.
+pub(crate) fn online(world: &ModelWorld, place: usize) -> PoolRequest {
+    let drive = SetupDrive { name: alloc::format!("d{place}"), bytes: world.drives[place].bytes, named: true };
+    PoolRequest::Online { drive }
+}
+
 pub(crate) fn failure() -> PoolEvent {
     PoolEvent::Done(Err(EffectFailure("Write Fault".into())))
 }

@@ -7,6 +7,7 @@ use crate::drive::PoolDrive;
 use crate::error::{PoolError, PoolOpenError};
 use crate::event::{PoolAnswer, PoolEffect, PoolEvent, PoolRequest, Setup};
 use crate::extent::{CHUNK, ChunkRun, VolumeSegment};
+use crate::members::{JoinRole, Joins};
 use crate::opening::{Next, Reading};
 use crate::record::{LogEnd, Phase};
 use crate::volume::{Uuid, Volume, VolumeId, check_name, is_any_shared};
@@ -40,7 +41,7 @@ pub(crate) struct Books {
 pub(crate) enum PoolState {
     New,
     Reading(Reading),
-    /// What is on a drive that is to join.
+    /// What is on a drive that is to join, or is back.
     Looking(Reading, Joins),
     /// A write of the opening has failed, for that reason: its drive is flushed, and the opening begins anew.
     Retrying(String),
@@ -49,16 +50,6 @@ pub(crate) enum PoolState {
     Broken(PoolError),
     /// It was closed.
     Closed,
-}
-
-/// A drive that is to join.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Joins {
-    /// Its place in the caller's list.
-    pub position: usize,
-    pub uuid: Uuid,
-    /// The number that it gets where it takes the place of a lost one.
-    pub number: Option<u16>,
 }
 
 /// A copy of a drive's metadata.
@@ -101,7 +92,7 @@ pub(crate) enum Retreat {
     /// Nobody knows what the drives say: nothing is changed any more.
     #[default]
     None,
-    /// A drive of that number is about to join, and no other has heard of it: all is as it was.
+    /// A drive of that number is about to join or to take part again, and no other has heard of it: all is as it was.
     Back(u16, Box<Books>),
     /// All drives have heard that this one has left, which is all that it takes.
     On,
@@ -546,7 +537,8 @@ impl Pool {
         }
         match request {
             PoolRequest::Close => return Ok(self.close()),
-            PoolRequest::Join { drive, uuid } => return self.join(drive, *uuid, None),
+            PoolRequest::Join { drive, uuid } => return self.join(drive, JoinRole::New(*uuid)),
+            PoolRequest::Online { drive } => return self.online(drive),
             PoolRequest::Leave { number } => return self.leave(*number),
             PoolRequest::TakeOut { number } => return self.take_out(*number),
             PoolRequest::Replace { number, drive, uuid } => return self.replace(*number, drive, *uuid),

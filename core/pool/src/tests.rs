@@ -5,6 +5,7 @@ mod format;
 mod layout;
 mod loss;
 mod older;
+mod online;
 mod recovery;
 mod requests;
 mod snapshots;

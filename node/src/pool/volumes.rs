@@ -165,6 +165,7 @@ fn refusal(error: PoolError) -> Refusal {
         PoolError::Unknown(_) | PoolError::NoMember(_) => Refusal::NotFound(text),
         PoolError::Broken(_)
         | PoolError::NotWritten(..)
+        | PoolError::StaysLost(..)
         | PoolError::NotEmptied(..)
         | PoolError::NotCopied(..)
         | PoolError::Busy => Refusal::Unavailable(text),

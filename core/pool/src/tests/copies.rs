@@ -11,8 +11,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-const OLD: u64 = 7;
-const NEW: u64 = 8;
+pub(super) const OLD: u64 = 7;
+pub(super) const NEW: u64 = 8;
 
 fn open(drives: Vec<ModelDrive>, what: &str) -> ModelWorld {
     let world = ModelWorld::open(drives, 50).unwrap_or_else(|why| panic!("{what}: {why}"));
@@ -25,7 +25,7 @@ fn without(drives: &[ModelDrive], lost: usize) -> Vec<ModelDrive> {
 }
 
 /// Where the copies of a chunk of a volume lie: place of the drive, chunk of it, and whether it is good.
-fn copies_of(world: &ModelWorld, name: &str, chunk: u32) -> Vec<(usize, u32, CopyState)> {
+pub(super) fn copies_of(world: &ModelWorld, name: &str, chunk: u32) -> Vec<(usize, u32, CopyState)> {
     let segments = world.segments(name);
     let s = segments.iter().find(|s| (s.logical..s.logical + s.len).contains(&chunk)).unwrap();
     let skip = chunk - s.logical;
@@ -40,19 +40,19 @@ fn copies_of(world: &ModelWorld, name: &str, chunk: u32) -> Vec<(usize, u32, Cop
     [(s.drive, s.start + skip, first)].into_iter().chain(second).collect()
 }
 
-fn id(world: &ModelWorld) -> VolumeId {
+pub(super) fn id(world: &ModelWorld) -> VolumeId {
     world.pool.volume("v").unwrap().id
 }
 
-fn run(chunk: u32) -> Vec<ChunkRun> {
+pub(super) fn run(chunk: u32) -> Vec<ChunkRun> {
     vec![ChunkRun { start: chunk, len: 1 }]
 }
 
-fn written(world: &ModelWorld, chunk: u32) -> PoolRequest {
+pub(super) fn written(world: &ModelWorld, chunk: u32) -> PoolRequest {
     PoolRequest::Written { id: id(world), runs: run(chunk) }
 }
 
-fn settled(world: &ModelWorld, chunk: u32) -> PoolRequest {
+pub(super) fn settled(world: &ModelWorld, chunk: u32) -> PoolRequest {
     PoolRequest::Settled { id: id(world), runs: run(chunk) }
 }
 
@@ -61,7 +61,7 @@ fn stale(world: &ModelWorld, drive: usize, chunk: u32) -> PoolRequest {
 }
 
 /// Three drives and a volume on two of them; a word in each of its chunks.
-fn three() -> ModelWorld {
+pub(super) fn three() -> ModelWorld {
     let mut world = ModelWorld::open([9, 8, 7].map(ModelDrive::new).to_vec(), 1).unwrap();
     world.request(&create_twice("v", 3)).unwrap();
     (0..3).for_each(|chunk| put(&mut world, chunk, OLD, 2));
@@ -70,7 +70,7 @@ fn three() -> ModelWorld {
 }
 
 /// Writes a word to so many copies of a chunk.
-fn put(world: &mut ModelWorld, chunk: u32, word: u64, copies: usize) {
+pub(super) fn put(world: &mut ModelWorld, chunk: u32, word: u64, copies: usize) {
     for (drive, at, state) in copies_of(world, "v", chunk).into_iter().take(copies) {
         if state != CopyState::Lost {
             world.drives[drive].put(at, word);
@@ -78,12 +78,12 @@ fn put(world: &mut ModelWorld, chunk: u32, word: u64, copies: usize) {
     }
 }
 
-fn word(world: &ModelWorld, chunk: u32) -> u64 {
+pub(super) fn word(world: &ModelWorld, chunk: u32) -> u64 {
     world.words("v")[chunk as usize]
 }
 
 /// Every crash of what the world does next.
-fn every_crash(mut world: ModelWorld, f: &mut dyn FnMut(Vec<ModelDrive>, &str)) -> ModelWorld {
+pub(super) fn every_crash(mut world: ModelWorld, f: &mut dyn FnMut(Vec<ModelDrive>, &str)) -> ModelWorld {
     for step in 0.. {
         let what = alloc::format!("step {step}, {:?}", world.next.as_ref().map(super::crash::kind));
         for_each_crash(&world.drives.clone(), |drives| f(drives, &what));
@@ -103,7 +103,7 @@ fn asked(mut world: ModelWorld, request: &PoolRequest) -> ModelWorld {
 
 /// What a crash left is opened: the chunk is one of these, and whoever has read it reads it again, or an error, whichever drive is lost then, and
 /// when it is back.
-fn holds(drives: Vec<ModelDrive>, chunk: u32, allowed: &[u64], what: &str) {
+pub(super) fn holds(drives: Vec<ModelDrive>, chunk: u32, allowed: &[u64], what: &str) {
     let world = open(drives, what);
     let seen = word(&world, chunk);
     assert!(allowed.contains(&seen), "{what}: {seen} is none of {allowed:?}");
@@ -132,7 +132,7 @@ fn holds(drives: Vec<ModelDrive>, chunk: u32, allowed: &[u64], what: &str) {
 }
 
 /// After a rebuild of everything each copy is good and has that word.
-fn rebuilt(mut world: ModelWorld, expected: u64, chunk: u32, what: &str) {
+pub(super) fn rebuilt(mut world: ModelWorld, expected: u64, chunk: u32, what: &str) {
     while let Some(segment) = world.pool.next_stale(id(&world), 0) {
         world = rebuild(world, &segment);
     }

@@ -2,7 +2,7 @@
 
 use super::crash::{Seen, for_each_crash};
 use crate::model::{
-    ModelDrive, ModelWorld, UNREADABLE, create, delete, failure, join, rename, replace, resize, setup, uuid,
+    ModelDrive, ModelWorld, UNREADABLE, create, delete, failure, join, online, rename, replace, resize, setup, uuid,
 };
 use crate::{BLOCK, CHUNK, Pool, PoolEffect, PoolError, PoolEvent, PoolOpenError, PoolRequest, Uuid};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 /// Three drives with a volume on each alone and one on all of them.
-fn three() -> ModelWorld {
+pub(super) fn three() -> ModelWorld {
     let mut world = ModelWorld::open([9, 8, 7].map(ModelDrive::new).to_vec(), 1).unwrap();
     for (name, chunks) in [("a", 3), ("b", 2), ("c", 2), ("wide", 10)] {
         world.request(&create(name, chunks)).unwrap();
@@ -26,7 +26,7 @@ fn three() -> ModelWorld {
 }
 
 /// What is seen of the pool when these of its drives are lost.
-fn seen_without(world: &ModelWorld, lost: &[usize]) -> Seen {
+pub(super) fn seen_without(world: &ModelWorld, lost: &[usize]) -> Seen {
     let mut seen = world.seen();
     for (name, (_, words)) in &mut seen {
         let of = |s: &crate::VolumeSegment| vec![lost.contains(&s.drive); s.len as usize];
@@ -36,18 +36,18 @@ fn seen_without(world: &ModelWorld, lost: &[usize]) -> Seen {
     seen
 }
 
-fn without(drives: &[ModelDrive], lost: usize) -> Vec<ModelDrive> {
+pub(super) fn without(drives: &[ModelDrive], lost: usize) -> Vec<ModelDrive> {
     drives.iter().enumerate().filter(|(i, _)| *i != lost).map(|(_, d)| d.clone()).collect()
 }
 
-fn open(drives: Vec<ModelDrive>, what: &str) -> ModelWorld {
+pub(super) fn open(drives: Vec<ModelDrive>, what: &str) -> ModelWorld {
     let world = ModelWorld::open(drives, 50).unwrap_or_else(|why| panic!("{what}: {why}"));
     world.pool.check();
     world
 }
 
 /// Everything that is free, in the hands of another one, reads as zeroes.
-fn nothing_leaks(mut world: ModelWorld, what: &str) {
+pub(super) fn nothing_leaks(mut world: ModelWorld, what: &str) {
     let free: u64 = (0..world.drives.len()).map(|d| world.pool.room(d).1).sum();
     if free > 0 {
         world.request(&create("stranger", free as u32)).unwrap();
@@ -145,7 +145,7 @@ fn comes_back(world: &ModelWorld, (place, drive): (usize, &ModelDrive), expected
 }
 
 /// Whatever a crash leaves, and whichever drive is missing then: no volume vanishes, and what is readable is what was written.
-fn holds(drives: &[ModelDrive], expected: &dyn Fn(Option<usize>) -> Vec<Seen>, what: &str) -> u32 {
+pub(super) fn holds(drives: &[ModelDrive], expected: &dyn Fn(Option<usize>) -> Vec<Seen>, what: &str) -> u32 {
     let mut refused = 0;
     for missing in (0..drives.len()).map(Some).chain([None]) {
         let left = missing.map_or_else(|| drives.to_vec(), |i| without(drives, i));
@@ -169,7 +169,7 @@ fn holds(drives: &[ModelDrive], expected: &dyn Fn(Option<usize>) -> Vec<Seen>, w
 }
 
 /// Each step of what a world does next, and every crash there.
-fn every_crash(mut world: ModelWorld, f: &mut dyn FnMut(&[ModelDrive], &str)) -> ModelWorld {
+pub(super) fn every_crash(mut world: ModelWorld, f: &mut dyn FnMut(&[ModelDrive], &str)) -> ModelWorld {
     for step in 0.. {
         let what = alloc::format!("step {step}, {:?}", world.next.as_ref().map(super::crash::kind));
         for_each_crash(&world.drives.clone(), |drives| f(&drives, &what));
@@ -755,7 +755,7 @@ fn the_lost_drive_itself_does_not_join() {
     for request in [join(&at, 2, 70), replace(&at, 1, 2, 70)] {
         assert_eq!(at.request(&request), Err(why.clone()));
     }
-    assert!(why.to_string().contains("restart the node"), "{why}");
+    assert!(why.to_string().contains("weir pool online d2 takes it in again"), "{why}");
 }
 
 /// Drives of which the last one is too small for what the first one says of its volumes.
@@ -805,7 +805,7 @@ proptest! {
     /// what was written, zeroes are only where they were promised.
     #[test]
     fn whatever_happens(
-        ops in proptest::collection::vec((0u8..10, 0u32..7, 0usize..4, any::<u64>()), 1..40),
+        ops in proptest::collection::vec((0u8..12, 0u32..7, 0usize..4, any::<u64>()), 1..40),
     ) {
         let mut world = ModelWorld::open([9, 8, 7, 6].map(ModelDrive::new).to_vec(), 1).unwrap();
         // The lost ones by their number, as they were.
@@ -841,7 +841,7 @@ proptest! {
                     }
                     continue;
                 }
-                8 => match world.pool.lost().first().map(|l| l.0) {
+                8 => match world.pool.lost().iter().map(|l| l.0).find(|number| away.contains_key(number)) {
                     Some(number) => {
                         world.drives.push(ModelDrive::new(10));
                         let place = world.drives.len() - 1;
@@ -855,6 +855,23 @@ proptest! {
                     }
                     None => join(&world, 0, seed),
                 },
+                // It goes on without one of its drives, which is still there.
+                10 => {
+                    if let (0..=1, Some((number, ..))) = (lost, world.pool.drive(which)) {
+                        world.request(&PoolRequest::TakeOut { number }).unwrap();
+                    }
+                    continue;
+                }
+                // Those that are there take part again.
+                11 => {
+                    for place in (0..world.drives.len()).filter(|place| world.pool.drive(*place).is_none()).collect::<Vec<_>>() {
+                        let request = online(&world, place);
+                        let _ = world.request(&request);
+                        world.pool.check();
+                    }
+                    prop_assert_eq!(world.pool.lost().len(), away.len());
+                    continue;
+                }
                 _ => {
                     let given_up = PoolRequest::Abandon { name: name.into() };
                     if world.request(&given_up).is_ok() {
