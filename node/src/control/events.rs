@@ -57,6 +57,21 @@ impl NodeControl {
         self.note_pool("replaced", EventLevel::Warning, pool, device, text);
     }
 
+    /// A lost drive takes part again.
+    pub(super) fn note_back(&self, pool: &str, device: &str) {
+        let text = format!(
+            "pool {pool}: drive {device} is back and takes part again; what it has missed of second copies is rebuilt"
+        );
+        tracing::info!("{text}");
+        self.note_pool("back", EventLevel::Warning, pool, device, text);
+    }
+
+    /// A lost drive is there again, and cannot take part.
+    pub(super) fn note_not_back(&self, pool: &str, device: &str, why: &str) {
+        let text = format!("pool {pool}: drive {device} is there again and stays lost: {why}");
+        self.note_pool("refused", EventLevel::Error, pool, device, text);
+    }
+
     fn note_pool(&self, what: &str, level: EventLevel, pool: &str, device: &str, text: String) {
         let event = NodeEvent::new(kind::POOL, what, level, text);
         self.events.add(NodeEvent { pool: Some(pool.into()), device: Some(device.into()), ..event });

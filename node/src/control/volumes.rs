@@ -71,6 +71,20 @@ impl NodeControl {
         Ok(status)
     }
 
+    /// A lost drive that is there again takes part in its pool. It is named as the device that it is, or as the lost drive.
+    ///
+    /// # Errors
+    /// None of that name is there, it is none of the pool's lost drives, or is not as the others know it.
+    pub fn bring_back_to_pool(&self, pool: &str, name: &str) -> Result<PoolSnapshot, Refusal> {
+        let _turn = self.arbitration.lock().unwrap_or_else(PoisonError::into_inner);
+        let device = self.volumes.device_of_lost(&self.config(), pool, name)?;
+        let back = self.volumes.bring_back(&self.config(), pool, device);
+        self.change(|config| self.volumes.name_members(config));
+        back?;
+        self.note_back(pool, &self.config().devices[device].name);
+        self.pool_status(pool)
+    }
+
     /// The turn of the next change, if it comes within that time.
     fn turn_within(&self, limit: Duration) -> Option<MutexGuard<'_, Vec<Arbitration>>> {
         let begun = Instant::now();
@@ -98,8 +112,8 @@ impl NodeControl {
         self.pool_status(pool)
     }
 
-    /// Has a thread look after volumes with two copies for as long as the node serves: what is stale is rebuilt, and a spare takes the place of
-    /// a lost drive.
+    /// Has a thread look after pools for as long as the node serves: what is stale of volumes with two copies is rebuilt, a spare takes the place
+    /// of a lost drive, and one whose way is back takes part again.
     ///
     /// # Errors
     /// There is no thread to be had.
@@ -132,6 +146,15 @@ impl NodeControl {
                     format!("pool {pool}: spare {device} is not used"),
                     self.replace_in_pool(pool, &lost.to_string(), device),
                 )
+            }
+            Measure::Online { pool, lost, device } => {
+                tracing::info!("pool {pool}: lost drive {device} is there again");
+                let done = self.bring_back_to_pool(pool, device);
+                if let Err(why @ (Refusal::Conflict(_) | Refusal::Invalid(_) | Refusal::NotFound(_))) = &done {
+                    self.volumes.refuse_return(pool, *lost);
+                    self.note_not_back(pool, device, why.text());
+                }
+                (format!("pool {pool}: lost drive {device} stays lost"), done)
             }
         };
         if let Err(why) = done {

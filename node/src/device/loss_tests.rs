@@ -3,7 +3,7 @@
 use super::volumes::FRONT;
 use super::*;
 use crate::directory::Place;
-use crate::pool::drive_queue::{Piece, Reach};
+use crate::pool::drive_queue::{LayoutTime, Piece, Reach};
 use std::collections::HashMap;
 use std::sync::mpsc;
 use weir_controller::{
@@ -89,7 +89,8 @@ impl Bench {
             Piece { first, second: None, segment }
         };
         let pieces: Vec<_> = on.iter().enumerate().map(piece).collect();
-        self.drives.lay_out(front, (&pieces, 0), self.now).unwrap();
+        let time = LayoutTime { changes: 0, returning: Vec::new() };
+        self.drives.lay_out(front, (&pieces, &time), self.now).unwrap();
         assert_ne!(front & FRONT, 0);
         front
     }

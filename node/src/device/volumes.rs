@@ -7,7 +7,7 @@ mod taking_back;
 
 use super::{Backend, Device, Drives};
 use crate::directory::Place;
-use crate::pool::drive_queue::{DriveQueue, Guest, Outbox, PartTime, Piece, Reach, Sent, ShardMessage};
+use crate::pool::drive_queue::{DriveQueue, Guest, LayoutTime, Outbox, PartTime, Piece, Reach, Sent, ShardMessage};
 use crate::pool::front::{Copies, Front, SecondCopy, Stretch, Way};
 use crate::pool::host::{Ask, PoolHost, Reply};
 use crate::pool::parts::{Bytes, Fronts, GUEST, Parts, Via, Whose, front_owner, pool_owner};
@@ -244,6 +244,12 @@ impl Drives {
         self.volumes.pools[pool as usize].begin_to_serve();
     }
 
+    /// All fronts of a pool have heard of the drives at these places.
+    pub fn use_pool_drives(&mut self, pool: u32, places: &[usize]) {
+        let machine = &mut self.volumes.pools[pool as usize].pool;
+        places.iter().for_each(|place| machine.is_in_use(*place));
+    }
+
     /// Asks something of a pool; `reply` hears of it in a later turn.
     pub fn ask_pool(&mut self, number: u32, ask: Ask, reply: Reply) {
         let Volumes { pools, parts, send, .. } = &mut self.volumes;
@@ -294,16 +300,16 @@ impl Drives {
         }
     }
 
-    /// Where a front's volume lies from now on, after so many [changes](Pool::changes) of its pool; it takes queues at those drives that it has none
-    /// at. `false`: the front knows of more changes, and nothing is done.
+    /// Where a front's volume lies from now on, as it was at that time; it takes queues at those drives that it has none at. `false`: the front knows
+    /// of more changes, and nothing is done.
     ///
     /// # Errors
     /// A drive has no room for its controller.
-    pub fn lay_out(&mut self, place: u32, (pieces, changes): (&[Piece], u64), now: Nanos) -> Result<bool, String> {
+    pub fn lay_out(&mut self, place: u32, (pieces, time): (&[Piece], &LayoutTime), now: Nanos) -> Result<bool, String> {
         let number = place & !FRONT;
         let (tenant, host, _) = self.ways(place);
         let Some((front, _)) = self.front(place) else { return Ok(true) };
-        if !front.takes_layout_of(changes) {
+        if !front.takes_layout_of(time.changes) {
             return Ok(false);
         }
         let (mut ways, before) = (front.ways.clone(), front.ways.len());
@@ -338,7 +344,10 @@ impl Drives {
             stretches.push(Stretch { start, len, way: found[0], at, shared: s.shared, second });
         }
         if let Some((front, _)) = self.front(place) {
+            let new = ways[before..].iter().map(|way| way.member);
+            let back: Vec<usize> = new.filter(|member| time.returning.contains(member)).collect();
             front.ways = ways;
+            front.miss_at(&back);
             front.lay_out(stretches);
         }
         Ok(true)

@@ -10,7 +10,7 @@ pub mod kind {
     pub const DRIVE: &str = "drive";
     /// A rule of failures has applied for the first time.
     pub const FAULT_RULE: &str = "fault-rule";
-    /// A pool serves without a drive, or a drive has taken the place of one.
+    /// A pool serves without a drive, a drive has taken the place of one, or one that was lost is back.
     pub const POOL: &str = "pool";
     /// A promise to a tenant is missed, or kept again.
     pub const PROMISE: &str = "promise";

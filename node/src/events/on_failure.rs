@@ -1,4 +1,4 @@
-//! The operator's command (`on_failure` of `[node]`): run for each event of a drive that is a warning or an error, one after the other, as a process
+//! The operator's command (`on_failure` of `[node]`): run for each event of a drive or a pool that is a warning or an error, one after the other, as a process
 //! of its own, without a shell. What it is told is in its environment; what it prints goes where the node's messages go.
 //!
 //! It is only ever what the configuration named when the node was started: the API changes nothing of it.
@@ -61,7 +61,7 @@ fn listener(say: SyncSender<NodeEvent>) -> super::Listener {
 
 /// Whether the command is for it.
 fn concerns(event: &NodeEvent) -> bool {
-    event.kind == kind::DRIVE && event.level >= EventLevel::Warning
+    [kind::DRIVE, kind::POOL].contains(&event.kind.as_str()) && event.level >= EventLevel::Warning
 }
 
 /// How it ended, where that is to be told.
@@ -109,6 +109,7 @@ impl OnFailure {
             set("NODE", Some(self.node.clone())),
             set("EVENT", Some(event.number.to_string())),
             set("DEVICE", event.device.clone()),
+            set("POOL", event.pool.clone()),
             set("EPISODE", event.episode.map(|n| n.to_string())),
             set("VERDICT", event.verdict.clone()),
             set("ACTION", Some(event.what.clone())),
@@ -198,6 +199,8 @@ mod tests {
     fn what_passes_is_not_told() {
         assert!(concerns(&event("isolate", EventLevel::Error)) && concerns(&event("healthy", EventLevel::Warning)));
         assert!(!concerns(&event("pause", EventLevel::Info)));
+        let back = NodeEvent { kind: kind::POOL.into(), ..event("back", EventLevel::Warning) };
+        assert!(concerns(&back), "a lost drive is back");
         let own = NodeEvent { kind: kind::ON_FAILURE.into(), ..event("failed", EventLevel::Warning) };
         assert!(!concerns(&own), "its own failure is no reason to run it again");
     }

@@ -142,6 +142,15 @@ pub struct Piece {
     pub segment: VolumeSegment,
 }
 
+/// When a volume lay somewhere.
+#[derive(Clone, Debug)]
+pub struct LayoutTime {
+    /// [Changes](weir_pool::Pool::changes) of the pool by then.
+    pub changes: u64,
+    /// Places in the pool's list of drives that were [back](weir_pool::Pool::returning).
+    pub returning: Vec<usize>,
+}
+
 /// Where chunks of a volume lie, at a time.
 #[derive(Clone, Debug)]
 pub struct ChunkPlaces {

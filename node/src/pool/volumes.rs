@@ -5,7 +5,9 @@ mod contents;
 mod exports;
 mod latencies;
 mod loss;
+mod lost_links;
 mod members;
+mod online;
 mod places;
 mod recovery;
 mod resize;
@@ -109,6 +111,8 @@ pub struct Volumes {
     leaving: Mutex<Vec<Leaving>>,
     /// Comparisons of copies, by the place of the pool.
     scrubs: Mutex<BTreeMap<usize, scrub_progress::ScrubProgress>>,
+    /// Ways to lost drives.
+    lost_links: Mutex<lost_links::LostLinks>,
     /// The hosts that volumes had in the process before, until the volumes are there.
     associations: nvme_tcp::SharedAssociations,
 }
@@ -214,6 +218,7 @@ impl Volumes {
             exports: Mutex::default(),
             leaving: Mutex::default(),
             scrubs: Mutex::default(),
+            lost_links: Mutex::default(),
             associations: associations.clone(),
         };
         for pool in &config.pools {
@@ -491,11 +496,6 @@ impl Volumes {
         Ok(self.status(config, &self.find(&name)?, &exports))
     }
 
-    /// What keeps a pool from being changed.
-    fn fault(&self, pool: usize) -> Result<Option<PoolError>, Refusal> {
-        self.call(pool, |s, number| s.drives.pool(number).fault().cloned())
-    }
-
     /// Waits until something is so on a shard, and not longer than [`DRAIN_TIMEOUT`]; whether it is.
     fn until(&self, shard: u32, is: impl Fn(&mut Shard) -> bool + Copy + Send + 'static) -> Result<bool, Refusal> {
         self.until_within(shard, DRAIN_TIMEOUT, is)
@@ -567,11 +567,6 @@ impl Volumes {
             }
         }
         Ok(None)
-    }
-
-    /// A device is one of a pool's drives: the pool.
-    pub fn pool_of(&self, device: usize) -> Option<&str> {
-        self.pools.iter().find(|p| p.devices().contains(&(device, true))).map(|p| p.name.as_str())
     }
 }
 

@@ -12,7 +12,7 @@
 //! pool is told goes one after the other, in order.
 
 use super::job::CopyJob;
-use super::layout::{chunks, common, find, has, overlap};
+use super::layout::{chunks, common, find, overlap, without};
 use super::{COPY, Flight, Front, Stretch, WINDOW, lost};
 use crate::pool::drive_queue::{PartTime, Sent};
 use crate::pool::parts::{Bytes, Once, Part, Parts, Whose};
@@ -127,6 +127,17 @@ impl Copies {
         self.told.is_none() && self.notes.is_empty()
     }
 
+    /// A copy is good again.
+    fn forget_stale(&mut self, drive: usize, runs: &[ChunkRun]) {
+        for run in runs {
+            let left = |(of, stale): (usize, ChunkRun)| match of == drive {
+                true => without(stale, *run).into_iter().map(|left| (of, left)).collect(),
+                false => vec![(of, stale)],
+            };
+            self.stale = std::mem::take(&mut self.stale).into_iter().flat_map(left).collect();
+        }
+    }
+
     /// Whether all regions of these bytes may be written; those that may not are asked for.
     fn may_write(&mut self, id: VolumeId, from: u64, to: u64) -> bool {
         let missing: Vec<u32> = regions(from, to).filter(|region| !self.written.contains_key(region)).collect();
@@ -177,8 +188,8 @@ impl Front {
                 Status::SUCCESS
             }
             (Ok(()), PoolRequest::MarkFresh { drive, runs, .. }) => {
-                let is = |(of, chunks): &(usize, ChunkRun)| of == drive && runs.iter().any(|run| has(*run, *chunks));
-                copies.stale.retain(|stale| !is(stale));
+                let (drive, runs) = (*drive, runs.clone());
+                copies.forget_stale(drive, &runs);
                 Status::SUCCESS
             }
             (Ok(()), _) => Status::SUCCESS,
@@ -538,6 +549,15 @@ impl Front {
         let (stale, none) = self.missed(&[way], &self.written());
         self.mark_stale(stale);
         !none
+    }
+
+    /// Drives are back: they have missed what was written while the front had no way there. The pool knows it too.
+    pub fn miss_at(&mut self, members: &[usize]) {
+        let written = self.written();
+        let Some(copies) = &mut self.copies else { return };
+        for member in members {
+            copies.stale.extend(written.iter().map(|run| (*member, *run)));
+        }
     }
 
     /// What is known to be stale is so in the layout too.

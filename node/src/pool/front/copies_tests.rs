@@ -297,3 +297,45 @@ fn answers_find_no_other_note() {
     assert_eq!(ended, [(SlotId(0), Status::WRITE_FAULT.dnr())]);
     assert!(bench.front.is_quiet());
 }
+
+/// A layout in which a copy is back: what was written while the front had no way there is not read there before it is rebuilt.
+#[test]
+fn what_a_drive_has_missed_is_not_read_there_when_it_is_back() {
+    let mut bench = Bench::new();
+    let stretch = |second: Option<u32>, first: u32| Stretch {
+        start: 0,
+        len: 2 * u64::from(weir_pool::REGION) * MIB,
+        way: Some(first),
+        at: 8 * MIB,
+        shared: false,
+        second: Some(SecondCopy { way: second, at: 16 * MIB, stale: false }),
+    };
+    bench.front.lay_out(vec![stretch(None, 0)]);
+    assert_eq!(bench.begin(io(0, WRITE, 0)), None);
+    bench.told(Ok(()));
+    assert_eq!(bench.sent(), [(0, WRITE, 8 * MIB)], "on one drive alone");
+    // The pool has not heard of that write when it says where the volume lies.
+    bench.front.miss_at(&[1]);
+    bench.front.lay_out(vec![stretch(Some(0), 1)]);
+    assert_eq!(bench.over(0, 0, Status::SUCCESS), Some(Status::SUCCESS));
+    assert_eq!(bench.begin(io(0, Op::Read, 0)), None);
+    assert_eq!(bench.sent(), [(0, Op::Read, 16 * MIB)]);
+    assert_eq!(bench.over(0, 0, Status::SUCCESS), Some(Status::SUCCESS));
+    let behind = u64::from(weir_pool::REGION) * MIB;
+    assert_eq!(bench.begin(io(0, Op::Read, behind)), None);
+    assert_eq!(bench.sent(), [(1, Op::Read, 8 * MIB + behind)], "in the next region nothing was written");
+    assert_eq!(bench.over(0, 1, Status::SUCCESS), Some(Status::SUCCESS));
+    // Writes go to both; what is rebuilt, a few chunks at a time, is good again.
+    assert_eq!(bench.begin(io(0, WRITE, MIB)), None);
+    assert_eq!(bench.sent().len(), 2);
+    assert_eq!(bench.over(0, 0, Status::SUCCESS), None);
+    assert_eq!(bench.over(0, 1, Status::SUCCESS), Some(Status::SUCCESS));
+    for (start, len) in [(0, 8), (8, weir_pool::REGION - 8)] {
+        let request = PoolRequest::MarkFresh { id: id(), drive: 1, runs: vec![ChunkRun { start, len }] };
+        bench.front.copies.as_mut().expect("it has copies").note(request);
+        bench.told(Ok(()));
+    }
+    bench.front.lay_out(vec![stretch(Some(0), 1)]);
+    assert_eq!(bench.begin(io(0, Op::Read, 0)), None);
+    assert_eq!(bench.sent(), [(1, Op::Read, 8 * MIB)]);
+}

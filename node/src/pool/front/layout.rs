@@ -94,9 +94,12 @@ pub(super) fn overlap(a: ChunkRun, b: ChunkRun) -> bool {
     common(a, b).is_some()
 }
 
-/// The first has all of the other one.
-pub(super) fn has(all: ChunkRun, some: ChunkRun) -> bool {
-    all.start <= some.start && some.end() <= all.end()
+/// What of the first the other one has not.
+pub(super) fn without(all: ChunkRun, some: ChunkRun) -> Vec<ChunkRun> {
+    let Some(both) = common(all, some) else { return vec![all] };
+    let head = ChunkRun { start: all.start, len: both.start - all.start };
+    let tail = ChunkRun { start: both.end() as u32, len: (all.end() - both.end()) as u32 };
+    [head, tail].into_iter().filter(|run| run.len > 0).collect()
 }
 
 /// Chunks that both have.

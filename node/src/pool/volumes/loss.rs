@@ -19,7 +19,7 @@ pub(super) fn snapshot((number, uuid, bytes, name): (u16, Uuid, u64, &str)) -> L
 }
 
 impl Volumes {
-    fn lost(&self, pool: usize) -> Result<Vec<LostDrive>, Refusal> {
+    pub(super) fn lost(&self, pool: usize) -> Result<Vec<LostDrive>, Refusal> {
         self.call(pool, |s, number| s.drives.pool(number).lost().into_iter().map(snapshot).collect())
     }
 
@@ -90,14 +90,6 @@ impl Volumes {
         }
     }
 
-    /// A device takes the place of a lost drive; what is on it is gone.
-    ///
-    /// # Errors
-    /// There is no such lost drive, or the device is in use, not of the kind, too small or not empty.
-    pub fn replace_drive(&self, config: &Config, pool: &str, lost: &str, device: usize) -> Result<(), Refusal> {
-        self.take_in(config, pool, device, Some(lost))
-    }
-
     /// A pool serves without a drive from now on. What its hosts ask of it fails.
     ///
     /// # Errors
@@ -111,11 +103,23 @@ impl Volumes {
                 None => refusal(PoolError::NoMember(name.into())),
             });
         };
-        let number = self.number(at, drive)?;
+        self.take_out_member(at, (device, drive), name, &exports)
+    }
+
+    /// The same of a device, by its place in the pool's list.
+    pub(super) fn take_out_member(
+        &self,
+        at: usize,
+        (device, drive): (usize, usize),
+        name: &str,
+        exports: &[Export],
+    ) -> Result<(), Refusal> {
+        let (number, link) = (self.number(at, drive)?, self.link_of(device)?);
         let asked = self.ask(&self.pools[at], Ask::Request(PoolRequest::TakeOut { number }));
         if self.is_member(at, drive)? {
             return asked.map(|_| ());
         }
+        self.note_link(at, number, link);
         self.pools[at].devices.write().unwrap_or_else(PoisonError::into_inner)[drive].1 = false;
         let place = place(device, self.shards.len());
         let mut fronts: Vec<Place> = Vec::new();

@@ -1,6 +1,6 @@
 //! Drives that join a pool while it serves, and that leave it.
 
-use super::{PoolPlace, Volumes, refusal, uuid};
+use super::{PoolPlace, Volumes, refusal};
 use crate::directory::Place;
 use crate::directory::place;
 use crate::pool::host::Ask;
@@ -10,6 +10,17 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use weir_config::{Config, DoorConfig};
 use weir_pool::{PoolError, PoolRequest, SetupDrive};
+
+/// As what a device joins a pool.
+#[derive(Clone, Copy, Debug)]
+enum TakeIn<'a> {
+    /// As one more drive.
+    Joins,
+    /// In the place of the lost drive of that name.
+    Replaces(&'a str),
+    /// As the lost drive that it is.
+    Returns,
+}
 
 impl Volumes {
     /// Of a drive: its size, and whether it has a volatile write cache.
@@ -25,6 +36,11 @@ impl Volumes {
     pub(super) fn may_be_found(&self, config: &Config, first: usize, device: usize) -> bool {
         let named = config.pools.iter().any(|p| p.devices.contains(&device));
         !named && self.pool_of(device).is_none() && unfit(config, first, device).is_none()
+    }
+
+    /// A device is one of a pool's drives: the pool.
+    pub fn pool_of(&self, device: usize) -> Option<&str> {
+        self.pools.iter().find(|p| p.devices().contains(&(device, true))).map(|p| p.name.as_str())
     }
 
     /// Has a configuration name the drives that the pools have now, whatever it named before.
@@ -50,23 +66,39 @@ impl Volumes {
     /// # Errors
     /// It is in use, not of the kind, not empty, or the pool takes no changes.
     pub fn add_drive(&self, config: &Config, pool: &str, device: usize) -> Result<(), Refusal> {
-        self.take_in(config, pool, device, None)
+        self.take_in(config, pool, device, TakeIn::Joins)
     }
 
-    /// A device joins a pool, in the place of a lost drive if one is named.
-    pub(super) fn take_in(
-        &self,
-        config: &Config,
-        pool: &str,
-        device: usize,
-        lost: Option<&str>,
-    ) -> Result<(), Refusal> {
+    /// A device takes the place of a lost drive; what is on it is gone.
+    ///
+    /// # Errors
+    /// There is no such lost drive, or the device is in use, not of the kind, too small or not empty.
+    pub fn replace_drive(&self, config: &Config, pool: &str, lost: &str, device: usize) -> Result<(), Refusal> {
+        self.take_in(config, pool, device, TakeIn::Replaces(lost))
+    }
+
+    /// A lost drive takes part in its pool again; what it has missed of volumes with two copies is rebuilt.
+    ///
+    /// # Errors
+    /// It is not there, none of the pool's lost drives, or has not only missed what the others have been through.
+    pub fn bring_back(&self, config: &Config, pool: &str, device: usize) -> Result<(), Refusal> {
+        self.take_in(config, pool, device, TakeIn::Returns)
+    }
+
+    /// A device joins a pool.
+    fn take_in(&self, config: &Config, pool: &str, device: usize, how: TakeIn<'_>) -> Result<(), Refusal> {
         let exports = self.turn();
         let at = self.pool_named(Some(pool))?;
-        let lost = lost.map(|lost| self.is_lost(config, at, lost)).transpose()?;
+        let lost = match how {
+            TakeIn::Replaces(lost) => Some(self.is_lost(config, at, lost)?),
+            TakeIn::Joins | TakeIn::Returns => None,
+        };
         self.recover(at, &exports)?;
         let PoolPlace { shard, number, ref cached, ref devices, .. } = self.pools[at];
         let name = config.devices[device].name.clone();
+        if matches!(how, TakeIn::Returns) && self.pool_of(device) == Some(pool) {
+            return Err(refusal(PoolError::NotLost(name)));
+        }
         if let Some(other) = self.pool_of(device) {
             return Err(Refusal::Conflict(format!("{name} is a drive of pool {other} already; nothing was changed")));
         }
@@ -82,18 +114,19 @@ impl Volumes {
                  its volumes first; nothing was changed"
             )));
         }
-        let uuid = uuid().map_err(|e| Refusal::Unavailable(format!("/dev/urandom: {e}")))?;
+        let uuid = super::uuid_of_a_volume()?;
         let reach = self.reach(shard, place(device, self.shards.len()), (0, format!("pool {pool}")))?;
-        let called = name.clone();
+        let (called, called_again) = (name.clone(), name.clone());
         let sit = move |s: &mut Shard| {
             let now = s.reactor.now();
             s.drives.add_pool_queue(number, &called, reach, now)
         };
         let queue = self.at(shard, sit)?.map_err(Refusal::Conflict)?;
         let drive = SetupDrive { name, bytes, named: true };
-        let request = match lost {
-            None => PoolRequest::Join { drive, uuid },
-            Some(number) => PoolRequest::Replace { number, drive, uuid },
+        let request = match (how, lost) {
+            (TakeIn::Returns, _) => PoolRequest::Online { drive },
+            (_, None) => PoolRequest::Join { drive, uuid },
+            (_, Some(number)) => PoolRequest::Replace { number, drive, uuid },
         };
         let asked = self.ask(&self.pools[at], Ask::Request(request));
         // What has failed after others have heard of it goes on when the pool recovers.
@@ -109,6 +142,13 @@ impl Volumes {
             false => self.close_pool_queue(at, queue)?,
         }
         cached.fetch_or(cache && has_joined, Ordering::Relaxed);
+        if let (TakeIn::Returns, true, Err(why)) = (how, has_joined, &asked) {
+            // It has failed again while it came back.
+            tracing::warn!("pool {pool}: drive {called_again} is taken out again: {}", why.text());
+            self.take_out_member(at, (device, queue), &called_again, &exports)?;
+        } else if has_joined {
+            self.tell_of_return(at, &exports)?;
+        }
         asked.map(|_| ())
     }
 

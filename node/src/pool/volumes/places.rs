@@ -3,7 +3,7 @@
 use super::{PoolPlace, Volumes, text, uuid};
 use crate::directory::Place;
 use crate::directory::place;
-use crate::pool::drive_queue::{Piece, Reach};
+use crate::pool::drive_queue::{LayoutTime, Piece, Reach};
 use crate::pool::host::Ask;
 use crate::refusal::Refusal;
 use crate::shard::Shard;
@@ -113,20 +113,21 @@ impl Volumes {
         self.pieces_and_changes(pool, volume).map(|(pieces, _)| pieces)
     }
 
-    /// The same, and the [changes](weir_pool::Pool::changes) of the pool by then.
-    fn pieces_and_changes(&self, pool: usize, volume: VolumeId) -> Result<(Vec<Lies>, u64), Refusal> {
+    /// The same, and when that was so.
+    fn pieces_and_changes(&self, pool: usize, volume: VolumeId) -> Result<(Vec<Lies>, LayoutTime), Refusal> {
         let look = move |s: &mut Shard, number: u32| {
             let pool = s.drives.pool(number);
-            (pool.segments(volume), pool.changes())
+            let time = LayoutTime { changes: pool.changes(), returning: pool.returning() };
+            (pool.segments(volume), time)
         };
-        let (segments, changes) = self.call(pool, look)?;
+        let (segments, time) = self.call(pool, look)?;
         let devices = self.pools[pool].devices();
         let at = |drive: usize| place(devices[drive].0, self.shards.len());
         let lies = |segment: VolumeSegment| {
             let second = segment.second.filter(|second| second.state != CopyState::Lost);
             Lies { first: (!segment.lost).then(|| at(segment.drive)), second: second.map(|s| at(s.drive)), segment }
         };
-        Ok((segments.into_iter().map(lies).collect(), changes))
+        Ok((segments.into_iter().map(lies).collect(), time))
     }
 
     /// A front's volume lies where its pool says now.
@@ -137,7 +138,7 @@ impl Volumes {
     }
 
     fn lay_out_once(&self, pool: usize, volume: VolumeId, front: Place) -> Result<bool, Refusal> {
-        let (pieces, changes) = self.pieces_and_changes(pool, volume)?;
+        let (pieces, time) = self.pieces_and_changes(pool, volume)?;
         let (tenant, host, have) = self.at(front.shard, move |s| s.drives.ways(front.drive))?;
         let mut reaches: Vec<Reach> = have.into_iter().map(|place| Reach { place, guest: None }).collect();
         let had = reaches.len();
@@ -155,7 +156,7 @@ impl Volumes {
             let pieces: Vec<Piece> = pieces.iter().map(of).collect();
             let lay_out = move |s: &mut Shard| {
                 let now = s.reactor.now();
-                s.drives.lay_out(front.drive, (&pieces, changes), now)
+                s.drives.lay_out(front.drive, (&pieces, &time), now)
             };
             // Guests that it did not take it has sent away itself.
             return self.at(front.shard, lay_out)?.map_err(Refusal::Conflict);

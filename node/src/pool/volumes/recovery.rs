@@ -5,7 +5,7 @@ use crate::pool::host::Ask;
 use crate::refusal::Refusal;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use weir_pool::{CHUNK, PoolAnswer, PoolRequest};
+use weir_pool::{CHUNK, PoolAnswer, PoolError, PoolRequest};
 
 /// How long a node that ends waits for its drives to take what its pools tell them last.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -15,6 +15,11 @@ impl Volumes {
     pub(super) fn change(&self, pool: usize, request: PoolRequest, exports: &[Export]) -> Result<PoolAnswer, Refusal> {
         self.recover(pool, exports)?;
         self.ask(&self.pools[pool], Ask::Request(request))
+    }
+
+    /// What keeps a pool from being changed.
+    pub(super) fn fault(&self, pool: usize) -> Result<Option<PoolError>, Refusal> {
+        self.call(pool, |s, number| s.drives.pool(number).fault().cloned())
     }
 
     /// Has the drives of a pool say what it knows, if a write of its metadata has failed; its exported volumes have the size then that

@@ -42,6 +42,15 @@ pub enum Measure {
         /// The spare.
         device: String,
     },
+    /// A lost drive is there again.
+    Online {
+        /// The pool.
+        pool: String,
+        /// The number of the lost drive.
+        lost: u16,
+        /// The device.
+        device: String,
+    },
 }
 
 /// What is remembered from one look to the next.
@@ -88,6 +97,11 @@ impl Volumes {
         tending.looks += 1;
         self.end_images()?;
         for pool in 0..self.pools.len() {
+            for (lost, device) in self.found_again(config, pool)? {
+                let (pool, device) = (self.pools[pool].name.clone(), config.devices[device].name.clone());
+                tended.measures.push(Measure::Online { pool, lost, device });
+            }
+            self.tell_of_return(pool, &self.turn())?;
             let twice = self.look(pool, Wanted::Twice)?;
             if twice.is_empty() {
                 continue;
