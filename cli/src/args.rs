@@ -639,10 +639,25 @@ Examples:
 Example:
   weir pool offline ssd2
 
-What volumes have on the drive fails from then on, at once; all else goes on. Give its place to another one with weir pool replace.
-A drive that is still there when the node starts again takes part again, if it has missed nothing.")]
+What volumes have on the drive fails from then on, at once; all else goes on. Give its place to another one with weir pool replace,
+or have it take part again with weir pool online.")]
     Offline {
         /// The drive
+        device: String,
+        /// The pool [default: the only one]
+        #[arg(long)]
+        pool: Option<String>,
+    },
+    /// Have a lost drive that is there again take part in its pool
+    #[command(after_help = "\
+Example:
+  weir pool online ssd2
+
+What volumes have on the drive can be read again. What it has missed of volumes with two copies is rebuilt; weir pool status shows how far
+that is. Refused by name, and then nothing is written: an old copy of the drive, another drive, one that was replaced or removed meanwhile,
+and one that was used without the others.")]
+    Online {
+        /// The drive: the device that it is, or the number, UUID or name that weir pool status shows
         device: String,
         /// The pool [default: the only one]
         #[arg(long)]

@@ -29,6 +29,10 @@ pub fn pool(client: &ApiClient, args: &args::PoolArgs) -> Result<(), CommandFail
             let pool = in_url(meant(&pools, pool.as_deref())?);
             show(&client.post(&format!("/v1/pools/{pool}/drives/{}/offline", in_url(device)))?)
         }
+        PoolCommand::Online { device, pool } => {
+            let pool = in_url(meant(&pools, pool.as_deref())?);
+            show(&client.post(&format!("/v1/pools/{pool}/drives/{}/online", in_url(device)))?)
+        }
         PoolCommand::Scrub { repair, stop, pool } => {
             let path = format!("/v1/pools/{}/scrub", in_url(meant(&pools, pool.as_deref())?));
             match stop {

@@ -239,6 +239,10 @@ impl Control for Fake {
         Err(Refusal::Conflict(format!("{device} is lost already in {pool}")))
     }
 
+    fn bring_back_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{device} is not lost in {pool}")))
+    }
+
     fn replace_pool_drive(&self, pool: &str, replace: &PoolDriveReplace) -> Result<PoolStatus, Refusal> {
         Err(Refusal::Conflict(format!("{} does not replace {} in {pool}", replace.device, replace.lost)))
     }

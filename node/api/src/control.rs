@@ -60,6 +60,8 @@ pub trait Control: Send + Sync + 'static {
     fn remove_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal>;
     /// A pool serves without a drive, as if it were lost.
     fn take_out_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal>;
+    /// A lost drive that is there again takes part in its pool.
+    fn bring_back_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal>;
     /// A device takes the place of a lost drive.
     fn replace_pool_drive(&self, pool: &str, replace: &PoolDriveReplace) -> Result<PoolStatus, Refusal>;
     /// Begins to compare the copies of a pool's volumes.

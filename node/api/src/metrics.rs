@@ -1,5 +1,6 @@
 //! `/metrics`: the Prometheus text format, version 0.0.4.
 
+use super::pooled::PoolStatus;
 use super::promise::SlaState;
 use super::store::StoreStatus;
 use super::timing::TimingState;
@@ -55,7 +56,11 @@ fn escaped(value: &str) -> String {
 }
 
 /// The whole page.
-pub(super) fn text(status: &Status, latencies: &NodeLatencies, store: Option<&Result<StoreStatus, Refusal>>) -> String {
+pub(super) fn text(
+    (status, pools): (&Status, &[PoolStatus]),
+    latencies: &NodeLatencies,
+    store: Option<&Result<StoreStatus, Refusal>>,
+) -> String {
     let mut out = String::new();
     let serving = u8::from(status.state == State::Serving);
     Family::new(&mut out, "weir_up", "gauge", "1 while the node serves.")
@@ -82,11 +87,21 @@ pub(super) fn text(status: &Status, latencies: &NodeLatencies, store: Option<&Re
     io(&mut out, names, "device", &devices);
     let names = ["weir_tenant_commands_total", "weir_tenant_bytes_total", "weir_tenant_errors_total"];
     io(&mut out, names, "tenant", &tenants);
+    lost_drives(&mut out, pools);
     histograms(&mut out, latencies);
     if let Some(found) = store {
         super::store_metrics::text(&mut out, found.as_ref().ok());
     }
     out
+}
+
+/// Of pools.
+fn lost_drives(out: &mut String, pools: &[PoolStatus]) {
+    let help = "Drives that a pool serves without; 0 when all are there, or back.";
+    let mut family = Family::new(out, "weir_pool_lost_drives", "gauge", help);
+    for pool in pools {
+        family.sample(&[("pool", &pool.name)], pool.lost.len());
+    }
 }
 
 fn gauges(out: &mut String, status: &Status) {

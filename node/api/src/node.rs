@@ -173,6 +173,10 @@ impl Control for ServedNode {
         self.node.take_out_of_pool(pool, device).map(Into::into)
     }
 
+    fn bring_back_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
+        self.node.bring_back_to_pool(pool, device).map(Into::into)
+    }
+
     fn replace_pool_drive(&self, pool: &str, replace: &PoolDriveReplace) -> Result<PoolStatus, Refusal> {
         self.node.replace_in_pool(pool, &replace.lost, &replace.device).map(Into::into)
     }

@@ -298,6 +298,15 @@ pub(super) fn operations() -> Vec<Operation> {
         .or(409, "It is lost already, or the pool's only drive.")
         .or(503, NO_CHANGE),
         Op::new::<PoolStatus>(
+            "/v1/pools/{name}/drives/{device}/online",
+            "bring_back_pool_drive",
+            "A lost drive that is there again takes part in its pool: the device that it is, or the lost drive's number, UUID or name. What it has missed of volumes with two copies is rebuilt. The answer is the pool.",
+            ("post", 200, post(bring_back_pool_drive)),
+        )
+        .needs(ApiRole::Admin)
+        .or(409, "It is not lost, an old copy, another pool's, replaced meanwhile, or was used without the others.")
+        .or(503, NO_CHANGE),
+        Op::new::<PoolStatus>(
             "/v1/pools/{name}/replace",
             "replace_pool_drive",
             "A device takes the place of a lost drive. What volumes had there fails until they are emptied. The answer is the pool.",
@@ -622,6 +631,13 @@ async fn take_out_pool_drive(
     ask(node, move |c| c.take_out_pool_drive(&name, &device)).await.map(Json)
 }
 
+async fn bring_back_pool_drive(
+    State(node): State<Node>,
+    Path((name, device)): Path<(String, String)>,
+) -> Answer<impl Serialize> {
+    ask(node, move |c| c.bring_back_pool_drive(&name, &device)).await.map(Json)
+}
+
 async fn replace_pool_drive(
     State(node): State<Node>,
     Path(name): Path<String>,
@@ -872,7 +888,7 @@ async fn config(State(node): State<Node>) -> Result<impl IntoResponse, Failure> 
 async fn prometheus(State(node): State<Node>) -> Result<impl IntoResponse, Failure> {
     let text = ask(node, |c| {
         let store = c.store().map(StoreControl::status);
-        Ok(metrics::text(&c.status()?, &c.latencies()?, store.as_ref()))
+        Ok(metrics::text((&c.status()?, &c.pools()?), &c.latencies()?, store.as_ref()))
     });
     let text = text.await?;
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))

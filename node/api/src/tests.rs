@@ -440,6 +440,10 @@ impl Control for Fake {
         Err(Refusal::Conflict(format!("{device} is lost already in {pool}")))
     }
 
+    fn bring_back_pool_drive(&self, pool: &str, device: &str) -> Result<PoolStatus, Refusal> {
+        Err(Refusal::Conflict(format!("{device} is not lost in {pool}")))
+    }
+
     fn replace_pool_drive(&self, pool: &str, replace: &PoolDriveReplace) -> Result<PoolStatus, Refusal> {
         Err(Refusal::Conflict(format!("{} does not replace {} in {pool}", replace.device, replace.lost)))
     }
@@ -849,6 +853,7 @@ fn metrics_are_prometheus_text() {
     assert_eq!(code, 200);
     for line in [
         "weir_up{node=\"n1\",version=\"0\"} 1",
+        "weir_pool_lost_drives{pool=\"pool0\"} 1",
         "weir_shard_cpu_seconds_total{core=\"0\"} 0.25",
         "weir_device_capacity_bytes{device=\"ssd0\"} 1073741824",
         "weir_shard_busy_percent{core=\"0\"} 97.5",
