@@ -56,6 +56,7 @@ mod pool;
 mod pool_copies;
 mod pool_loss;
 mod pool_mirror;
+mod pool_online;
 mod power;
 mod printed_lines;
 mod python;
@@ -152,6 +153,7 @@ pub fn all() -> Vec<Test> {
         pool_copies::tests(),
         pool_loss::tests(),
         pool_mirror::tests(),
+        pool_online::tests(),
         classes::tests(),
         guest_tcp::tests(),
         guest_zns::tests(),
