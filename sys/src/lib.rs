@@ -10,6 +10,7 @@
 //!   sched    cores, run-queue wait and when it was, who is at the other end of a socket and how the kernel ranks it
 //!   keeper_channel   named descriptors that outlive a worker, and its words with the keeper
 //!   exec     a process that goes on as another program, with its descriptors
+//!   exit     what is done when the process ends in good order
 //!   robust_futex     whether the threads of another process still live
 //!   lock     files and addresses that one process has, also right after that one was killed
 //!   signals  to be waited for beside descriptors
@@ -30,6 +31,7 @@ pub mod copies;
 pub mod coverage;
 pub mod crc;
 pub mod exec;
+pub mod exit;
 pub mod keeper_channel;
 pub mod lock;
 pub mod media;
