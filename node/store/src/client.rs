@@ -23,6 +23,8 @@
 //! **Small files** lie in their inode: they are read with their name, and written by one request when they are flushed. One that becomes too
 //! large for that moves to blocks.
 //!
+//! **A record** of what the program asked is written where [`ClientOptions::record`] or the variable `WEIR_STORE_RECORD` names a folder: see [`crate::record`].
+//!
 //! Paths are absolute: names separated by `/`, each of 1 to 255 bytes. They need not be UTF-8.
 
 mod connection;
@@ -39,6 +41,7 @@ mod operators;
 mod options;
 mod path;
 mod placement;
+mod recorder;
 mod scrub;
 mod stream;
 
@@ -60,6 +63,7 @@ use connection::{Caller, in_time};
 use driver::Shared;
 use engine::Engine;
 use link::Link;
+use recorder::Recorder;
 use std::sync::Arc;
 use weir_store::client::{ClientMachine, ClientSetup, OpenedFile, Outcome};
 use weir_store::protocol::{Answer, Request, SessionWish};
@@ -92,8 +96,9 @@ impl Client {
         let bell = Arc::new(fds::eventfd().map_err(|e| failed(e.to_string()))?);
         let link = Link::new(caller, connection, bell.clone());
         let (spin, deadline) = (options.spin, options.deadline);
+        let recorder = options.record.as_deref().map(Recorder::new).transpose()?;
         let engine = Engine::new(options, machine, link, bell).map_err(|e| failed(format!("epoll: {e}")))?;
-        let shared = Shared::new(address, spin, deadline, engine).map_err(|e| failed(e.to_string()))?;
+        let shared = Shared::new(address, (spin, deadline), engine, recorder).map_err(|e| failed(e.to_string()))?;
         let client = Client { shared };
         // The machine takes note of them.
         client.namespaces()?;

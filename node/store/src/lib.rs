@@ -10,11 +10,13 @@
 //! | [`label`] | what a donated namespace begins with |
 //! | [`tier`] | the donated namespaces: read, write, flush |
 //! | [`client`] | files and names of a store, for programs |
+//! | [`record`] | what programs asked of a store, as their clients record it |
 
 pub mod client;
 pub mod embedded;
 pub mod etcd;
 pub mod fsck;
 pub mod label;
+pub mod record;
 pub mod service;
 pub mod tier;

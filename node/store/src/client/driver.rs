@@ -11,6 +11,7 @@ mod several;
 use super::connection::boot_time;
 use super::engine::{Engine, Finished};
 use super::memory::CallerMemory;
+use super::recorder::Recorder;
 use rustix::event::{Timespec, epoll};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
@@ -38,15 +39,21 @@ pub(super) struct Shared {
     pub deadline: Duration,
     engine: Mutex<Engine>,
     keeper: OnceLock<Thread>,
+    pub recorder: Option<Recorder>,
 }
 
 impl Shared {
     /// With a keeper.
-    pub fn new(address: &str, spin: Duration, deadline: Duration, engine: Engine) -> std::io::Result<Arc<Self>> {
+    pub fn new(
+        address: &str,
+        (spin, deadline): (Duration, Duration),
+        engine: Engine,
+        recorder: Option<Recorder>,
+    ) -> std::io::Result<Arc<Self>> {
         let can_spin = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
         let spin = if can_spin { spin } else { Duration::ZERO };
         let (engine, keeper) = (Mutex::new(engine), OnceLock::new());
-        let shared = Arc::new(Self { address: address.into(), spin, deadline, engine, keeper });
+        let shared = Arc::new(Self { address: address.into(), spin, deadline, engine, keeper, recorder });
         let weak = Arc::downgrade(&shared);
         let spawned = thread::Builder::new().name("weir-store-client".into()).spawn(move || keep(&weak))?;
         let _ = shared.keeper.set(spawned.thread().clone());

@@ -5,8 +5,10 @@ use super::driver::{Waited, wait_any};
 use super::engine::io_outcome;
 use super::error::{ClientError, ClientErrorKind};
 use super::memory::CallerMemory;
+use super::recorder::BegunCall;
 use super::{Client, FileReader, FileWriter, unexpected};
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::record::{RecordLine, RecordedCall};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use weir_store::InodePath;
@@ -39,11 +41,23 @@ struct FileHandle {
     deadline: AtomicU64,
     /// Held by who appends or truncates.
     end: Mutex<()>,
+    /// That it is no longer open is recorded.
+    is_closed: AtomicBool,
+}
+
+impl FileHandle {
+    /// Records that it is no longer open, once.
+    fn record_end(&self, call: RecordedCall) {
+        if !self.is_closed.swap(true, Ordering::Relaxed) {
+            self.client.record(|| RecordLine { call, file: self.id.0, ..RecordLine::default() });
+        }
+    }
 }
 
 impl Drop for FileHandle {
     fn drop(&mut self) {
         self.client.shared.lock().forget(self.id);
+        self.record_end(RecordedCall::Drop);
     }
 }
 
@@ -55,6 +69,8 @@ pub struct Pending {
     /// It was cancelled, or was wrong at once.
     over: Option<ClientError>,
     is_read: bool,
+    /// What is recorded when it is over.
+    call: Option<BegunCall>,
 }
 
 /// An operation that is over.
@@ -69,6 +85,16 @@ pub struct Completed {
 impl Pending {
     /// Waits until it is over.
     pub fn wait(mut self) -> Completed {
+        let call = self.call.take();
+        let (client, since) = (self.open.client.clone(), self.open.client.record_time());
+        let completed = self.wait_for();
+        if let Some(call) = call {
+            call.end(&client, since, completed.result.as_ref().map_err(ClientError::errno).copied());
+        }
+        completed
+    }
+
+    fn wait_for(mut self) -> Completed {
         if let Some(error) = self.over.take() {
             return Completed { buffer: Vec::new(), result: Err(error.at(&self.open.path)) };
         }
@@ -95,7 +121,9 @@ impl Pending {
     /// Waits until one of them is over, but no longer than that; whether one is. They may be of several clients.
     pub fn wait_any<'a>(pending: impl IntoIterator<Item = &'a Pending>, timeout: Duration) -> bool {
         let mut waited: Vec<Waited> = Vec::new();
+        let mut first = None;
         for one in pending {
+            first = first.or(one.call.as_ref().map(|call| (call, &one.open.client)));
             let Some(work) = one.work else { return true };
             let shared = &one.open.client.shared;
             match waited.iter_mut().find(|of| Arc::ptr_eq(&of.shared, shared)) {
@@ -103,7 +131,13 @@ impl Pending {
                 None => waited.push(Waited { shared: shared.clone(), works: vec![work] }),
             }
         }
-        !waited.is_empty() && wait_any(&waited, in_time(timeout))
+        let since = first.map_or(0, |(_, client)| client.record_time());
+        let is_over = !waited.is_empty() && wait_any(&waited, in_time(timeout));
+        // The wait is a call of one of them.
+        if let Some((call, client)) = first {
+            call.add_called(client, since);
+        }
+        is_over
     }
 
     /// Ends a read: [`wait`](Self::wait) returns at once. A write that has begun goes on: a part of it may be on a drive.
@@ -120,13 +154,19 @@ impl Drop for Pending {
         if let Some(work) = self.work {
             self.open.client.shared.lock().abandon(work);
         }
+        if let Some(call) = self.call.take() {
+            call.give_up(&self.open.client);
+        }
     }
 }
 
 impl File {
     pub(super) fn new(client: Client, id: OpenFileId, path: &[u8], at: InodePath) -> Self {
         let deadline = AtomicU64::new(client.shared.deadline.as_nanos() as u64);
-        Self { open: Arc::new(FileHandle { client, id, path: path.into(), at, deadline, end: Mutex::new(()) }) }
+        let is_closed = AtomicBool::new(false);
+        Self {
+            open: Arc::new(FileHandle { client, id, path: path.into(), at, deadline, end: Mutex::new(()), is_closed }),
+        }
     }
 
     /// A buffered stream of its bytes, up to the size that it has at this moment.
@@ -137,6 +177,29 @@ impl File {
     /// A buffered stream that writes from an offset on.
     pub fn writer(self, offset: u64) -> FileWriter {
         FileWriter::new(self, offset)
+    }
+
+    /// As records number it.
+    pub(super) fn number(&self) -> u64 {
+        self.open.id.0
+    }
+
+    /// A call about it.
+    fn line(&self, call: RecordedCall, offset: u64, length: usize) -> RecordLine {
+        RecordLine { call, file: self.number(), offset, length: length as u64, ..RecordLine::default() }
+    }
+
+    /// A read or write that is begun.
+    fn work_line(&self, what: FileWork) -> RecordLine {
+        let detail = if matches!(what, FileWork::WriteLast(..)) { "l" } else { "" };
+        let line = match (what, what.write()) {
+            (FileWork::Read(offset, len), _) => self.line(RecordedCall::Read, offset, len as usize),
+            (_, written) => {
+                let (offset, len) = written.unwrap_or_default();
+                self.line(RecordedCall::Write, offset, len as usize)
+            }
+        };
+        line.with_detail(detail)
     }
 
     /// Its number, and the directory that it was opened in.
@@ -180,6 +243,12 @@ impl File {
     /// # Errors
     /// No copy can be read, or has the right bytes; the deadline has passed; the session is over.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, ClientError> {
+        let line = self.line(RecordedCall::Read, offset, buffer.len());
+        let done = |n: Option<&usize>| RecordLine { done: n.map_or(0, |n| *n as u64), ..line };
+        self.open.client.recorded(|| self.read_pieces(offset, buffer), done)
+    }
+
+    fn read_pieces(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, ClientError> {
         let (until, mut done) = (self.until(), 0);
         while done < buffer.len() {
             let piece = (buffer.len() - done).min(PIECE);
@@ -200,6 +269,12 @@ impl File {
     /// # Errors
     /// No copy can be written, or no class has room; the deadline has passed; the session is over; the file was opened to be read.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), ClientError> {
+        let line = self.line(RecordedCall::Write, offset, bytes.len());
+        let done = |written: Option<&()>| RecordLine { done: written.map_or(0, |()| line.length), ..line };
+        self.open.client.recorded(|| self.write_pieces(offset, bytes), done)
+    }
+
+    fn write_pieces(&self, offset: u64, bytes: &[u8]) -> Result<(), ClientError> {
         let (until, mut done) = (self.until(), 0);
         for piece in bytes.chunks(self.piece()) {
             let at = self.offset(offset, done)?;
@@ -227,10 +302,16 @@ impl File {
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn append(&self, bytes: &[u8]) -> Result<u64, ClientError> {
-        let _end = self.open.end.lock().unwrap_or_else(PoisonError::into_inner);
-        let offset = self.size();
-        self.write_at(offset, bytes)?;
-        Ok(offset)
+        let append = || {
+            let _end = self.open.end.lock().unwrap_or_else(PoisonError::into_inner);
+            let offset = self.size();
+            self.write_pieces(offset, bytes)?;
+            Ok(offset)
+        };
+        self.open.client.recorded(append, |offset| RecordLine {
+            done: offset.map_or(0, |_| bytes.len() as u64),
+            ..self.line(RecordedCall::Append, offset.copied().unwrap_or(0), bytes.len())
+        })
     }
 
     /// Begins to read into memory that comes back with the end of the operation: at most 4 GiB.
@@ -282,8 +363,10 @@ impl File {
 
     fn pending(&self, what: FileWork, memory: CallerMemory) -> Result<Pending, ClientError> {
         let is_read = matches!(what, FileWork::Read(..));
+        let since = self.open.client.record_time();
         let work = self.open.client.shared.begin_unwaited(self.open.id, what, memory, self.until());
-        Ok(Pending { open: self.open.clone(), work: Some(work), over: None, is_read })
+        let call = self.open.client.begin_recorded(since, || self.work_line(what));
+        Ok(Pending { open: self.open.clone(), work: Some(work), over: None, is_read, call })
     }
 
     fn length(&self, len: usize, most: usize) -> Result<u32, ClientError> {
@@ -298,8 +381,11 @@ impl File {
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn truncate(&self, size: u64) -> Result<(), ClientError> {
-        let _end = self.open.end.lock().unwrap_or_else(PoisonError::into_inner);
-        self.run(FileWork::Truncate(size), None, self.until()).map(drop)
+        let truncate = || {
+            let _end = self.open.end.lock().unwrap_or_else(PoisonError::into_inner);
+            self.run(FileWork::Truncate(size), None, self.until()).map(drop)
+        };
+        self.open.client.recorded(truncate, |_| RecordLine { length: size, ..self.line(RecordedCall::Truncate, 0, 0) })
     }
 
     /// Publishes what was written: when it returns others see it, and it is as durable as the store promises.
@@ -307,7 +393,8 @@ impl File {
     /// # Errors
     /// As [`write_at`](Self::write_at); what was written since the last flush is then in doubt.
     pub fn flush(&self) -> Result<(), ClientError> {
-        self.run(FileWork::Flush, None, self.until()).map(drop)
+        let flush = || self.run(FileWork::Flush, None, self.until()).map(drop);
+        self.open.client.recorded(flush, |_| self.line(RecordedCall::Flush, 0, 0))
     }
 
     /// Fetches the map of these bytes ahead, so that the first read needs no question.
@@ -340,9 +427,11 @@ impl File {
     /// As [`flush`](Self::flush).
     pub fn close(self) -> Result<(), ClientError> {
         let shape = self.open.client.shared.lock().machine().shape(self.open.id);
-        match shape {
+        let close = || match shape {
             Some((true, ..)) => self.run(FileWork::Close, None, self.until()).map(drop),
             _ => Ok(()),
-        }
+        };
+        self.open.is_closed.store(true, Ordering::Relaxed);
+        self.open.client.recorded(close, |_| self.line(RecordedCall::Close, 0, 0))
     }
 }

@@ -3,7 +3,9 @@
 use super::error::ClientError;
 use super::file::File;
 use super::options::CreateOptions;
+use super::recorder::{of_creation, of_entry, of_inode, of_path};
 use super::{Client, Stat, unexpected};
+use crate::record::{RecordLine, RecordPath, RecordedCall, made_kind};
 use weir_store::protocol::{Answer, Request};
 use weir_store::{
     Changed, ClassName, EntryName, EntryPath, Inode, InodeId, InodeKind, InodePath, LIST_MAX, ListEntry, NameChange,
@@ -44,10 +46,13 @@ impl Client {
     /// # Errors
     /// Nothing has that name, or the metadata service does not answer.
     pub fn lookup(&self, container: InodeId, name: EntryName) -> Result<Stat, ClientError> {
-        match self.ask(Request::Resolve { from: container, names: vec![name], follow: false })? {
+        let entry = EntryPath { container, name };
+        let names = vec![entry.name.clone()];
+        let lookup = || match self.ask(Request::Resolve { from: container, names, follow: false })? {
             Answer::Found { at, inode } => Ok(Stat { at, inode: *inode }),
             _ => Err(unexpected()),
-        }
+        };
+        self.recorded(lookup, |found| of_entry(RecordedCall::Lookup, &entry).with_stat(found))
     }
 
     /// An inode. A file without a name is found while somebody has it open.
@@ -55,10 +60,11 @@ impl Client {
     /// # Errors
     /// There is no such inode, or the metadata service does not answer.
     pub fn stat_inode(&self, at: InodePath) -> Result<Stat, ClientError> {
-        match self.ask(Request::Stat { at })? {
+        let stat = || match self.ask(Request::Stat { at })? {
             Answer::Found { at, inode } => Ok(Stat { at, inode: *inode }),
             _ => Err(unexpected()),
-        }
+        };
+        self.recorded(stat, |found| of_inode(RecordedCall::Lookup, at.inode).with_stat(found))
     }
 
     /// Names of a container behind `after`, or from the first on: one page of them.
@@ -66,10 +72,15 @@ impl Client {
     /// # Errors
     /// It is no container, or the metadata service does not answer.
     pub fn list_page(&self, container: InodeId, after: Option<EntryName>) -> Result<ListPage, ClientError> {
-        match self.ask(Request::List { container, after, most: LIST_MAX as u32 })? {
+        let behind = after.as_ref().map(|name| name.as_bytes().to_vec()).unwrap_or_default();
+        let list = || match self.ask(Request::List { container, after, most: LIST_MAX as u32 })? {
             Answer::Page { entries, is_last, .. } => Ok(ListPage { is_last: is_last || entries.is_empty(), entries }),
             _ => Err(unexpected()),
-        }
+        };
+        self.recorded(list, |page| RecordLine {
+            done: page.map_or(0, |page| page.entries.len() as u64),
+            ..of_inode(RecordedCall::Page, container).with_detail(&behind)
+        })
     }
 
     /// Opens a file by its inode. `path` is what errors name it by.
@@ -77,7 +88,15 @@ impl Client {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_inode(&self, at: InodePath, write: bool, path: &[u8]) -> Result<OpenedInode, ClientError> {
-        let opened = self.ask_to_open(Request::Open { at, write }).map_err(|error| error.at(path))?;
+        let detail = if write { "w" } else { "r" };
+        let line = |opened: Option<&OpenedInode>| {
+            of_path(RecordedCall::Open, path).with_detail(detail).with_file(opened.map(|opened| &opened.file))
+        };
+        self.recorded(|| self.open_and_tell(Request::Open { at, write }, path), line)
+    }
+
+    fn open_and_tell(&self, request: Request, path: &[u8]) -> Result<OpenedInode, ClientError> {
+        let opened = self.ask_to_open(request).map_err(|error| error.at(path))?;
         let file = File::new(self.clone(), opened.file, path, opened.at);
         Ok(OpenedInode { file, inode: *opened.inode })
     }
@@ -92,12 +111,16 @@ impl Client {
         options: &CreateOptions,
         path: &[u8],
     ) -> Result<OpenedInode, ClientError> {
-        let new = self.new_inode(options)?;
-        let (content, exclusive) = (Vec::new(), options.exclusive);
-        let request = Request::OpenNew { slot: 0, sequence: 0, entry, new, content, exclusive };
-        let opened = self.ask_to_open(request).map_err(|error| error.at(path))?;
-        let file = File::new(self.clone(), opened.file, path, opened.at);
-        Ok(OpenedInode { file, inode: *opened.inode })
+        let create = || {
+            let new = self.new_inode(options)?;
+            let (content, exclusive) = (Vec::new(), options.exclusive);
+            self.open_and_tell(Request::OpenNew { slot: 0, sequence: 0, entry, new, content, exclusive }, path)
+        };
+        self.recorded(create, |opened| {
+            let line = of_creation(of_path(RecordedCall::Create, path), options);
+            let kept = [&line.detail[..], b"k"].concat();
+            line.with_detail(kept).with_file(opened.map(|opened| &opened.file))
+        })
     }
 
     /// Makes an inode of any kind but a symbolic link in a container, and opens nothing.
@@ -105,8 +128,9 @@ impl Client {
     /// # Errors
     /// As [`make`](Self::make).
     pub fn make_in(&self, entry: EntryPath, options: &CreateOptions) -> Result<Changed, ClientError> {
-        let new = self.new_inode(options)?;
-        self.change_inode(NameChange::Create(entry, new))
+        let line = of_entry(RecordedCall::Make, &entry).with_detail(made_kind(options.kind, false));
+        let make = || self.change_inode(NameChange::Create(entry, self.new_inode(options)?));
+        self.recorded(make, |_| line)
     }
 
     /// Makes a symbolic link in a container.
@@ -115,8 +139,12 @@ impl Client {
     /// As [`symlink`](Self::symlink).
     pub fn symlink_in(&self, entry: EntryPath, target: &[u8], options: &CreateOptions) -> Result<Changed, ClientError> {
         let options = CreateOptions { kind: InodeKind::Symlink, mode: 0o777, ..options.clone() };
-        let new = NewInode { target: target.into(), ..self.new_inode(&options)? };
-        self.change_inode(NameChange::Create(entry, new))
+        let line = of_entry(RecordedCall::Symlink, &entry).with_detail(target);
+        let make = || {
+            let new = NewInode { target: target.into(), ..self.new_inode(&options)? };
+            self.change_inode(NameChange::Create(entry, new))
+        };
+        self.recorded(make, |_| line)
     }
 
     /// Deletes a name. A container has to be empty.
@@ -124,7 +152,8 @@ impl Client {
     /// # Errors
     /// As [`remove`](Self::remove).
     pub fn remove_in(&self, entry: EntryPath) -> Result<Changed, ClientError> {
-        self.change_inode(NameChange::Delete { entry, recursive: false })
+        let line = of_entry(RecordedCall::Remove, &entry);
+        self.recorded(|| self.change_inode(NameChange::Delete { entry, recursive: false }), |_| line)
     }
 
     /// Gives what has a name another one.
@@ -132,7 +161,10 @@ impl Client {
     /// # Errors
     /// As [`rename`](Self::rename).
     pub fn rename_in(&self, from: EntryPath, to: EntryPath, replace: bool) -> Result<Changed, ClientError> {
-        self.change_inode(NameChange::Rename { from, to, replace })
+        let call = if replace { RecordedCall::Replace } else { RecordedCall::Rename };
+        let new_name = RecordPath::Entry { container: to.container.0, name: to.name.as_bytes().into() };
+        let line = of_entry(call, &from).with_detail(new_name.text());
+        self.recorded(|| self.change_inode(NameChange::Rename { from, to, replace }), |_| line)
     }
 
     /// Changes attributes of an inode.
@@ -140,7 +172,8 @@ impl Client {
     /// # Errors
     /// As [`set_attributes`](Self::set_attributes).
     pub fn set_inode_attributes(&self, at: InodePath, set: SetAttributes) -> Result<Changed, ClientError> {
-        self.change_inode(NameChange::SetAttributes(at, set))
+        let line = of_inode(RecordedCall::SetAttributes, at.inode);
+        self.recorded(|| self.change_inode(NameChange::SetAttributes(at, set)), |_| line)
     }
 
     /// Sets an extended attribute of an inode, or with `None` deletes it.
@@ -153,7 +186,8 @@ impl Client {
         name: &str,
         value: Option<Vec<u8>>,
     ) -> Result<Changed, ClientError> {
-        self.change_inode(NameChange::SetExtended(at, name.into(), value))
+        let line = of_inode(RecordedCall::SetAttributes, at.inode);
+        self.recorded(|| self.change_inode(NameChange::SetExtended(at, name.into(), value)), |_| line)
     }
 
     fn change_inode(&self, change: NameChange) -> Result<Changed, ClientError> {

@@ -3,7 +3,9 @@
 use super::error::{ClientError, ClientErrorKind};
 use super::file::File;
 use super::options::{CreateOptions, OpenOptions};
+use super::recorder::{of_creation, of_path};
 use super::{Client, FileReader, FileWriter, path, unexpected};
+use crate::record::{RecordLine, RecordedCall, made_kind};
 use std::collections::VecDeque;
 use weir_store::protocol::{Answer, Request};
 use weir_store::{
@@ -29,6 +31,29 @@ pub struct Listing {
     page: VecDeque<ListEntry>,
     after: Option<EntryName>,
     is_last: bool,
+    record: ListingRecord,
+}
+
+/// What is recorded of a listing, when it is over.
+#[derive(Debug)]
+struct ListingRecord {
+    begun: u64,
+    /// What its pages have taken.
+    called: u64,
+    names: u64,
+    errno: i32,
+}
+
+impl Drop for Listing {
+    fn drop(&mut self) {
+        let ListingRecord { begun, called, names, errno } = self.record;
+        self.client.record_called(begun, called, || RecordLine {
+            done: names,
+            errno,
+            inode: self.container.0,
+            ..of_path(RecordedCall::List, &self.path)
+        });
+    }
 }
 
 impl Iterator for Listing {
@@ -36,12 +61,18 @@ impl Iterator for Listing {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.page.is_empty() && !self.is_last {
-            if let Err(error) = self.fetch() {
+            let since = self.client.record_time();
+            let fetched = self.fetch();
+            self.record.called += self.client.record_time().saturating_sub(since);
+            if let Err(error) = fetched {
                 self.is_last = true;
+                self.record.errno = error.errno();
                 return Some(Err(error.at(&self.path)));
             }
         }
-        self.page.pop_front().map(Ok)
+        let entry = self.page.pop_front()?;
+        self.record.names += 1;
+        Some(Ok(entry))
     }
 }
 
@@ -73,7 +104,8 @@ impl Client {
     /// # Errors
     /// Nothing is there, or the metadata service does not answer.
     pub fn stat(&self, path: impl AsRef<[u8]>) -> Result<Stat, ClientError> {
-        self.resolve(path.as_ref(), true)
+        let path = path.as_ref();
+        self.recorded(|| self.resolve(path, true), |found| of_path(RecordedCall::Stat, path).with_stat(found))
     }
 
     /// The same, of a symbolic link itself if the path ends in one.
@@ -81,7 +113,8 @@ impl Client {
     /// # Errors
     /// As [`stat`](Self::stat).
     pub fn stat_link(&self, path: impl AsRef<[u8]>) -> Result<Stat, ClientError> {
-        self.resolve(path.as_ref(), false)
+        let path = path.as_ref();
+        self.recorded(|| self.resolve(path, false), |found| of_path(RecordedCall::Lookup, path).with_stat(found))
     }
 
     fn resolve(&self, path: &[u8], follow: bool) -> Result<Stat, ClientError> {
@@ -130,13 +163,28 @@ impl Client {
     /// As [`stat`](Self::stat), or it is a file.
     pub fn list(&self, path: impl AsRef<[u8]>) -> Result<Listing, ClientError> {
         let path = path.as_ref();
-        let stat = self.stat(path)?;
-        if !stat.inode.kind.is_container() {
-            return Err(ClientError::from(StoreError::NotDirectory).at(path));
+        let begun = self.record_time();
+        let stat = self.resolve(path, true).and_then(|stat| match stat.inode.kind.is_container() {
+            true => Ok(stat),
+            false => Err(ClientError::from(StoreError::NotDirectory).at(path)),
+        });
+        let called = self.record_time().saturating_sub(begun);
+        match stat {
+            Ok(stat) => Ok(Listing {
+                client: self.clone(),
+                path: path.into(),
+                container: stat.at.inode,
+                page: VecDeque::new(),
+                after: None,
+                is_last: false,
+                record: ListingRecord { begun, called, names: 0, errno: 0 },
+            }),
+            Err(error) => {
+                let line = || RecordLine { errno: error.errno(), ..of_path(RecordedCall::List, path) };
+                self.record_called(begun, called, line);
+                Err(error)
+            }
         }
-        let (page, after) = (VecDeque::new(), None);
-        let client = self.clone();
-        Ok(Listing { client, path: path.into(), container: stat.at.inode, page, after, is_last: false })
     }
 
     /// Makes a directory; with `parents` also those on the way to it, and it is no error that it is there.
@@ -145,6 +193,12 @@ impl Client {
     /// It is there, or what it is to be in is not.
     pub fn make_directory(&self, path: impl AsRef<[u8]>, parents: bool, mode: u32) -> Result<(), ClientError> {
         let path = path.as_ref();
+        let detail = if parents { "p" } else { "" };
+        let line = |_: Option<&()>| of_path(RecordedCall::MakeDirectory, path).with_detail(detail);
+        self.recorded(|| self.make_directory_at(path, parents, mode), line)
+    }
+
+    fn make_directory_at(&self, path: &[u8], parents: bool, mode: u32) -> Result<(), ClientError> {
         if parents && path::names(path)?.is_empty() {
             return Ok(());
         }
@@ -166,8 +220,9 @@ impl Client {
     /// Nothing is there, or it is a directory that is not empty.
     pub fn remove(&self, path: impl AsRef<[u8]>, recursive: bool) -> Result<(), ClientError> {
         let path = path.as_ref();
-        let entry = self.entry(path)?;
-        self.change(path, NameChange::Delete { entry, recursive })
+        let detail = if recursive { "r" } else { "" };
+        let delete = || self.change(path, NameChange::Delete { entry: self.entry(path)?, recursive });
+        self.recorded(delete, |_| of_path(RecordedCall::Remove, path).with_detail(detail))
     }
 
     /// Gives what is at `from` another name; with `replace` it takes the place of another file, or of an empty directory.
@@ -175,7 +230,12 @@ impl Client {
     /// # Errors
     /// Nothing is at `from`, something is at `to`, or `to` lies within `from`.
     pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>, replace: bool) -> Result<(), ClientError> {
-        let (from_path, to_path) = (from.as_ref(), to.as_ref());
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let call = if replace { RecordedCall::Replace } else { RecordedCall::Rename };
+        self.recorded(|| self.rename_path(from, to, replace), |_| of_path(call, from).with_detail(to))
+    }
+
+    fn rename_path(&self, from_path: &[u8], to_path: &[u8], replace: bool) -> Result<(), ClientError> {
         let (from, to) = (self.entry(from_path)?, self.entry(to_path)?);
         // What is there already is at the other path.
         let about = |error: ClientError| match error.store_error() {
@@ -192,8 +252,8 @@ impl Client {
     /// As [`stat`](Self::stat).
     pub fn set_attributes(&self, path: impl AsRef<[u8]>, set: SetAttributes) -> Result<(), ClientError> {
         let path = path.as_ref();
-        let stat = self.stat(path)?;
-        self.change(path, NameChange::SetAttributes(stat.at, set))
+        let change = || self.change(path, NameChange::SetAttributes(self.resolve(path, true)?.at, set));
+        self.recorded(change, |_| of_path(RecordedCall::SetAttributes, path))
     }
 
     /// Makes a symbolic link at `path` that leads to `target`.
@@ -201,9 +261,14 @@ impl Client {
     /// # Errors
     /// Something is at `path`, or `target` is longer than 4,095 bytes.
     pub fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<(), ClientError> {
-        let path = path.as_ref();
+        let (target, path) = (target.as_ref(), path.as_ref());
+        let line = |_: Option<&()>| of_path(RecordedCall::Symlink, path).with_detail(target);
+        self.recorded(|| self.make_symlink(target, path), line)
+    }
+
+    fn make_symlink(&self, target: &[u8], path: &[u8]) -> Result<(), ClientError> {
         let options = CreateOptions { kind: InodeKind::Symlink, mode: 0o777, ..CreateOptions::default() };
-        let new = NewInode { target: target.as_ref().into(), ..self.new_inode(&options).map_err(|e| e.at(path))? };
+        let new = NewInode { target: target.into(), ..self.new_inode(&options).map_err(|e| e.at(path))? };
         let entry = self.entry(path)?;
         self.change(path, NameChange::Create(entry, new))
     }
@@ -214,10 +279,13 @@ impl Client {
     /// As [`stat`](Self::stat), or it is no symbolic link.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, ClientError> {
         let path = path.as_ref();
-        match self.stat_link(path)?.inode.content {
+        let read = || match self.resolve(path, false)?.inode.content {
             Content::Target(target) => Ok(target),
             _ => Err(ClientError::from(StoreError::WrongKind).at(path)),
-        }
+        };
+        let line =
+            |target: Option<&Vec<u8>>| of_path(RecordedCall::ReadLink, path).with_detail(target.map_or(&[][..], |t| t));
+        self.recorded(read, line)
     }
 
     /// The value of an extended attribute.
@@ -236,8 +304,8 @@ impl Client {
     /// As [`stat`](Self::stat); there is no such attribute, or the inode has no room for it.
     pub fn set_extended(&self, path: impl AsRef<[u8]>, name: &str, value: Option<Vec<u8>>) -> Result<(), ClientError> {
         let path = path.as_ref();
-        let stat = self.stat(path)?;
-        self.change(path, NameChange::SetExtended(stat.at, name.into(), value))
+        let change = || self.change(path, NameChange::SetExtended(self.resolve(path, true)?.at, name.into(), value));
+        self.recorded(change, |_| of_path(RecordedCall::SetAttributes, path))
     }
 
     pub(super) fn new_inode(&self, options: &CreateOptions) -> Result<NewInode, ClientError> {
@@ -274,11 +342,14 @@ impl Client {
     /// It is there and `exclusive` was wanted; another client writes it; what it is to be in is not there.
     pub fn create(&self, path: impl AsRef<[u8]>, options: &CreateOptions) -> Result<File, ClientError> {
         let path = path.as_ref();
-        let (file, _) = self.open_new(path, options, Vec::new())?;
-        if file.size() > 0 {
-            file.truncate(0)?;
-        }
-        Ok(file)
+        let create = || {
+            let (file, _) = self.open_new(path, options, Vec::new())?;
+            if file.size() > 0 {
+                file.truncate(0)?;
+            }
+            Ok(file)
+        };
+        self.recorded(create, |file| of_creation(of_path(RecordedCall::Create, path), options).with_file(file))
     }
 
     /// A file that is made with those bytes, or that was there; and whether those are its bytes.
@@ -301,9 +372,12 @@ impl Client {
     /// It is there, or what it is to be in is not.
     pub fn make(&self, path: impl AsRef<[u8]>, options: &CreateOptions) -> Result<(), ClientError> {
         let path = path.as_ref();
-        let new = self.new_inode(options).map_err(|error| error.at(path))?;
-        let entry = self.entry_for(path, options.parents)?;
-        self.change(path, NameChange::Create(entry, new))
+        let make = || {
+            let new = self.new_inode(options).map_err(|error| error.at(path))?;
+            let entry = self.entry_for(path, options.parents)?;
+            self.change(path, NameChange::Create(entry, new))
+        };
+        self.recorded(make, |_| of_path(RecordedCall::Make, path).with_detail(made_kind(options.kind, options.parents)))
     }
 
     /// Opens a file that is there.
@@ -312,7 +386,17 @@ impl Client {
     /// It is not there, or is no file; another client writes it and it was to be written.
     pub fn open(&self, path: impl AsRef<[u8]>, options: OpenOptions) -> Result<File, ClientError> {
         let path = path.as_ref();
-        let stat = self.stat(path)?;
+        let detail = match options {
+            OpenOptions { truncate: true, .. } => "wt",
+            options if options.writes() => "w",
+            _ => "r",
+        };
+        let line = |file: Option<&File>| of_path(RecordedCall::Open, path).with_detail(detail).with_file(file);
+        self.recorded(|| self.open_path(path, options), line)
+    }
+
+    fn open_path(&self, path: &[u8], options: OpenOptions) -> Result<File, ClientError> {
+        let stat = self.resolve(path, true)?;
         if stat.inode.kind != InodeKind::File {
             let error = if stat.inode.kind.is_container() { StoreError::IsDirectory } else { StoreError::WrongKind };
             return Err(ClientError::from(error).at(path));
@@ -325,8 +409,12 @@ impl Client {
     }
 
     pub(super) fn open_at(&self, path: &[u8], at: InodePath, write: bool) -> Result<File, ClientError> {
-        let opened = self.ask_to_open(Request::Open { at, write }).map_err(|error| error.at(path))?;
-        Ok(File::new(self.clone(), opened.file, path, opened.at))
+        let open = || {
+            let opened = self.ask_to_open(Request::Open { at, write }).map_err(|error| error.at(path))?;
+            Ok(File::new(self.clone(), opened.file, path, opened.at))
+        };
+        let detail = if write { "w" } else { "r" };
+        self.recorded(open, |file| of_path(RecordedCall::Open, path).with_detail(detail).with_file(file))
     }
 
     /// A buffered stream of a file's bytes, or of all files of a multifile, one after the other in the order of their names.
@@ -367,6 +455,16 @@ impl Client {
     /// As [`create`](Self::create).
     pub fn put_small(&self, path: impl AsRef<[u8]>, bytes: &[u8], options: &CreateOptions) -> Result<(), ClientError> {
         let path = path.as_ref();
+        let length = bytes.len() as u64;
+        let line = |put: Option<&()>| RecordLine {
+            length,
+            done: put.map_or(0, |()| length),
+            ..of_path(RecordedCall::Put, path).with_detail(if options.parents { "p" } else { "" })
+        };
+        self.recorded(|| self.put_bytes(path, bytes, options), line)
+    }
+
+    fn put_bytes(&self, path: &[u8], bytes: &[u8], options: &CreateOptions) -> Result<(), ClientError> {
         if options.kind == InodeKind::Table {
             // A value, not a file, in a table that is there.
             let entry = self.entry(path)?;
@@ -391,6 +489,14 @@ impl Client {
     /// As [`open`](Self::open), or it has more than `most` bytes.
     pub fn get_small(&self, path: impl AsRef<[u8]>, most: usize) -> Result<Vec<u8>, ClientError> {
         let path = path.as_ref();
+        let line = |bytes: Option<&Vec<u8>>| {
+            let length = bytes.map_or(0, |bytes| bytes.len() as u64);
+            RecordLine { length, done: length, ..of_path(RecordedCall::Get, path) }
+        };
+        self.recorded(|| self.get_bytes(path, most), line)
+    }
+
+    fn get_bytes(&self, path: &[u8], most: usize) -> Result<Vec<u8>, ClientError> {
         let stat = self.stat(path)?;
         let too_long = |size: u64| {
             let text = format!("it has {size} bytes, and {most} are the most that was asked for");

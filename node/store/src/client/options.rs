@@ -1,5 +1,7 @@
 //! What callers may choose.
 
+use super::recorder;
+use std::path::PathBuf;
 use std::time::Duration;
 use weir_store::InodeKind;
 
@@ -20,6 +22,9 @@ pub struct ClientOptions {
     pub host_nqn: String,
     /// Whether namespaces may be files of this machine (`file:` targets), which the metadata service names.
     pub allow_files: bool,
+    /// The folder that what the program asks is recorded in, for `weir fs bench replay`: [`crate::record`]. By default the one that the variable
+    /// `WEIR_STORE_RECORD` names; nothing is recorded where it is not set, or empty.
+    pub record: Option<PathBuf>,
 }
 
 impl Default for ClientOptions {
@@ -34,6 +39,7 @@ impl Default for ClientOptions {
             drive_timeout: Duration::from_secs(5),
             host_nqn: crate::tier::HOST_NQN.into(),
             allow_files: false,
+            record: std::env::var_os(recorder::VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use super::error::ClientError;
 use super::operators::Operator;
+use super::recorder::of_path;
 use super::{Client, unexpected};
+use crate::record::{RecordLine, RecordedCall};
 use weir_store::protocol::{Answer, NamespaceInfo, Request};
 use weir_store::records::{BlockRecord, blocks_per_chunk};
 use weir_store::{Content, Inode};
@@ -54,6 +56,12 @@ impl Client {
     /// Nothing has that path, it is no file, or the metadata service does not answer.
     pub fn parts(&self, path: impl AsRef<[u8]>, offset: u64, bytes: u64) -> Result<Vec<FilePart>, ClientError> {
         let path = path.as_ref();
+        let line =
+            |_: Option<&Vec<FilePart>>| RecordLine { offset, length: bytes, ..of_path(RecordedCall::Parts, path) };
+        self.recorded(|| self.parts_at(path, offset, bytes), line)
+    }
+
+    fn parts_at(&self, path: &[u8], offset: u64, bytes: u64) -> Result<Vec<FilePart>, ClientError> {
         let open = Request::Open { at: self.stat(path)?.at, write: false };
         let Answer::Opened { handle, inode, .. } = self.ask(open).map_err(|error| error.at(path))? else {
             return Err(unexpected());

@@ -2,6 +2,7 @@
 
 mod model_service;
 mod real_service;
+mod recorded;
 mod scrub;
 mod several;
 
