@@ -6,7 +6,7 @@
 //! Formats, as `docs/guides/simulate.md` documents them: fio iolog version 2 and 3, blkparse's default text, the CSV of the MSR
 //! Cambridge traces, and a CSV of our own with a header. A line that does not parse ends the run with its file and number.
 
-mod compressed;
+pub mod compressed;
 mod format;
 mod replay;
 

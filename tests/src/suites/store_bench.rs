@@ -2,10 +2,13 @@
 
 use serde_json::Value;
 
+use std::process::Command;
+use std::time::Duration;
+
 use super::test;
-use crate::harness::{Env, Outcome, Test, ensure};
+use crate::harness::{Context, Env, Outcome, Test, ensure};
 use crate::node::{Node, Setup, with_node};
-use crate::process::Finished;
+use crate::process::{Finished, Process};
 
 /// The tests of this suite.
 pub fn tests() -> Vec<Test> {
@@ -14,6 +17,9 @@ pub fn tests() -> Vec<Test> {
         test(S, "every_mode_counts_what_it_made", every_mode),
         test(S, "a_drive_beside_the_store", raw),
         test(S, "what_cannot_be_done_is_said", refused),
+        test(S, "what_programs_asked_is_asked_again", replayed),
+        test(S, "a_replay_finds_a_wrong_byte", wrong_byte),
+        test(S, "what_cannot_be_recorded_or_replayed_is_said", no_record),
     ]
 }
 
@@ -123,5 +129,128 @@ fn refused(env: &Env) -> Outcome {
             ensure(ended.status.code() == Some(status) && said.contains(why), || format!("{line}: {said}"))?;
         }
         Ok(())
+    })
+}
+
+/// Where programs record what they ask.
+const CALLS: &str = "calls";
+/// Bytes of a file: several slices of a stream, and a part of one.
+const FILE: usize = 3_000_001;
+
+/// `weir fs`, which records what it asks in a folder of the node's.
+fn recorded(node: &Node, folder: &str, words: &[&str]) -> Result<Finished, String> {
+    let store = format!("unix:{}", node.socket("meta.sock").display());
+    let mut command = Command::new(crate::harness::program_under_test()?);
+    command.env("WEIR_STORE_RECORD", node.socket(folder)).args(["fs", "--store", &store]).args(words);
+    Process::spawn(&node.dir, "recorded", command)?.wait(Duration::from_secs(10))
+}
+
+fn fs(node: &Node, words: &[&str]) -> Result<String, String> {
+    let store = format!("unix:{}", node.socket("meta.sock").display());
+    node.cli_ok(&[&["fs", "--store", &store], words].concat())
+}
+
+/// A file of this machine, none of whose parts is like another.
+fn local_file(node: &Node) -> Result<String, String> {
+    let path = node.socket("local");
+    let bytes: Vec<u8> = (0..FILE).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect();
+    std::fs::write(&path, bytes).context(|| path.display().to_string())?;
+    Ok(path.display().to_string())
+}
+
+fn replay(node: &Node, folder: &str, options: &str) -> Result<Finished, String> {
+    let line = format!("replay {} {options}", node.socket(folder).display());
+    bench(node, line.trim())
+}
+
+fn report(ended: Finished) -> Result<Value, String> {
+    let text = ended.success("weir fs bench replay")?;
+    serde_json::from_str(&text).map_err(|e| format!("{e}: {text}"))
+}
+
+fn replayed(env: &Env) -> Outcome {
+    with_node(env, &setup(), |node| {
+        let local = local_file(node)?;
+        // Processes that depend on one another.
+        for words in [
+            &["mkdir", "-p", "/runs/7"][..],
+            &["put", &local, "/runs/7/a"],
+            &["cp", "/runs/7/a", "/runs/b"],
+            &["mv", "/runs/b", "/runs/7/c"],
+            &["ls", "-lR", "/runs"],
+            &["cat", "/runs/7/c"],
+        ] {
+            recorded(node, CALLS, words)?.success(words[0])?;
+        }
+        let refused = replay(node, CALLS, "")?;
+        let why = refused.stderr.clone();
+        ensure(refused.status.code() == Some(1) && why.contains("it succeeded when it was recorded"), || why)?;
+        for options in ["--verify", "--speed 1000", ""] {
+            fs(node, &["rm", "-r", "/runs"])?;
+            let said = report(replay(node, CALLS, options)?)?;
+            let same =
+                |key: &str| said["recorded"][key] == said["replayed"][key] && said["recorded"][key].as_u64() > Some(0);
+            let of = |key: &str| said[key].as_u64();
+            ensure(same("operations") && same("bytes") && of("otherwise") == Some(0), || said.to_string())?;
+            ensure(of("records") == Some(6) && of("cut_off_records") == Some(0), || said.to_string())?;
+            let compared = if options == "--verify" { Some(2 * FILE as u64) } else { None };
+            ensure(of("verified_bytes") == compared, || said.to_string())?;
+            let names = fs(node, &["ls", "-R", "/runs"])?;
+            ensure(names.contains("/runs/7:") && names.contains('a') && !names.contains('b'), || names)?;
+            let sizes = fs(node, &["du", "-s", "/runs"])?;
+            ensure(sizes.contains(&(2 * FILE).to_string()), || sizes)?;
+        }
+        Ok(())
+    })
+}
+
+fn wrong_byte(env: &Env) -> Outcome {
+    with_node(env, &setup(), |node| {
+        fs(node, &["put", &local_file(node)?, "/in"])?;
+        recorded(node, CALLS, &["cat", "/in"])?.success("cat")?;
+        fs(node, &["rm", "/in"])?;
+        let said = report(replay(node, CALLS, "--verify --seed 7")?)?;
+        ensure(said["verified_bytes"].as_u64() == Some(FILE as u64), || said.to_string())?;
+        // What a replay has made is used again, if it is as it was.
+        let path = node.socket("made");
+        let text = path.display().to_string();
+        fs(node, &["get", "/in", &text])?;
+        let mut bytes = std::fs::read(&path).context(|| text.clone())?;
+        bytes[2_000_000] ^= 1;
+        std::fs::write(&path, &bytes).context(|| text.clone())?;
+        fs(node, &["put", "-f", &text, "/in"])?;
+        let found = replay(node, CALLS, "--verify --seed 7")?;
+        let why = found.stderr.clone();
+        ensure(found.status.code() == Some(1) && why.contains("/in: byte 2000000 is 0x"), || why)?;
+        report(replay(node, CALLS, "--seed 7")?).map(drop)
+    })
+}
+
+fn no_record(env: &Env) -> Outcome {
+    with_node(env, &setup(), |node| {
+        let refused = recorded(node, "/dev/null/calls", &["ls", "/"])?;
+        let why = refused.stderr.clone();
+        let named =
+            why.contains("recording into /dev/null/calls: ") && why.contains("name a folder that can be written");
+        ensure(refused.status.code() == Some(1) && named, || why)?;
+        let empty = node.socket("empty");
+        std::fs::create_dir(&empty).context(|| empty.display().to_string())?;
+        std::fs::write(node.socket("trace.csv"), "time_us,op,offset,length\n").context(|| "trace.csv".into())?;
+        recorded(node, CALLS, &["ls", "/"])?.success("ls")?;
+        for (record, options, status, why) in [
+            ("none.csv", "", 1, "none.csv: No such file or directory"),
+            ("empty", "", 1, "empty: no records are in this folder"),
+            ("trace.csv", "", 1, "trace.csv: line 1: it is no record of a store's client"),
+            (CALLS, "--speed never", 2, "write a number from 0"),
+            (CALLS, "--csv", 2, "--json and --csv cannot both be printed"),
+        ] {
+            let ended = replay(node, record, options)?;
+            let said = ended.stderr.clone();
+            ensure(ended.status.code() == Some(status) && said.contains(why), || {
+                format!("{record} {options}: {said}")
+            })?;
+        }
+        let ended = bench(node, "replay")?;
+        ensure(ended.status.code() == Some(2) && ended.stderr.contains("<RECORD>"), || ended.describe())
     })
 }

@@ -1,8 +1,9 @@
 //! `weir fs bench`: its modes and options, named as those of Crail's `iobench`.
 
+use super::replay::ReplayArgs;
 use crate::failure::CommandFailure;
 use clap::builder::PossibleValue;
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use weir_units::parse;
 
@@ -131,7 +132,15 @@ const WRITE_MAX: u64 = 4 << 20;
 /// The most memory of all operations in flight.
 const MEMORY_MAX: u64 = 2 << 30;
 
+/// What is not measured by a mode.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Ask of the store again what programs have asked, without the programs
+    Replay(ReplayArgs),
+}
+
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
 Modes:
   write, readSequential, readRandom         one operation after the other; buffered, or with -m false or ...Direct straight
@@ -140,6 +149,7 @@ Modes:
   readMultiStream                           the same over all files of a multifile or folder, -k times
   createFile, getFile, getKey, enumerateDir make files in a new folder; look a file up; write a small file and read it as a whole,
                                             again and again; list a folder
+  replay                                    what programs have recorded (weir fs bench replay --help)
   Also as Crail's papers write them: readRandomDirect, readSequentialHeap, readAsync, ...; case does not matter.
 
 Examples:
@@ -153,6 +163,8 @@ Examples:
 
 An operation that fails ends the run with exit status 1. What the modes that write have made stays.")]
 pub struct FsBenchArgs {
+    #[command(subcommand)]
+    pub command: Option<BenchCommand>,
     /// What is measured
     #[arg(
         value_enum,

@@ -88,7 +88,7 @@ impl Meter {
 }
 
 /// The line that moves where somebody watches.
-struct Line {
+pub struct Line {
     watched: bool,
     begun: Instant,
     next: Instant,
@@ -97,12 +97,12 @@ struct Line {
 }
 
 impl Line {
-    fn new(total: u64) -> Line {
+    pub fn new(total: u64) -> Line {
         let begun = Instant::now();
         Line { watched: std::io::stderr().is_terminal(), begun, next: begun + LINE_AFTER, total, bar: None }
     }
 
-    fn show(&mut self, now: Instant, done: u64) {
+    pub fn show(&mut self, now: Instant, done: u64) {
         if !self.watched || now < self.next {
             return;
         }
@@ -120,7 +120,7 @@ impl Line {
         bar.set_message(format!("{} /s", crate::report::count(done as f64 / (now - self.begun).as_secs_f64())));
     }
 
-    fn clear(&mut self) {
+    pub fn clear(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }

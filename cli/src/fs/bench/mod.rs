@@ -5,6 +5,8 @@
 //!                                          raw ──────────────────────────► weir_store_node::tier      the drive without the store
 //!                                              └─ Meter ─► Measured ─► table or JSON
 //! ```
+//! `replay` has modules of its own.
+//!
 //! One thread asks. What moved is counted, not what was asked for: a read at the end of a file counts the bytes that were there.
 
 pub(super) mod args;
@@ -12,6 +14,7 @@ mod in_flight;
 mod meter;
 mod names;
 mod raw;
+mod replay;
 mod report;
 mod streams;
 mod target;
@@ -23,7 +26,7 @@ pub use args::FsBenchArgs;
 use super::path::{StorePath, shown};
 use crate::failure::CommandFailure;
 use crate::output;
-use args::{BenchMode, BenchPlan};
+use args::{BenchCommand, BenchMode, BenchPlan};
 use meter::Measured;
 use report::BenchReport;
 use std::fmt::Display;
@@ -39,6 +42,9 @@ pub fn run(
     json: bool,
     connect: impl Fn(Option<&str>) -> Result<Client, CommandFailure>,
 ) -> Result<(), CommandFailure> {
+    if let Some(BenchCommand::Replay(args)) = &args.command {
+        return replay::run(args, json, || connect(None));
+    }
     let plan = args.plan()?;
     let (about, measured) = match &args.raw {
         Some(target) => (target.clone(), raw::measure(target, &plan, args.region, args.experiments)?),

@@ -6,24 +6,24 @@ use super::*;
 use crate::args::{Cli, CliCommand};
 use crate::fs::args::FsCommand;
 use clap::Parser;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use weir_config::{StoreAddress, StoreDurability, StoreMeta};
 use weir_store::protocol::Donation;
 use weir_store::{ClassName, InodeKind, Location};
-use weir_store_node::client::{ClientOptions, OpenOptions, Operator as _};
+use weir_store_node::client::{ClientError, ClientOptions, OpenOptions, Operator as _};
 use weir_store_node::service::{ServiceHandle, ServiceOptions, start};
 
 /// A store of its own.
-struct Store {
-    folder: PathBuf,
+pub(super) struct Store {
+    pub(super) folder: PathBuf,
     client: Option<Client>,
     service: Option<ServiceHandle>,
 }
 
 impl Store {
-    fn new() -> Store {
+    pub(super) fn new() -> Store {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("weir-fs-bench-{}-{number}", std::process::id()));
@@ -51,12 +51,22 @@ impl Store {
         store
     }
 
-    fn connect(&self) -> Client {
-        let options = ClientOptions { allow_files: true, ..ClientOptions::default() };
-        Client::connect(&format!("unix:{}", self.folder.join("s").display()), options).unwrap()
+    pub(super) fn connect(&self) -> Client {
+        self.connect_recorded(None)
     }
 
-    fn client(&self) -> &Client {
+    /// A client that records what is asked of it.
+    pub(super) fn connect_recorded(&self, record: Option<&Path>) -> Client {
+        self.try_connect_recorded(record).unwrap()
+    }
+
+    pub(super) fn try_connect_recorded(&self, record: Option<&Path>) -> Result<Client, ClientError> {
+        let record = record.map(PathBuf::from);
+        let options = ClientOptions { allow_files: true, record, ..ClientOptions::default() };
+        Client::connect(&format!("unix:{}", self.folder.join("s").display()), options)
+    }
+
+    pub(super) fn client(&self) -> &Client {
         self.client.as_ref().unwrap()
     }
 
