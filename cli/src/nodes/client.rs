@@ -2,6 +2,7 @@
 //! the other.
 
 use serde::Deserialize;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -129,6 +130,39 @@ pub fn fs_bench(store: &str, arguments: &[String]) -> Result<FsRun, String> {
     let told = fs(store, "bench", arguments)?;
     let report: FsReport = serde_json::from_slice(&told).map_err(|e| format!("weir fs bench: {e}"))?;
     report.runs.into_iter().next().ok_or_else(|| "weir fs bench reports no run".into())
+}
+
+/// What `weir fs bench replay --json` says of the replay as a whole.
+#[derive(Debug, Deserialize)]
+pub struct FsReplay {
+    /// From its first call to its last.
+    pub seconds: f64,
+    /// What its threads spent in calls, all together.
+    pub in_calls_s: f64,
+    /// What it took of processors.
+    pub processor_s: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct FsReplayReport {
+    replayed: FsReplay,
+    cut_off_records: u64,
+    otherwise: u64,
+    first_otherwise: Option<String>,
+}
+
+/// Replays the records in a folder.
+///
+/// # Errors
+/// What `weir fs bench replay` said, or something came out otherwise than recorded.
+pub fn fs_replay(store: &str, record: &Path) -> Result<FsReplay, String> {
+    let told = fs(store, "bench", &["replay".to_owned(), record.display().to_string()])?;
+    let report: FsReplayReport = serde_json::from_slice(&told).map_err(|e| format!("weir fs bench replay: {e}"))?;
+    match report.first_otherwise {
+        _ if report.cut_off_records > 0 => Err("the record of what was sorted is cut off".into()),
+        Some(first) => Err(format!("{} calls came out otherwise than recorded: {first}", report.otherwise)),
+        None => Ok(report.replayed),
+    }
 }
 
 /// Removes a file of a store.

@@ -1,12 +1,17 @@
-//! Hadoop's TeraSort on a node's store that has memory for a part of what is written, and modelled flash for the rest.
+//! Hadoop's TeraSort on a node's store that has memory for a part of what is written, and modelled flash for the rest; and what it asked of the store,
+//! asked again without Hadoop.
 
+use super::client::fs_replay;
 use super::process::{CUTIME, ConfiguredNode, Scratch, inside, nanos, processor_time};
 use serde::Deserialize;
+use std::fs::File;
+use std::io::BufReader;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 use weir_sim::reproduce::StoreSort;
+use weir_store_node::record::Record;
 use weir_units::Nanos;
 
 /// Bytes of a row of TeraGen.
@@ -17,6 +22,8 @@ const REGION: u64 = 64 << 20;
 const LABEL: u64 = 8 << 20;
 /// What files take beside their bytes: their last blocks, which are not full.
 const BESIDE: u64 = 2 * REGION;
+/// Names the folder that a client of the store records in.
+const RECORD: &str = "WEIR_STORE_RECORD";
 /// Java's.
 const HEAP: &str = "-Xmx1g";
 
@@ -95,42 +102,105 @@ fn of_children() -> Result<Nanos, String> {
     processor_time("/proc/self/stat", CUTIME)
 }
 
-/// One of Hadoop's example programs.
-fn example(class_path: &str, folder: &Path, name: &str, arguments: &[&str]) -> Result<String, String> {
+/// One of Hadoop's example programs; what it asks of the store is recorded in a folder.
+fn example(class_path: &str, folder: &Path, arguments: &[&str], record: Option<&Path>) -> Result<String, String> {
+    let (name, arguments) = arguments.split_first().ok_or("no program")?;
     let mut command = Command::new("java");
-    command.args([HEAP, "-cp", class_path, "org.apache.hadoop.examples.ExampleDriver", name]);
+    // A record of this program's own calls is not one of Java's.
+    command.env_remove(RECORD);
+    if let Some(record) = record {
+        command.env(RECORD, record);
+    }
+    command.args([HEAP, "-cp", class_path, "org.apache.hadoop.examples.ExampleDriver", *name]);
     command.arg(format!("-Dfs.weir.address={}", address(folder)));
     command.arg(format!("-Dhadoop.tmp.dir={}", inside(folder, "hadoop")));
     run(command.args(arguments).current_dir(folder), &format!("java: {name}"))
 }
 
-/// Generates so many bytes of rows on a new store, sorts them, and has their order proved.
+/// A node with a new store.
+struct SortStore {
+    // Before the folder: it ends, and then what it uses goes.
+    _node: ConfiguredNode,
+    scratch: Scratch,
+    /// Bytes in memory and in all classes, when it was new.
+    before: (u64, u64),
+}
+
+impl SortStore {
+    fn start(bytes: u64, memory_pct: u32) -> Result<Self, String> {
+        let scratch = Scratch::named("sort")?;
+        let folder = scratch.path();
+        let listener = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
+        let port = listener.map_err(|e| format!("a port: {e}"))?.port();
+        let node = ConfiguredNode::start(folder, &text(folder, port, bytes, memory_pct), 0)?;
+        let before = used(&address(folder))?;
+        Ok(Self { _node: node, scratch, before })
+    }
+
+    fn folder(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Of what was written since, the part that is in memory, percent.
+    fn in_memory_pct(&self) -> Result<f64, String> {
+        let after = used(&address(self.folder()))?;
+        let (memory, all) = (after.0.saturating_sub(self.before.0), after.1.saturating_sub(self.before.1));
+        Ok(100.0 * memory as f64 / all.max(1) as f64)
+    }
+}
+
+/// Generates so many bytes of rows on a new store, sorts them, and has their order proved. What the sort asks of the store is recorded in a folder.
 ///
 /// # Errors
 /// The node or a program does not start or fails, or the rows are not in order.
-pub fn sort(class_path: &str, bytes: u64, memory_pct: u32) -> Result<StoreSort, String> {
-    let scratch = Scratch::named("sort")?;
-    let folder = scratch.path();
-    let port =
-        TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(|e| format!("a port: {e}"))?.port();
-    let _node = ConfiguredNode::start(folder, &text(folder, port, bytes, memory_pct), 0)?;
-    let store = address(folder);
-    let before = used(&store)?;
-    example(class_path, folder, "teragen", &[&(bytes / ROW).to_string(), "weir:///in"])?;
+pub fn sort(class_path: &str, bytes: u64, memory_pct: u32, record: &Path) -> Result<StoreSort, String> {
+    let node = SortStore::start(bytes, memory_pct)?;
+    let folder = node.folder();
+    example(class_path, folder, &["teragen", &(bytes / ROW).to_string(), "weir:///in"], None)?;
     let (begun, processor) = (Instant::now(), of_children()?);
-    example(class_path, folder, "terasort", &["weir:///in", "weir:///out"])?;
+    example(class_path, folder, &["terasort", "weir:///in", "weir:///out"], Some(record))?;
     let (elapsed, processor) = (nanos(begun.elapsed()), of_children()?.saturating_sub(processor));
-    let after = used(&store)?;
-    example(class_path, folder, "teravalidate", &["weir:///out", "weir:///report"])?;
+    let in_memory_pct = node.in_memory_pct()?;
+    example(class_path, folder, &["teravalidate", "weir:///out", "weir:///report"], None)?;
+    prove(&address(folder))?;
+    Ok(StoreSort { elapsed, processor, in_calls: in_calls(record)?, in_memory_pct })
+}
+
+/// What threads spent in calls of the store's client, as records in a folder say.
+fn in_calls(folder: &Path) -> Result<Nanos, String> {
+    let about = |e: &dyn std::fmt::Display| format!("{}: {e}", folder.display());
+    let mut called = 0;
+    for entry in std::fs::read_dir(folder).map_err(|e| about(&e))? {
+        let file = entry.and_then(|entry| File::open(entry.path())).map_err(|e| about(&e))?;
+        let record = Record::read(BufReader::new(file)).map_err(|e| about(&e))?;
+        called += record.lines.iter().map(|line| line.called).sum::<u64>();
+    }
+    Ok(Nanos(called))
+}
+
+/// Asks of a new store what was recorded.
+///
+/// # Errors
+/// The node does not start, or its store does not answer as it did.
+pub fn replay(record: &Path, bytes: u64, memory_pct: u32) -> Result<StoreSort, String> {
+    let node = SortStore::start(bytes, memory_pct)?;
+    let replayed = fs_replay(&address(node.folder()), record)?;
+    let time = |seconds: f64| Nanos((seconds * 1e9) as u64);
+    let (elapsed, processor) = (time(replayed.seconds), time(replayed.processor_s));
+    let in_calls = time(replayed.in_calls_s);
+    Ok(StoreSort { elapsed, processor, in_calls, in_memory_pct: node.in_memory_pct()? })
+}
+
+/// TeraValidate has found all rows in order.
+fn prove(store: &str) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|e| format!("weir: {e}"))?;
     let mut cat = Command::new(program);
-    let report = run(cat.args(["fs", "--store", &store, "cat", "/report/part-r-00000"]), "weir fs cat")?;
+    let report = run(cat.args(["fs", "--store", store, "cat", "/report/part-r-00000"]), "weir fs cat")?;
     // A checksum alone; where rows are out of order they are listed.
-    if !report.starts_with("checksum\t") || report.lines().count() != 1 {
-        return Err(format!("TeraValidate: {}", report.trim()));
+    match report.starts_with("checksum\t") && report.lines().count() == 1 {
+        true => Ok(()),
+        false => Err(format!("TeraValidate: {}", report.trim())),
     }
-    let (memory, all) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
-    Ok(StoreSort { elapsed, processor, in_memory_pct: 100.0 * memory as f64 / all.max(1) as f64 })
 }
 
 #[cfg(test)]

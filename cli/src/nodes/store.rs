@@ -5,7 +5,7 @@ use super::process::inside;
 use super::process::{ConfiguredNode, Scratch};
 use std::collections::BTreeSet;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use weir_sim::reproduce::{StoreAccess, StoreDrive, StoreLoad, StoreSeen, StoreSort, Stores};
 
 /// Bytes of each drive: its blocks are the smaller for it, its dies and times are not. There is room for the file that is read, for the one that is
@@ -185,6 +185,9 @@ pub struct StoreProcesses {
     node: Option<StoreNode>,
     /// Java's class path, with Hadoop's examples.
     hadoop: Option<String>,
+    /// Where sorts are recorded, and the first of these records.
+    records: Option<Scratch>,
+    first_record: Option<PathBuf>,
 }
 
 impl StoreProcesses {
@@ -215,7 +218,19 @@ impl Stores for StoreProcesses {
 
     fn sort(&mut self, bytes: u64, memory_pct: u32) -> Result<StoreSort, String> {
         let class_path = self.hadoop.as_deref().ok_or("no class path: --hadoop CLASSPATH says where Hadoop is")?;
-        super::sort::sort(class_path, bytes, memory_pct)
+        let records = match &self.records {
+            Some(records) => records,
+            None => self.records.insert(Scratch::named("records")?),
+        };
+        let record = records.path().join(memory_pct.to_string());
+        let sorted = super::sort::sort(class_path, bytes, memory_pct, &record)?;
+        self.first_record.get_or_insert(record);
+        Ok(sorted)
+    }
+
+    fn replay_sort(&mut self, bytes: u64, memory_pct: u32) -> Result<StoreSort, String> {
+        let record = self.first_record.as_deref().ok_or("nothing was sorted whose requests could be replayed")?;
+        super::sort::replay(record, bytes, memory_pct)
     }
 
     fn leave(&mut self) {

@@ -141,7 +141,13 @@ impl Stores for Fake {
 
     fn sort(&mut self, bytes: u64, memory_pct: u32) -> Result<StoreSort, String> {
         let elapsed = Nanos(bytes * 10 + u64::from(100 - memory_pct) * 40_000_000);
-        Ok(StoreSort { elapsed, processor: Nanos(bytes * 9), in_memory_pct: memory_pct.into() })
+        let (processor, in_calls) = (Nanos(bytes * 9), Nanos(bytes * 2));
+        Ok(StoreSort { elapsed, processor, in_calls, in_memory_pct: memory_pct.into() })
+    }
+
+    fn replay_sort(&mut self, bytes: u64, memory_pct: u32) -> Result<StoreSort, String> {
+        let elapsed = Nanos(bytes);
+        Ok(StoreSort { elapsed, processor: elapsed, in_calls: elapsed, in_memory_pct: memory_pct.into() })
     }
 
     fn leave(&mut self) {}
@@ -217,6 +223,10 @@ impl Stores for Broken {
     }
 
     fn sort(&mut self, _: u64, _: u32) -> Result<StoreSort, String> {
+        Err("no clock".into())
+    }
+
+    fn replay_sort(&mut self, _: u64, _: u32) -> Result<StoreSort, String> {
         Err("no clock".into())
     }
 

@@ -282,9 +282,15 @@ fn reproduced(env: &Env) -> Outcome {
                 found.and_then(|row| row["ours"].as_f64()).ok_or_else(|| format!("no row {label:?}: {report}"))
             };
             let (seconds, processor, found) = (row("")?, row(", processor time")?, row(", found there")?);
+            let in_calls = row(", I/O time")?;
+            let alone = format!("measured, replayed without Java, {wanted} % in memory");
+            let alone = rows.iter().find(|row| row["label"] == alone.as_str()).and_then(|row| row["ours"].as_f64());
+            let alone = alone.ok_or_else(|| format!("no replay of {wanted} %: {report}"))?;
             println!(
-                "    {wanted} % in memory: {seconds:.2} s, {processor:.2} s of processors, {found:.0} % found there"
+                "    {wanted} % in memory: {seconds:.2} s, {processor:.2} s of processors, {in_calls:.2} s in calls, {found:.0} % found there; \
+                 without Java {alone:.2} s"
             );
+            ensure(in_calls > 0.0 && alone > 0.0, || report.to_string())?;
             ensure(seconds > 0.0 && processor > 0.0 && (found - wanted).abs() <= PART, || report.to_string())?;
         }
         Ok(())

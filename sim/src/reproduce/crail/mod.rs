@@ -4,7 +4,7 @@
 //!   latency     random reads one after the other, over their size, on three drives; the map cached and not
 //!   throughput  64 KiB, 128 in flight: pairs of a file and of the drive alone
 //!   streams     buffered and direct streams over the size of an operation; copies a byte
-//!   terasort    a sort while memory shrinks: simulated, and Hadoop's own
+//!   terasort    a sort while memory shrinks: simulated, Hadoop's own, and what that asked of the store without Hadoop
 //! ```
 //! What is measured is measured on real processes, through [`Stores`].
 
@@ -107,13 +107,15 @@ pub struct StoreSeen {
     pub copies: f64,
 }
 
-/// A sort of an unmodified program on a store.
+/// A sort of an unmodified program on a store, or what it asked of the store alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StoreSort {
     /// From its start to its end.
     pub elapsed: Nanos,
     /// What it took of processors, all threads together.
     pub processor: Nanos,
+    /// What its threads spent in calls of the store's client, all together.
+    pub in_calls: Nanos,
     /// Of the store's bytes, those in memory after the sort, percent.
     pub in_memory_pct: f64,
 }
@@ -132,6 +134,12 @@ pub trait Stores {
     /// # Errors
     /// No sort is named, the store or the sort cannot be started, the sort fails, or its result is not sorted.
     fn sort(&mut self, bytes: u64, memory_pct: u32) -> Result<StoreSort, String>;
+
+    /// Asks again what the first [`Stores::sort`] asked of its store, as fast as the store answers, of a new store that has memory for so much.
+    ///
+    /// # Errors
+    /// Nothing was sorted, the store cannot be started, or it does not answer as the first one.
+    fn replay_sort(&mut self, bytes: u64, memory_pct: u32) -> Result<StoreSort, String>;
 
     /// Ends what [`Stores::measure`] has started.
     fn leave(&mut self);
