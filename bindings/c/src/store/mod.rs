@@ -133,6 +133,7 @@ unsafe fn settings(opts: *const StoreOpts) -> Result<ClientOptions, StoreFailure
         drive_timeout: time(opts.drive_timeout_ms, default.drive_timeout),
         allow_files: opts.flags & abi::ALLOW_FILES != 0,
         spin: default.spin,
+        record: default.record,
     })
 }
 
