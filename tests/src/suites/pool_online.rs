@@ -345,20 +345,33 @@ fn old_copy(env: &Env) -> Outcome {
     behind.stop()
 }
 
+/// Has a lost drive take part again, by the API.
+fn online(api: &std::path::Path, drive: &str) -> Outcome {
+    let (status, said) = http::request(api, "POST", &format!("/v1/pools/p/drives/{drive}/online"), None)?;
+    ensure(status == 200, || format!("{status}: {said}"))
+}
+
 fn killed(env: &Env) -> Outcome {
     let mut node = Node::start(env, &setup(files("cores = [0]\nkeeper = true\n")))?;
     fill(&node, 1)?;
+    // How long a return takes that nothing comes in between of.
+    node.cli_ok(&["pool", "offline", "a"])?;
+    let begun = Instant::now();
+    online(&node.api(), "a")?;
+    let took = begun.elapsed();
+    whole(&node)?;
     for round in 0..8u8 {
         let (drive, other) = if round % 2 == 0 { ("a", "b") } else { ("b", "a") };
         node.cli_ok(&["pool", "offline", drive])?;
         fill(&node, 2 + round)?;
         let before = node.worker()?;
-        let mut online = node.command(&["pool", "online", drive]);
-        let mut online = online.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn();
-        std::thread::sleep(Duration::from_millis(4 + 3 * u64::from(round)));
+        let api = node.api();
+        let returns = std::thread::spawn(move || online(&api, drive));
+        std::thread::sleep(took * u32::from(round) / 8);
         node.kill_worker()?;
         until(WAIT, "another worker", || Ok((node.worker().ok().is_some_and(|now| now != before)).then_some(())))?;
-        online.iter_mut().for_each(|online| _ = online.wait());
+        // It is answered, or its connection ends.
+        _ = returns.join();
         let begun = Instant::now();
         while let Err(why) = pool(&node) {
             ensure(begun.elapsed() < WAIT, || why)?;
