@@ -25,6 +25,7 @@ pub fn tests() -> Vec<Test> {
         test(S, "an_old_copy_behind_the_target_is_refused_by_name", old_copy),
         test(S, "the_worker_is_killed_while_a_drive_comes_back", killed),
         test(S, "what_cannot_be_is_refused_by_name", refused),
+        test(S, "a_drive_that_fails_while_it_comes_back_stays_lost", fails_again),
     ]
 }
 
@@ -418,5 +419,30 @@ fn refused(env: &Env) -> Outcome {
         node.cli_ok(&["pool", "online", "b"])?;
         node.cli_ok(&["pool", "add", "a"])?;
         holds(node, 1)
+    })
+}
+
+/// Writes of its metadata fail: the first of them, or a later one, when the other drive has heard that it is back.
+fn fails_again(env: &Env) -> Outcome {
+    with_node(env, &setup(files("cores = [0]\nfaults = true\n")), |node| {
+        fill(node, 1)?;
+        let beside = load(env, node, "6s")?;
+        for skipped in [0, 1, 2, 5] {
+            node.cli_ok(&["pool", "offline", "a"])?;
+            let rule = ["code=2/80h", "op=write", "lba=0-4095"];
+            let skip = format!("after={skipped}");
+            node.cli_ok(&[&["fault", "add", "a", "status"], &rule[..], &[&skip]].concat())?;
+            let out = node.cli(&["pool", "online", "a"])?;
+            ensure(out.status.code() == Some(1), || format!("after {skipped}: {}", out.describe()))?;
+            lost(node, 1)?;
+            for rule in http::get(&node.api(), "/v1/devices/a/faults")?.as_array().into_iter().flatten() {
+                node.cli_ok(&["fault", "rm", "a", &rule["id"].to_string()])?;
+            }
+            node.cli_ok(&["pool", "online", "a"])?;
+            lost(node, 0)?;
+            whole(node)?;
+        }
+        beside.finish()?.clean()?;
+        same(node)
     })
 }
