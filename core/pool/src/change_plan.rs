@@ -7,7 +7,8 @@ use crate::event::PoolEffect;
 use crate::extent::{CHUNK, ChunkRun};
 use crate::pool::Books;
 use crate::record::{
-    COPIES, EntryHeader, Home, Known, LOST, LogEnd, Member, Mirror, Phase, Record, SHARED, STATES, TAKES_PART,
+    COPIES, EntryHeader, Home, Known, LOST, LogEnd, Member, Mirror, Phase, Record, SHARED, SHARED_PAIRS, STATES,
+    TAKES_PART,
 };
 use crate::volume::{Volume, VolumeId};
 use alloc::boxed::Box;
@@ -26,8 +27,8 @@ pub(crate) enum ChangeStep {
     Unmap(u16, ChunkRun),
     /// Chunks of a volume that is not readable: it is to be empty. Nothing of the change has been written yet.
     Erase(u16, ChunkRun),
-    /// A chunk of a volume, to one that was taken for it.
-    Copy { from: ChunkOf, to: ChunkOf },
+    /// A chunk of a volume, to one that was taken for it; from another one if the first is not readable.
+    Copy { from: ChunkOf, or_from: Option<ChunkOf>, to: ChunkOf },
     /// What was copied is durable: the change of that volume follows.
     Switch(VolumeId),
     /// To a drive that is none of the pool's: its place in the list, and where.
@@ -44,6 +45,15 @@ pub(crate) enum ChangeStep {
 
 /// The number of a drive, and a chunk of it.
 pub(crate) type ChunkOf = (u16, u32);
+
+/// A step by which a volume gets chunks of its own, while that is carried out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Copying {
+    /// A chunk, and where it may be had from if this fails.
+    Chunk { or_from: Option<ChunkOf>, to: ChunkOf },
+    /// What was copied to a drive.
+    Flush(u16),
+}
 
 /// What becomes of a volume.
 #[derive(Clone, Debug)]
@@ -82,7 +92,7 @@ impl ChangeStep {
                 Some(PoolEffect::Write { drive: *drive, offset: *offset, bytes: bytes.clone() })
             }
             ChangeStep::Settle(drive) => Some(PoolEffect::Flush { drive: *drive }),
-            ChangeStep::Copy { from, to } => {
+            ChangeStep::Copy { from, to, .. } => {
                 let at = |chunk: u32| u64::from(chunk) * CHUNK;
                 let (from_offset, to_offset, len) = (at(from.1), at(to.1), CHUNK);
                 Some(PoolEffect::Copy { from: position(&from.0), from_offset, to: position(&to.0), to_offset, len })
@@ -273,7 +283,8 @@ impl Books {
         };
         let states = if self.drives.iter().any(|d| d.lost || d.lost_at > 0) { STATES } else { 0 };
         let shared = if self.has_shared { SHARED } else { 0 };
-        let needs = states | shared | if self.has_copies { COPIES } else { 0 };
+        let pairs = if self.has_shared_pairs { SHARED_PAIRS } else { 0 };
+        let needs = states | shared | pairs | if self.has_copies { COPIES } else { 0 };
         let header = EntryHeader {
             opens,
             phase: self.phase,

@@ -1,6 +1,6 @@
 //! What always holds of a pool.
 
-use crate::extent::{ChunkRun, Chunks, mark_part};
+use crate::extent::{ChunkRun, Chunks, mark_part, union};
 use crate::pool::{Books, Pool};
 use crate::record::Phase;
 use crate::volume::Part;
@@ -19,6 +19,12 @@ impl Pool {
             assert!(stale, "what is stale of {} is its own", volume.name);
             let sound = |(d, p): (&u16, &Part)| p.version <= *counter && (!p.extents.is_empty() || *d == volume.home);
             assert!(volume.parts.iter().all(sound), "{}", volume.name);
+            let is_once = |drive: &u16| {
+                let runs = volume.runs_on(*drive);
+                let sum = |runs: &[ChunkRun]| runs.iter().map(|run| u64::from(run.len)).sum::<u64>();
+                sum(&runs) == sum(&union(runs.clone()))
+            };
+            assert!(volume.parts.keys().all(is_once), "both copies of a chunk of {} lie on one drive", volume.name);
         }
         if !self.is_ready() {
             return;

@@ -4,7 +4,6 @@ use crate::change_plan::ChangeStep;
 use crate::error::PoolError;
 use crate::event::{PoolAnswer, PoolEffect};
 use crate::pool::{Pool, PoolState, Retreat};
-use crate::sharing::not_copied;
 use alloc::string::String;
 
 /// So many writes of an opening fail on a drive before the pool is opened without it.
@@ -28,9 +27,8 @@ impl Pool {
                 None if matches!(self.answer, Some(PoolAnswer::Open { fresh: false, .. })) => self.open_again(why),
                 None => self.fail(PoolError::Broken(why)),
             },
-            Retreat::Uncopied => {
-                let why = not_copied(self, why);
-                self.give_up_copies(why);
+            Retreat::Uncopied(copying) => {
+                self.copy_failed(copying, why);
                 self.go_on()
             }
             Retreat::Back(index, before) => {

@@ -216,8 +216,6 @@ pub enum PoolError {
     IsSnapshot(String),
     /// It is no snapshot.
     NoSnapshot(String),
-    /// Snapshots of volumes with two copies are not to be had.
-    TwoCopies(String),
     /// Other volumes have chunks of that volume.
     Shares(String),
     /// A chunk could not be copied: the drive, and why.
@@ -330,12 +328,6 @@ impl fmt::Display for PoolError {
                 write!(
                     f,
                     "\"{name}\" is no snapshot; nothing was changed: make one first (weir volume snapshot {name}@NAME)"
-                )
-            }
-            PoolError::TwoCopies(name) => {
-                write!(
-                    f,
-                    "volume \"{name}\" has two copies, and snapshots are of volumes with one; nothing was changed"
                 )
             }
             PoolError::Shares(name) => write!(

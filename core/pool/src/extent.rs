@@ -44,7 +44,8 @@ pub struct VolumeSegment {
     /// What is asked of them fails: the drive is lost (`drive` is none of the list then), or they are not what was written last. Of two copies
     /// neither is readable then.
     pub lost: bool,
-    /// Other volumes have the same chunks: they are not written before this one has its [own](crate::PoolRequest::Unshare).
+    /// Other volumes have the same chunks, of a volume with two copies at least one of each two: they are not written before this one has its
+    /// [own](crate::PoolRequest::Unshare).
     pub shared: bool,
     /// The other copy of a volume that has two.
     pub second: Option<SegmentCopy>,
@@ -70,6 +71,23 @@ pub enum CopyState {
     Stale,
     /// Its drive is lost.
     Lost,
+}
+
+impl VolumeSegment {
+    /// Chunks of it from one on.
+    #[must_use]
+    pub fn part(&self, skip: u32, len: u32) -> VolumeSegment {
+        let second = self.second.map(|second| SegmentCopy { start: second.start + skip, ..second });
+        VolumeSegment { logical: self.logical + skip, start: self.start + skip, len, second, ..*self }
+    }
+
+    /// The chunks of each copy that is there, and the place of its drive.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (usize, ChunkRun)> + use<> {
+        let second = self.second.map(|second| (second.drive, second.start));
+        let (first, len) = ((self.drive, self.start), self.len);
+        let all = [Some(first), second].into_iter().flatten().filter(|(drive, _)| *drive != usize::MAX);
+        all.map(move |(drive, start)| (drive, ChunkRun { start, len }))
+    }
 }
 
 /// Runs of which some overlap or touch, in order and each chunk once.

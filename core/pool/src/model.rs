@@ -259,17 +259,35 @@ impl ModelWorld {
         self.pool.volumes().flat_map(places).collect::<alloc::collections::BTreeSet<_>>().len() as u64
     }
 
-    /// Writes the word of a chunk as a host does: a chunk that others have too is the volume's own first.
+    /// Writes the word of a chunk as a host does: a chunk that others have too is the volume's own first, and of two copies both have it.
     pub fn write(&mut self, name: &str, chunk: u32, word: u64) -> Result<(), PoolError> {
-        let id = self.pool.volume(name).unwrap().id;
+        let (id, copies) = self.pool.volume(name).map(|v| (v.id, v.copies)).unwrap();
         let runs = alloc::vec![crate::ChunkRun { start: chunk, len: 1 }];
+        if copies > 1 {
+            self.request(&PoolRequest::Written { id, runs: runs.clone() })?;
+        }
         if self.pool.locate(id, &runs)[0].shared {
             self.request(&PoolRequest::Unshare { id, runs: runs.clone() })?;
         }
         let place = self.pool.locate(id, &runs)[0];
         assert!(!place.shared && !place.lost);
-        self.drives[place.drive].put(place.start, word);
+        place.places().for_each(|(drive, run)| self.drives[drive].put(run.start, word));
         Ok(())
+    }
+
+    /// Two good copies of a chunk have the same word.
+    pub fn alike(&self) {
+        for volume in self.pool.volumes() {
+            for s in self.pool.segments(volume.id).iter().filter(|s| !s.lost) {
+                let Some(second) = s.second.filter(|second| second.state == crate::CopyState::Good) else { continue };
+                let word =
+                    |drive: usize, chunk: u32| self.drives[drive].now.chunks.get(&chunk.into()).copied().unwrap_or(0);
+                for i in 0..s.len {
+                    let (one, other) = (word(s.drive, s.start + i), word(second.drive, second.start + i));
+                    assert_eq!(one, other, "{}: the copies of chunk {}", volume.name, s.logical + i);
+                }
+            }
+        }
     }
 
     /// Name, tenant and the words of every volume: all that anybody sees of the pool.

@@ -2,7 +2,7 @@
 
 use crate::assemble::{Assembled, DriveContents, Whole, assemble};
 use crate::block::{LAYOUT, copy_at};
-use crate::change_plan::{ChangePlan, ChangeStep, Uncommitted};
+use crate::change_plan::{ChangePlan, ChangeStep, Copying, Uncommitted};
 use crate::drive::PoolDrive;
 use crate::error::{PoolError, PoolOpenError};
 use crate::event::{PoolAnswer, PoolEffect, PoolEvent, PoolRequest, Setup};
@@ -35,6 +35,8 @@ pub(crate) struct Books {
     pub has_copies: bool,
     /// The same of chunks that several volumes have.
     pub has_shared: bool,
+    /// The same of such chunks of volumes with two copies.
+    pub has_shared_pairs: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -97,7 +99,7 @@ pub(crate) enum Retreat {
     /// All drives have heard that this one has left, which is all that it takes.
     On,
     /// Chunks are copied, and nothing of what becomes of them has been written.
-    Uncopied,
+    Uncopied(Option<Copying>),
     /// Nothing has been written yet, and a drive does not empty what is to be empty: its number, and the books before the change.
     AsItWas(u16, Box<Books>),
 }
@@ -110,9 +112,19 @@ pub(crate) const DRIVES_MAX: usize = 256;
 pub(crate) type LogPlace = (u64, u32, LogEnd, u32);
 
 impl Books {
+    /// The place in the caller's list of a drive that is there.
+    pub fn position_of(&self, drive: u16) -> Option<usize> {
+        Some(&self.drives[usize::from(drive)]).filter(|d| d.is_here()).map(|d| d.position)
+    }
+
     /// Where the next entry of each drive goes.
     pub fn places(&self) -> Vec<LogPlace> {
         self.drives.iter().map(|d| (d.generation, d.entry, d.reach, d.used)).collect()
+    }
+
+    /// What an older release has to know of to open the pool.
+    fn needs(&self) -> [bool; 3] {
+        [self.has_copies, self.has_shared, self.has_shared_pairs]
     }
 
     /// Nothing was appended since.
@@ -191,7 +203,7 @@ impl Pool {
     /// Where the chunks of a volume lie, in its order.
     pub fn segments(&self, id: VolumeId) -> Vec<VolumeSegment> {
         let volume = self.books.volumes.get(&id);
-        let position = |d: u16| Some(&self.books.drives[usize::from(d)]).filter(|d| d.is_here()).map(|d| d.position);
+        let position = |drive: u16| self.books.position_of(drive);
         self.with_shared(id, volume.and_then(|v| v.segments(position)).unwrap_or_default())
     }
 
@@ -386,7 +398,8 @@ impl Pool {
     fn opening(&mut self, whole: &Whole, layout: u32) -> (Vec<ChangeStep>, Option<u16>) {
         let Whole { uuid, drives, volumes, counter, told, returned, .. } = whole.clone();
         let names = volumes.values().map(|v| (v.name.clone(), v.id)).collect();
-        let (has_copies, has_shared) = (volumes.values().any(|v| v.copies > 1), is_any_shared(&volumes));
+        let (has_copies, has_shared) = (volumes.values().any(|v| v.copies > 1), is_any_shared(volumes.values()));
+        let has_shared_pairs = has_shared && is_any_shared(volumes.values().filter(|v| v.copies > 1));
         let before = told.iter().map(|(_, opens, _)| *opens).max().unwrap_or(0);
         let (name, phase) = (self.setup.name.clone(), Phase::Opening);
         self.books = Books {
@@ -401,6 +414,7 @@ impl Pool {
             names,
             has_copies,
             has_shared,
+            has_shared_pairs,
         };
         self.books.forget_written();
         self.books.give_versions();
@@ -457,7 +471,10 @@ impl Pool {
                 (ChangeStep::Write { drive, .. }, Retreat::Back(joins, _)) if *drive != *joins => {
                     self.retreat = Retreat::None
                 }
-                (ChangeStep::Copy { .. }, _) => self.retreat = Retreat::Uncopied,
+                (ChangeStep::Copy { or_from, to, .. }, _) => {
+                    self.retreat = Retreat::Uncopied(Some(Copying::Chunk { or_from: *or_from, to: *to }));
+                }
+                (ChangeStep::Flush(drive), Retreat::Uncopied(copying)) => *copying = Some(Copying::Flush(*drive)),
                 (ChangeStep::Switch(_), _) => self.retreat = Retreat::None,
                 (ChangeStep::Erase(drive, _), Retreat::AsItWas(erases, _)) => *erases = *drive,
                 (ChangeStep::Write { .. }, Retreat::AsItWas(..)) => self.retreat = Retreat::None,
@@ -552,12 +569,14 @@ impl Pool {
         let as_it_was = matches!(request, PoolRequest::Empty { .. }).then(|| Box::new(self.books.clone()));
         let (before, after, dirty) = self.books.prepare(request)?;
         let id = after.as_ref().or(before.as_ref()).map_or(VolumeId(0), |v| v.id);
-        let (places, had) = (self.books.places(), (self.books.has_copies, self.books.has_shared));
+        let (places, had) = (self.books.places(), self.books.needs());
         self.books.counter += 1;
         let shares = matches!(request, PoolRequest::Snapshot { .. } | PoolRequest::Clone { .. });
-        self.books.has_copies |= after.as_ref().is_some_and(|v| v.copies > 1);
+        let is_twice = after.as_ref().is_some_and(|v| v.copies > 1);
+        self.books.has_copies |= is_twice;
         self.books.has_shared |= shares;
-        let needs = had != (self.books.has_copies, self.books.has_shared);
+        self.books.has_shared_pairs |= shares && is_twice;
+        let needs = had != self.books.needs();
         let all = self.books.here();
         let mut plan = ChangePlan::new(&mut self.books, self.setup.crc);
         if needs {
@@ -575,7 +594,7 @@ impl Pool {
         let (steps, full) = (plan.steps, plan.full);
         if let Some(full) = full {
             self.books.put_back(places);
-            (self.books.has_copies, self.books.has_shared) = had;
+            [self.books.has_copies, self.books.has_shared, self.books.has_shared_pairs] = had;
             self.books.undo_taken(&Uncommitted { before, after, is_filled: false });
             return Err(PoolError::Full(self.books.drives[usize::from(full)].name.clone()));
         }

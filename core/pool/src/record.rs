@@ -152,13 +152,15 @@ const MIRROR: u8 = 8;
 const WRITTEN: u8 = 9;
 
 /// What this release knows of [`EntryHeader::needs`].
-pub(crate) const NEEDS_KNOWN: u32 = STATES | SHARED | COPIES;
+pub(crate) const NEEDS_KNOWN: u32 = STATES | SHARED | COPIES | SHARED_PAIRS;
 /// A volume has more copies than one.
 pub(crate) const COPIES: u32 = 1;
 /// A chunk may be had by several volumes: how many follows from their extents.
 pub(crate) const SHARED: u32 = 2;
 /// A drive has another state than [`TAKES_PART`].
 pub(crate) const STATES: u32 = 4;
+/// Volumes with two copies may have chunks in common.
+pub(crate) const SHARED_PAIRS: u32 = 8;
 
 /// A number that is counted up, which never gets as far as [`COUNTED`].
 struct Rising;

@@ -10,16 +10,22 @@
 //!
 //! The copy of a chunk lies on the same drive, or on another one that the volume lies on. Until the change counts it is given up (`Dirty`): what a
 //! crash or a failure leaves of it is emptied.
+//!
+//! Volumes with two copies share pairs of chunks, of which both are the same: a snapshot is made only where no copy is lost or stale, and after
+//! a flush. A chunk of a pair that has its own place is copied from a good one of the two, to each drive of the pair that is there; on one that
+//! does not take it, it is stale. While a drive is lost, only the chunk of the other one gets a place of its own: then a pair is left of which
+//! one chunk is shared and the other is not. Who has it writes neither before both are its own, and a stale one is not
+//! [rebuilt in place](Pool::is_rebuilt_in_place).
 
 use crate::block::MIRRORED;
-use crate::change_plan::{ChangePlan, ChangeStep, Uncommitted};
+use crate::change_plan::{ChangePlan, ChangeStep, Copying, Uncommitted};
 use crate::error::PoolError;
 use crate::event::{PoolAnswer, PoolEffect, PoolRequest};
-use crate::extent::{CHUNK, ChunkRun, Extent, VolumeSegment, common, union, without};
+use crate::extent::{CHUNK, ChunkRun, CopyState, Extent, VolumeSegment, common, union, without};
 use crate::pool::{Books, Pool, Retreat};
 use crate::record::Record;
 use crate::volume::{Part, SNAPSHOT_MARK, Volume, VolumeId, check_name};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -32,30 +38,59 @@ pub(crate) type DriveRun = (u16, ChunkRun);
 struct Move {
     /// Chunk of the volume.
     logical: u32,
+    /// The drive that has them now.
+    leaves: u16,
+    /// Where they are copied from.
     from: DriveRun,
+    /// The other copy, if that is as good.
+    or_from: Option<DriveRun>,
     /// As many chunks.
     to: DriveRun,
+}
+
+/// Chunks of a volume that lie together on each drive that has them.
+struct Pair {
+    logical: u32,
+    len: u32,
+    /// Drive, first chunk there, and what it is good for; none that is lost. The one that is read comes first.
+    copies: Vec<(u16, u32, CopyState)>,
 }
 
 impl Volume {
     /// Extents of the volume with chunks at other places, in order, each as long as it can be.
     fn moved(&mut self, moves: &[Move], version: u64) {
-        for Move { logical, from: (drive, run), to } in moves {
-            let taken = [ChunkRun { start: *logical, len: run.len }];
-            if let Some(part) = self.parts.get_mut(drive) {
+        for Move { logical, leaves, to, .. } in moves {
+            let taken = [ChunkRun { start: *logical, len: to.1.len }];
+            if let Some(part) = self.parts.get_mut(leaves) {
                 part.extents = part.extents.iter().flat_map(|e| rest(e, &taken)).collect();
                 part.version = version;
+            }
+            if let Some(stale) = self.stale.get_mut(leaves) {
+                *stale = without(stale, &taken);
             }
             let part = self.parts.entry(to.0).or_insert(Part { version, extents: Vec::new() });
             part.version = version;
             part.extents.push(Extent { logical: *logical, run: to.1 });
         }
         let home = self.home;
+        self.stale.retain(|_, runs| !runs.is_empty());
         self.parts.retain(|drive, part| !part.extents.is_empty() || *drive == home);
         for part in self.parts.values_mut().filter(|part| part.version == version) {
             part.extents.sort_unstable_by_key(|e| e.logical);
             part.extents = joined(&part.extents);
         }
+    }
+
+    /// Which chunk of the volume each chunk of a drive is, if it is one.
+    fn chunks_at(&self, (drive, run): &DriveRun) -> Vec<Option<u32>> {
+        let mut chunks = alloc::vec![None; run.len as usize];
+        for e in self.parts.get(drive).into_iter().flat_map(|part| &part.extents) {
+            for had in common(&[e.run], &[*run]) {
+                let at = (had.start - run.start) as usize;
+                (0..had.len).for_each(|i| chunks[at + i as usize] = Some(e.logical + (had.start - e.run.start) + i));
+            }
+        }
+        chunks
     }
 }
 
@@ -63,12 +98,6 @@ impl Volume {
 fn rest(extent: &Extent, taken: &[ChunkRun]) -> Vec<Extent> {
     let own = [ChunkRun { start: extent.logical, len: extent.run.len }];
     without(&own, taken).into_iter().map(|run| part_of_extent(extent, run)).collect()
-}
-
-/// What of an extent has those chunks of the volume.
-fn pieces(extent: &Extent, wanted: &[ChunkRun]) -> Vec<Extent> {
-    let own = [ChunkRun { start: extent.logical, len: extent.run.len }];
-    common(&own, wanted).into_iter().map(|run| part_of_extent(extent, run)).collect()
 }
 
 /// The part of an extent that has those chunks of the volume, which are all its own.
@@ -190,7 +219,9 @@ impl Books {
             return Err(PoolError::Layout(self.name.clone()));
         }
         self.may_share(&from)?;
-        Ok(with_parts(Volume { id: VolumeId(version), name, tenant, uuid, ..from.clone() }, &from, version))
+        // Nobody writes the chunks that both have from now on.
+        let written = Vec::new();
+        Ok(with_parts(Volume { id: VolumeId(version), name, tenant, uuid, written, ..from.clone() }, &from, version))
     }
 
     /// What a rollback comes to: the volume before it, and after it with the chunks of its snapshot.
@@ -198,7 +229,9 @@ impl Books {
         let from = self.snapshot(snapshot)?;
         let before = self.named(from.origin().unwrap_or_default())?;
         self.may_share(&from)?;
-        let after = Volume { chunks: from.chunks, ..before.clone() };
+        // No copy of the snapshot is stale, and nobody writes what it has.
+        let (stale, written) = (BTreeMap::new(), Vec::new());
+        let after = Volume { chunks: from.chunks, stale, written, ..before.clone() };
         Ok((before, with_parts(after, &from, version)))
     }
 
@@ -210,41 +243,76 @@ impl Books {
     }
 
     fn may_share(&self, volume: &Volume) -> Result<(), PoolError> {
-        if volume.copies > 1 {
-            return Err(PoolError::TwoCopies(volume.name.clone()));
-        }
         match self.is_degraded(volume) || !volume.stale.is_empty() {
             true => Err(PoolError::Degraded(volume.name.clone())),
             false => Ok(()),
         }
     }
 
+    /// Where these chunks of a volume lie, on drives that are there.
+    fn pairs(&self, volume: &Volume, runs: &[ChunkRun]) -> Vec<Pair> {
+        let here = |drive: u16| Some(usize::from(drive)).filter(|d| self.drives[*d].is_here());
+        let segments = volume.segments(here).unwrap_or_default();
+        let pieces = segments.iter().filter(|s| !s.lost).flat_map(|s| pieces_of_segment(s, runs));
+        let pair = |s: VolumeSegment| {
+            let second = s.second.map(|second| (second.drive, second.start, second.state));
+            let copies = [Some((s.drive, s.start, CopyState::Good)), second].into_iter().flatten();
+            let copies = copies.filter(|(.., state)| *state != CopyState::Lost);
+            let copies = copies.map(|(drive, start, state)| (drive as u16, start, state)).collect();
+            Pair { logical: s.logical, len: s.len, copies }
+        };
+        pieces.map(pair).collect()
+    }
+
     /// Places of their own for those of these chunks of a volume that others have too; chunks are taken, nothing else has changed.
     fn places_for(&mut self, volume: &Volume, runs: &[ChunkRun]) -> Result<Vec<Move>, PoolError> {
         let mut moves: Vec<Move> = Vec::new();
-        for (drive, part) in volume.parts.iter() {
-            if !self.drives[usize::from(*drive)].is_here() {
-                continue;
-            }
-            for extent in part.extents.iter().flat_map(|e| pieces(e, runs)).collect::<Vec<_>>() {
-                for run in self.of_others(volume.id, *drive, &[extent.run]) {
-                    let logical = extent.logical + (run.start - extent.run.start);
-                    match self.take_beside(volume, (*drive, run.len)) {
-                        Ok(taken) => place(logical, (*drive, run), taken, &mut moves),
-                        Err(why) => {
-                            moves.iter().for_each(|m| self.drives[usize::from(m.to.0)].buddy.give(m.to.1));
-                            return Err(why);
-                        }
-                    }
-                }
+        for pair in self.pairs(volume, runs) {
+            if let Err(why) = self.places_for_pair(volume, &pair, &mut moves) {
+                moves.iter().for_each(|m| self.drives[usize::from(m.to.0)].buddy.give(m.to.1));
+                return Err(why);
             }
         }
         Ok(moves)
     }
 
-    /// So many chunks on that drive, and where it has not so many, on others that the volume lies on.
-    fn take_beside(&mut self, volume: &Volume, (drive, len): (u16, u32)) -> Result<Vec<DriveRun>, PoolError> {
+    fn places_for_pair(&mut self, volume: &Volume, pair: &Pair, moves: &mut Vec<Move>) -> Result<(), PoolError> {
+        // Two copies never lie on one drive.
+        let mut not: BTreeSet<u16> = pair.copies.iter().map(|(drive, ..)| *drive).collect();
+        let sources: Vec<(u16, u32)> =
+            pair.copies.iter().filter(|c| c.2 == CopyState::Good).map(|(drive, start, _)| (*drive, *start)).collect();
+        for (drive, start, _) in &pair.copies {
+            for run in self.of_others(volume.id, *drive, &[ChunkRun { start: *start, len: pair.len }]) {
+                let skip = run.start - start;
+                not.remove(drive);
+                let taken = self.take_beside(volume, (*drive, run.len), &not);
+                not.insert(*drive);
+                let mut done = skip;
+                for (to, fresh) in taken? {
+                    not.insert(to);
+                    let at = |(drive, start): (u16, u32)| (drive, ChunkRun { start: start + done, len: fresh.len });
+                    let own = sources.iter().copied().find(|(of, _)| of == drive);
+                    let others = sources.iter().copied().filter(|(of, _)| of != drive);
+                    let mut from = own.into_iter().chain(others).map(at);
+                    let (Some(first), or_from) = (from.next(), from.next()) else { continue };
+                    let logical = pair.logical + done;
+                    moves.push(Move { logical, leaves: *drive, from: first, or_from, to: (to, fresh) });
+                    done += fresh.len;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// So many chunks on that drive, and where it has not so many, on others that the volume lies on, but for those.
+    fn take_beside(
+        &mut self,
+        volume: &Volume,
+        (drive, len): (u16, u32),
+        not: &BTreeSet<u16>,
+    ) -> Result<Vec<DriveRun>, PoolError> {
         let others = volume.parts.iter().filter(|(d, part)| **d != drive && !part.extents.is_empty()).map(|(d, _)| *d);
+        let others = others.filter(|d| !not.contains(d));
         let (mut taken, mut left): (Vec<DriveRun>, u32) = (Vec::new(), len);
         for drive in core::iter::once(drive).chain(others) {
             let place = &mut self.drives[usize::from(drive)];
@@ -261,6 +329,12 @@ impl Books {
     }
 }
 
+/// What of a segment has those chunks of the volume.
+fn pieces_of_segment(segment: &VolumeSegment, wanted: &[ChunkRun]) -> Vec<VolumeSegment> {
+    let own = [ChunkRun { start: segment.logical, len: segment.len }];
+    common(&own, wanted).into_iter().map(|run| segment.part(run.start - segment.logical, run.len)).collect()
+}
+
 /// A volume with the parts of another one, in a version of its own.
 fn with_parts(mut volume: Volume, from: &Volume, version: u64) -> Volume {
     let extents = from.parts.iter().filter(|(_, part)| !part.extents.is_empty());
@@ -268,16 +342,6 @@ fn with_parts(mut volume: Volume, from: &Volume, version: u64) -> Volume {
     volume.parts = extents.map(part).collect();
     volume.parts.entry(volume.home).or_insert(Part { version, extents: Vec::new() });
     volume
-}
-
-/// Chunks of a volume go to the runs that were taken for them, one after the other.
-fn place(logical: u32, (drive, run): DriveRun, taken: Vec<DriveRun>, moves: &mut Vec<Move>) {
-    let mut done = 0;
-    for (to, fresh) in taken {
-        let from = ChunkRun { start: run.start + done, len: fresh.len };
-        moves.push(Move { logical: logical + done, from: (drive, from), to: (to, fresh) });
-        done += fresh.len;
-    }
 }
 
 impl ChangePlan<'_> {
@@ -296,12 +360,10 @@ impl ChangePlan<'_> {
         for (drive, runs) in &by_drive {
             self.entry(*drive, &[Record::Dirty(runs.clone())], None);
         }
-        for Move { from, to, .. } in moves {
-            let mut done = 0;
-            while done < from.1.len {
-                let (source, target) = ((from.0, from.1.start + done), (to.0, to.1.start + done));
-                self.steps.push(ChangeStep::Copy { from: source, to: target });
-                done += 1;
+        for Move { from, or_from, to, .. } in moves {
+            for done in 0..to.1.len {
+                let at = |(drive, run): DriveRun| (drive, run.start + done);
+                self.steps.push(ChangeStep::Copy { from: at(*from), or_from: or_from.map(at), to: at(*to) });
             }
         }
         self.steps.extend(by_drive.keys().map(|drive| ChangeStep::Flush(*drive)));
@@ -318,9 +380,14 @@ impl Pool {
     pub(crate) fn unshare(&mut self, id: VolumeId, runs: &[ChunkRun]) -> Result<PoolEffect, PoolError> {
         let before = self.books.volumes.get(&id).cloned();
         let before = before.ok_or_else(|| PoolError::Unknown(format!("number {}", id.0)))?;
-        self.books.no_snapshot(&before)?;
+        let mut runs = union(runs.to_vec());
+        if before.origin().is_some() {
+            // A snapshot is not written: at most a copy of it is rebuilt.
+            let stale = union(before.stale.values().flatten().copied().collect());
+            runs = common(&runs, &stale);
+        }
         let moves = match self.books.has_shared {
-            true => self.books.places_for(&before, &union(runs.to_vec()))?,
+            true => self.books.places_for(&before, &runs)?,
             false => Vec::new(),
         };
         if moves.is_empty() {
@@ -362,7 +429,46 @@ impl Pool {
         }
     }
 
-    /// A chunk could not be copied: the volume keeps those that it has, and what was taken is emptied.
+    /// A chunk could not be copied: from the other copy of the pair, if that was not tried, else without it, where the other chunk of the new
+    /// pair has what it is to have.
+    pub(crate) fn copy_failed(&mut self, copying: Option<Copying>, why: String) {
+        match copying {
+            Some(Copying::Chunk { or_from: Some(from), to }) => {
+                self.work.push_front(ChangeStep::Copy { from, or_from: None, to });
+            }
+            Some(Copying::Chunk { or_from: None, to })
+                if self.do_without_new(to.0, ChunkRun { start: to.1, len: 1 }) => {}
+            Some(Copying::Flush(drive)) if self.do_without_new(drive, ChunkRun { start: 0, len: u32::MAX }) => {}
+            _ => {
+                let why = not_copied(self, why);
+                return self.give_up_copies(why);
+            }
+        }
+        self.retreat = Retreat::Uncopied(None);
+    }
+
+    /// Those of these chunks of a drive that were taken are stale when the change counts. `false`: of one of them there is no other copy.
+    fn do_without_new(&mut self, drive: u16, failed: ChunkRun) -> bool {
+        let Some(Uncommitted { before: Some(before), after: Some(after), .. }) = &mut self.uncommitted else {
+            return false;
+        };
+        let (Some(part), 2..) = (after.parts.get(&drive), after.copies) else { return false };
+        let had = before.parts.get(&drive).map_or(&[][..], |part| &part.extents[..]);
+        let had = union(had.iter().map(|e| e.run).collect());
+        let logical = |e: &Extent, run: ChunkRun| ChunkRun { start: e.logical + (run.start - e.run.start), ..run };
+        let fresh = |e: &Extent| without(&common(&[e.run], &[failed]), &had);
+        let new: Vec<ChunkRun> = part
+            .extents
+            .iter()
+            .flat_map(|e| fresh(e).into_iter().map(|run| logical(e, run)).collect::<Vec<_>>())
+            .collect();
+        let stale = after.stale.entry(drive).or_default();
+        *stale = union(stale.iter().copied().chain(new).collect());
+        after.stale.retain(|_, runs| !runs.is_empty());
+        self.books.readable(after) == self.books.readable(before)
+    }
+
+    /// The volume keeps the chunks that it has, and what was taken is emptied.
     pub(crate) fn give_up_copies(&mut self, why: PoolError) {
         self.work.clear();
         self.retreat = Retreat::None;
@@ -386,47 +492,51 @@ impl Pool {
         self.books.has_shared
     }
 
-    /// Where some chunks of a volume of one copy lie.
+    /// Where some chunks of a volume lie.
     pub fn locate(&self, id: VolumeId, runs: &[ChunkRun]) -> Vec<VolumeSegment> {
-        let Some(volume) = self.books.volumes.get(&id).filter(|v| v.copies == 1) else { return Vec::new() };
+        let Some(volume) = self.books.volumes.get(&id) else { return Vec::new() };
         let runs = union(runs.to_vec());
-        let mut found = Vec::new();
-        for (drive, part) in &volume.parts {
-            let place = &self.books.drives[usize::from(*drive)];
-            let stale = volume.stale.get(drive).map_or(&[][..], Vec::as_slice);
-            for piece in part.extents.iter().flat_map(|e| pieces(e, &runs)) {
-                let own = [ChunkRun { start: piece.logical, len: piece.run.len }];
-                let lost = !place.is_here() || !common(&own, stale).is_empty();
-                let (logical, start, len) = (piece.logical, piece.run.start, piece.run.len);
-                let drive = if place.is_here() { place.position } else { usize::MAX };
-                found.push(VolumeSegment { logical, drive, start, len, lost, shared: false, second: None });
-            }
-        }
-        found.sort_unstable_by_key(|s| s.logical);
-        self.with_shared(id, found)
+        let segments = volume.segments(|drive| self.books.position_of(drive)).unwrap_or_default();
+        self.with_shared(id, segments.iter().flat_map(|s| pieces_of_segment(s, &runs)).collect())
     }
 
-    /// Where chunks of a volume lie that other volumes have too is said of each segment.
+    /// Whether stale chunks of a volume are written where they lie when they are rebuilt: if each volume that has them too has both of the pair,
+    /// and so the same bytes. Else they get a place of their own ([Unshare](PoolRequest::Unshare)). So many from the first on are treated alike.
+    pub fn is_rebuilt_in_place(&self, id: VolumeId, segment: &VolumeSegment) -> (bool, u32) {
+        let number = |place: usize| (0u16..).zip(&self.books.drives).find(|(_, d)| d.is_here() && d.position == place);
+        let places = segment.places().filter_map(|(place, run)| Some((number(place)?.0, run)));
+        let places: Vec<DriveRun> = places.collect();
+        let ([one, other], true) = (&places[..], self.books.has_shared) else { return (true, segment.len) };
+        let mut alike = alloc::vec![true; segment.len as usize];
+        for volume in self.books.volumes.values().filter(|v| v.id != id) {
+            let pairs = volume.chunks_at(one).into_iter().zip(volume.chunks_at(other));
+            alike.iter_mut().zip(pairs).for_each(|(alike, (one, other))| *alike &= one == other);
+        }
+        let first = alike.first().copied().unwrap_or(true);
+        (first, alike.iter().take_while(|alike| **alike == first).count() as u32)
+    }
+
+    /// What of segments of a volume may not be written before it has a place of its own is said of each.
     pub(crate) fn with_shared(&self, id: VolumeId, segments: Vec<VolumeSegment>) -> Vec<VolumeSegment> {
         if !self.books.has_shared {
             return segments;
         }
         let mut others: BTreeMap<usize, Vec<ChunkRun>> = BTreeMap::new();
         for (number, drive) in (0u16..).zip(&self.books.drives).filter(|(_, d)| d.is_here()) {
-            let own = segments.iter().filter(|s| s.drive == drive.position);
-            let own = union(own.map(|s| ChunkRun { start: s.start, len: s.len }).collect());
+            let lie = segments.iter().flat_map(VolumeSegment::places).filter(|(place, _)| *place == drive.position);
+            let own = union(lie.map(|(_, run)| run).collect());
             others.insert(drive.position, self.books.of_others(id, number, &own));
         }
         let cut = |s: &VolumeSegment| {
-            let own = [ChunkRun { start: s.start, len: s.len }];
-            let shared = others.get(&s.drive).map(|others| common(&own, others)).unwrap_or_default();
-            let piece = |run: ChunkRun, shared: bool| {
-                let skip = run.start - s.start;
-                let second = s.second.map(|second| crate::SegmentCopy { start: second.start + skip, ..second });
-                VolumeSegment { logical: s.logical + skip, start: run.start, len: run.len, second, shared, ..*s }
+            let shared = |(place, run): (usize, ChunkRun)| {
+                let others = others.get(&place).map(|others| common(&[run], others)).unwrap_or_default();
+                others.into_iter().map(move |other| ChunkRun { start: other.start - run.start, len: other.len })
             };
-            let alone = without(&own, &shared).into_iter().map(|run| piece(run, false));
-            let mut pieces: Vec<VolumeSegment> = alone.chain(shared.iter().map(|run| piece(*run, true))).collect();
+            let shared = union(s.places().flat_map(shared).collect());
+            let alone = without(&[ChunkRun { start: 0, len: s.len }], &shared);
+            let piece = |run: &ChunkRun, shared| VolumeSegment { shared, ..s.part(run.start, run.len) };
+            let alone = alone.iter().map(|run| piece(run, false));
+            let mut pieces: Vec<VolumeSegment> = alone.chain(shared.iter().map(|run| piece(run, true))).collect();
             pieces.sort_unstable_by_key(|piece| piece.logical);
             pieces
         };

@@ -8,4 +8,5 @@ mod older;
 mod online;
 mod recovery;
 mod requests;
+mod shared_pairs;
 mod snapshots;

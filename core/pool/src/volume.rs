@@ -197,10 +197,11 @@ fn cut(extent: &Extent, stale: &[ChunkRun]) -> Vec<(Extent, bool)> {
 }
 
 /// Whether a chunk of these volumes may be had by two of them.
-pub(crate) fn is_any_shared(volumes: &BTreeMap<VolumeId, Volume>) -> bool {
-    let drives: BTreeSet<u16> = volumes.values().flat_map(|v| v.parts.keys().copied()).collect();
-    let mut parts = drives.iter().map(|drive| volumes.values().filter_map(|v| v.parts.get(drive)).collect::<Vec<_>>());
-    volumes.values().any(|v| v.origin().is_some())
+pub(crate) fn is_any_shared<'a>(volumes: impl Iterator<Item = &'a Volume>) -> bool {
+    let volumes: Vec<&Volume> = volumes.collect();
+    let drives: BTreeSet<u16> = volumes.iter().flat_map(|v| v.parts.keys().copied()).collect();
+    let mut parts = drives.iter().map(|drive| volumes.iter().filter_map(|v| v.parts.get(drive)).collect::<Vec<_>>());
+    volumes.iter().any(|v| v.origin().is_some())
         || parts.any(|parts| {
             let runs: Vec<ChunkRun> = parts.iter().flat_map(|p| &p.extents).map(|e| e.run).collect();
             let sum: u64 = runs.iter().map(|run| u64::from(run.len)).sum();

@@ -117,7 +117,7 @@ pub struct Front {
     pub outbox: VecDeque<Io>,
     /// Of a volume with two copies: what it knows of them.
     pub copies: Option<Box<Copies>>,
-    /// Of a volume with one copy: what it knows of chunks that others have too.
+    /// What it knows of chunks that others have too.
     pub sharing: Sharing,
     /// Commands that were begun.
     begun: u64,
@@ -328,7 +328,8 @@ impl Front {
                 flight.carried = None;
                 continue;
             };
-            let waits = copies::is_write(piece.op) && !sharing.lets_write(&piece);
+            let bytes = (piece.to, piece.to + u64::from(piece.len));
+            let waits = copies::is_write(piece.op) && !sharing.lets_write(piece.shared, bytes);
             let way = &mut ways[place as usize];
             if !way.queue.is_open() {
                 flight.status = Status::INTERNAL_PATH_ERROR;

@@ -163,7 +163,6 @@ fn refusal(error: PoolError) -> Refusal {
         | PoolError::HasSnapshots(..)
         | PoolError::IsSnapshot(_)
         | PoolError::NoSnapshot(_)
-        | PoolError::TwoCopies(_)
         | PoolError::Shares(_)
         | PoolError::Fault(_) => Refusal::Conflict(text),
         PoolError::Unknown(_) | PoolError::NoMember(_) => Refusal::NotFound(text),

@@ -62,6 +62,7 @@ pub(super) fn reopen(drives: Vec<ModelDrive>, again: bool, allowed: &[Seen], see
         }
     }
     world.pool.check();
+    world.alike();
     let seen = world.seen();
     assert!(allowed.contains(&seen), "{what}: {seen:?} is none of {allowed:?}");
     // Everything that is free, in the hands of somebody else.

@@ -216,7 +216,6 @@ fn what_cannot_be_is_refused_and_says_what_to_do() {
         (snapshot("x", "s"), "no volume \"x\""),
         (snapshot("v", "a b"), "begins with a letter"),
         (snapshot("v@s", "t"), "is a snapshot"),
-        (snapshot("w", "s"), "two copies"),
         (clone_of("v@t", "c"), "no volume \"v@t\""),
         (clone_of("v", "c"), "is no snapshot"),
         (clone_of("v@s", "w"), "already"),

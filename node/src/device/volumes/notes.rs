@@ -200,6 +200,21 @@ impl Drives {
         self.with_front(place, |front, _, _| front.writes()).unwrap_or(false)
     }
 
+    /// See [`Front::want_own`].
+    pub fn want_own(&mut self, place: u32, run: ChunkRun) {
+        self.with_front(place, |front, _, _| front.want_own(run));
+    }
+
+    /// See [`Front::has_its_own`].
+    pub fn has_its_own(&mut self, place: u32) -> bool {
+        self.with_front(place, |front, _, _| front.has_its_own()).unwrap_or(true)
+    }
+
+    /// See [`Front::take_refused`].
+    pub fn take_refused(&mut self, place: u32) -> Option<String> {
+        self.with_front(place, |front, _, _| front.take_refused()).flatten()
+    }
+
     /// See [`Front::mark`].
     pub fn front_mark(&mut self, place: u32) -> u64 {
         self.with_front(place, |front, _, _| front.mark()).unwrap_or(0)

@@ -111,9 +111,19 @@ impl Copies {
     }
 
     pub(super) fn note(&mut self, request: PoolRequest) -> u64 {
+        let number = self.next_number();
+        self.notes.push_back(Note { number, request });
+        number
+    }
+
+    pub(super) fn next_number(&mut self) -> u64 {
         self.numbers += 1;
-        self.notes.push_back(Note { number: self.numbers, request });
         self.numbers
+    }
+
+    /// Nothing is told before the next look.
+    pub(super) fn hold(&mut self) {
+        self.holds = true;
     }
 
     /// Whether nothing is to be told, or at the pool, that must not be lost: that a copy is stale.
@@ -122,7 +132,7 @@ impl Copies {
         !self.notes.iter().chain(&self.told).any(is_stale)
     }
 
-    /// Nothing is to be told, and nothing is at the pool.
+    /// Nothing is to be told of the copies, and nothing of that is at the pool.
     pub fn has_told_all(&self) -> bool {
         self.told.is_none() && self.notes.is_empty()
     }
@@ -164,11 +174,14 @@ impl Front {
     /// The next thing that the pool is to be told.
     pub fn take_note(&mut self) -> Option<Note> {
         let Some(copies) = &mut self.copies else { return self.take_unsharing() };
-        if copies.told.is_some() || copies.holds {
+        if copies.told.is_some() || copies.holds || self.sharing.is_asking() {
             return None;
         }
         copies.told = copies.notes.pop_front();
-        copies.told.clone()
+        match &copies.told {
+            Some(note) => Some(note.clone()),
+            None => self.take_unsharing(),
+        }
     }
 
     /// What the pool has said to a note; commands that waited for it go on. One that the pool could not take is told again by and by.
@@ -179,7 +192,10 @@ impl Front {
         send: &mut Vec<Sent>,
         ended: &mut Vec<(SlotId, Status)>,
     ) {
-        let Some(copies) = &mut self.copies else { return self.unshared((number, result), parts, send, ended) };
+        if self.sharing.is_asking() {
+            return self.unshared((number, result), parts, send, ended);
+        }
+        let Some(copies) = &mut self.copies else { return };
         let Some(note) = copies.told.take_if(|note| note.number == number) else { return };
         let status = match (&result, &note.request) {
             (Ok(()), PoolRequest::Written { runs, .. }) => {
@@ -374,7 +390,8 @@ impl Front {
         let end = offset + u64::from(len);
         let Some(copies) = &mut self.copies else { return false };
         let is_locked = copies.job.as_ref().is_some_and(|job| job.locks(offset, end));
-        if is_locked || !copies.may_write(self.volume.1, offset, end) {
+        let may_write = !is_locked && copies.may_write(self.volume.1, offset, end);
+        if !may_write || !self.sharing.lets_write(found.shared, (offset, end)) {
             self.waiting.push_back(slot);
             return false;
         }
@@ -558,6 +575,22 @@ impl Front {
         for member in members {
             copies.stale.extend(written.iter().map(|run| (*member, *run)));
         }
+    }
+
+    /// These chunks have got other places, with what was written last: what was stale of the old ones says nothing, but for what the pool is
+    /// still to be told.
+    pub(super) fn forget_stale(&mut self, run: ChunkRun) {
+        let Some(copies) = &mut self.copies else { return };
+        let untold = copies.notes.iter().chain(&copies.told);
+        let untold = untold.flat_map(|note| match &note.request {
+            PoolRequest::MarkStale { runs, .. } => runs.clone(),
+            _ => Vec::new(),
+        });
+        if untold.into_iter().any(|told| overlap(told, run)) {
+            return;
+        }
+        let cut = |(drive, stale): (usize, ChunkRun)| without(stale, run).into_iter().map(move |left| (drive, left));
+        copies.stale = std::mem::take(&mut copies.stale).into_iter().flat_map(cut).collect();
     }
 
     /// What is known to be stale is so in the layout too.

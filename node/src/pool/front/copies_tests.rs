@@ -1,9 +1,9 @@
 //! Commands of a volume with two copies, step by step.
 
 use super::*;
-use crate::pool::drive_queue::DriveQueue;
+use crate::pool::drive_queue::{ChunkPlaces, DriveQueue};
 use weir_controller::{DataPointer, Owner};
-use weir_pool::{CHUNK, ChunkRun, PoolError, PoolRequest};
+use weir_pool::{CHUNK, ChunkRun, CopyState, PoolError, PoolRequest, SegmentCopy, VolumeSegment};
 
 const MIB: u64 = CHUNK;
 
@@ -338,4 +338,114 @@ fn what_a_drive_has_missed_is_not_read_there_when_it_is_back() {
     bench.front.lay_out(vec![stretch(Some(0), 1)]);
     assert_eq!(bench.begin(io(0, Op::Read, 0)), None);
     assert_eq!(bench.sent(), [(1, Op::Read, 8 * MIB)]);
+}
+
+/// Both chunks, of which others have the first copy or both.
+fn shared(second_stale: bool) -> Vec<Stretch> {
+    let second = Some(SecondCopy { way: Some(1), at: 16 * MIB, stale: second_stale });
+    vec![Stretch { start: 0, len: 2 * MIB, way: Some(0), at: 8 * MIB, shared: true, second }]
+}
+
+/// The first chunk lies at chunks 30 and 40 of the drives from now on, and is the volume's alone.
+fn own_place(changes: u64) -> ChunkPlaces {
+    let second = Some(SegmentCopy { drive: 1, start: 40, state: CopyState::Good });
+    let segment = VolumeSegment { logical: 0, drive: 0, start: 30, len: 1, lost: false, shared: false, second };
+    ChunkPlaces { segments: vec![segment], changes }
+}
+
+fn unshare() -> PoolRequest {
+    PoolRequest::Unshare { id: id(), runs: vec![ChunkRun { start: 0, len: 1 }] }
+}
+
+#[test]
+fn a_write_of_a_shared_chunk_waits_for_two_of_its_own() {
+    let mut bench = Bench::new();
+    bench.front.lay_out(shared(false));
+    assert_eq!(bench.begin(io(0, WRITE, 0)), None);
+    assert!(matches!(bench.told(Ok(())).0, PoolRequest::Written { .. }), "first that the region is written");
+    assert_eq!(bench.sent(), []);
+    assert_eq!(bench.begin(io(1, Op::Read, 0)), None);
+    assert_eq!(bench.sent(), [(0, Op::Read, 8 * MIB)], "reads do not wait");
+    // The pool is broken at the moment, and asked once more when it was looked after.
+    assert_eq!(bench.told(Err(PoolError::Broken("Write Fault".into()))), (unshare(), vec![]));
+    assert!(bench.front.take_note().is_none());
+    bench.front.look(false);
+    let note = bench.front.take_note().expect("the pool is asked");
+    assert_eq!(note.request, unshare());
+    bench.front.place(&own_place(1));
+    let mut ended = Vec::new();
+    bench.front.noted((note.number, Ok(())), &mut bench.parts, &mut bench.send, &mut ended);
+    assert_eq!(bench.sent(), [(0, WRITE, 30 * MIB), (1, WRITE, 40 * MIB)]);
+    // The other chunk gets none.
+    assert_eq!(bench.begin(io(2, WRITE, MIB)), None);
+    let (_, ended) = bench.told(Err(PoolError::Space(1, 0)));
+    assert_eq!(ended, [(SlotId(2), Status::WRITE_FAULT.dnr())]);
+    assert!(bench.front.take_refused().is_some(), "the reason is kept");
+}
+
+#[test]
+fn a_chunk_is_asked_for_when_nothing_is_written_to_it() {
+    let mut bench = Bench::new();
+    bench.write();
+    assert_eq!(bench.begin(io(0, WRITE, 0)), None);
+    assert_eq!(bench.sent().len(), 2);
+    // A drive is back: one of its chunks is a snapshot's.
+    bench.front.lay_out(shared(true));
+    bench.front.want_own(ChunkRun { start: 0, len: 1 });
+    assert!(bench.front.take_note().is_none(), "a copy of it would miss what is on its way");
+    assert_eq!(bench.begin(io(1, WRITE, 0)), None);
+    assert_eq!(bench.sent(), [], "it waits for the new places");
+    assert_eq!(bench.over(0, 0, Status::SUCCESS), None);
+    assert_eq!(bench.over(0, 1, Status::SUCCESS), Some(Status::SUCCESS));
+    let note = bench.front.take_note().expect("the pool is asked");
+    assert_eq!(note.request, unshare());
+    // It is not rebuilt in place meanwhile; the other chunk is, when the job comes to it.
+    let run = ChunkRun { start: 0, len: 1 };
+    assert!(bench.front.start_job(JobKind::Rebuild, run, &mut bench.parts, &mut bench.send));
+    assert_eq!(bench.sent(), []);
+    bench.front.place(&own_place(1));
+    let mut ended = Vec::new();
+    bench.front.noted((note.number, Ok(())), &mut bench.parts, &mut bench.send, &mut ended);
+    assert_eq!(bench.sent(), [(0, WRITE, 30 * MIB), (1, WRITE, 40 * MIB)]);
+    assert!(bench.front.has_its_own());
+    assert_eq!(bench.front.end_job().map(|outcome| outcome.done), Some(0), "nothing of it is stale any more");
+}
+
+#[test]
+fn a_chunk_that_is_being_rebuilt_is_asked_for_afterwards() {
+    let mut bench = Bench::new();
+    bench.front.lay_out(shared(true));
+    let run = ChunkRun { start: 0, len: 1 };
+    assert!(bench.front.start_job(JobKind::Rebuild, run, &mut bench.parts, &mut bench.send));
+    assert_eq!(bench.sent(), [(0, Op::Read, 8 * MIB)]);
+    bench.front.want_own(run);
+    assert!(bench.front.take_note().is_none());
+    let mut ended = Vec::new();
+    for _ in 0..4 {
+        let read = (Bytes::Own(vec![7; 256 << 10]), Status::SUCCESS);
+        bench.front.job_over(0, read, &mut bench.parts, &mut bench.send, &mut ended);
+        assert!(bench.front.take_note().is_none());
+        let wrote = (Bytes::Own(Vec::new()), Status::SUCCESS);
+        bench.front.job_over(1, wrote, &mut bench.parts, &mut bench.send, &mut ended);
+    }
+    assert_eq!(bench.front.take_note().map(|note| note.request), Some(unshare()));
+}
+
+#[test]
+fn no_snapshot_is_made_before_the_pool_knows_what_is_stale() {
+    let mut bench = Bench::new();
+    bench.write();
+    assert_eq!(bench.begin(io(0, Op::Read, 0)), None);
+    assert_eq!(bench.over(0, 0, Status::UNRECOVERED_READ_ERROR), None);
+    assert_eq!(bench.over(0, 1, Status::SUCCESS), Some(Status::SUCCESS));
+    bench.front.freeze();
+    assert!(bench.front.writes(), "it is to be told");
+    assert!(matches!(bench.told(Ok(())).0, PoolRequest::MarkStale { .. }));
+    assert!(!bench.front.writes());
+    // Places with what was written last are not stale.
+    bench.front.thaw();
+    bench.front.place(&own_place(1));
+    bench.sent();
+    assert_eq!(bench.begin(io(0, Op::Read, 0)), None);
+    assert_eq!(bench.sent(), [(0, Op::Read, 30 * MIB)]);
 }

@@ -3,7 +3,7 @@
 
 use super::Front;
 use super::copies::is_write;
-use super::layout::find;
+use super::layout::{chunks, find};
 use crate::pool::drive_queue::{PartTime, Sent};
 use crate::pool::parts::{Bytes, Part, Parts, Whose};
 use weir_controller::{BlockRequest, Op, SlotId};
@@ -72,6 +72,11 @@ impl CopyJob {
     /// Whether a command may not write these bytes now.
     pub(super) fn locks(&self, from: u64, to: u64) -> bool {
         self.len > 0 && from < self.at + self.len && self.at < to
+    }
+
+    /// Chunks of which something is copied or compared now.
+    pub(super) fn locked(&self) -> Option<ChunkRun> {
+        (self.len > 0).then(|| chunks(self.at, self.at + self.len))
     }
 
     /// A command's write has failed at a way.
@@ -158,6 +163,11 @@ impl Front {
         job.len = s.len.min(PIECE).min(job.end - job.at);
         job.ways = [first, second];
         let (from, to) = (job.at, job.at + job.len);
+        if self.sharing.is_asked_for(chunks(from, to)) {
+            // They are about to lie elsewhere.
+            job.len = 0;
+            return;
+        }
         let writes = |f: &&super::Flight| {
             f.out > 0 && is_write(f.io.op) && f.io.offset < to && from < f.io.offset + u64::from(f.io.len)
         };

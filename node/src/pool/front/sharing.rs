@@ -7,15 +7,17 @@
 //!           Note Unshare ─► the pool copies the chunk (durable) ─► ChunkPlaces ─► the write goes on, to the new place
 //! ```
 //! Chunks that are waited for are asked for together, [`BATCH`] at the most, one request after the other. While a snapshot is made no write is begun.
+//! Of a volume with two copies a chunk is asked for when nothing that is written to it is on its way, nor is it being rebuilt: one of its places may
+//! be the volume's own already.
 
 use super::copies::is_write;
 use super::layout::{chunks, overlap};
-use super::{Flight, Front, Note, Piece, Stretch};
+use super::{Flight, Front, Note, SecondCopy, Stretch};
 use crate::pool::drive_queue::{ChunkPlaces, Sent};
 use crate::pool::parts::Parts;
 use std::collections::BTreeSet;
 use weir_controller::SlotId;
-use weir_pool::{CHUNK, ChunkRun, PoolError, PoolRequest, VolumeSegment};
+use weir_pool::{CHUNK, ChunkRun, CopyState, PoolError, PoolRequest, SegmentCopy, VolumeSegment};
 use weir_spec::nvme::Status;
 
 /// Chunks that are copied by one change of the pool.
@@ -34,19 +36,38 @@ pub struct Sharing {
     wanted: BTreeSet<u32>,
     /// At the pool.
     asked: Option<Note>,
+    /// Why there were no chunks the last time.
+    refused: Option<String>,
     numbers: u64,
     /// Changes of the pool that the layout knows of.
     changes: u64,
 }
 
 impl Sharing {
-    /// Whether a piece may be written; chunks that the volume is to have for it first are asked for.
-    pub(super) fn lets_write(&mut self, piece: &Piece) -> bool {
-        if piece.shared && !self.is_frozen {
-            let run = chunks(piece.to, piece.to + u64::from(piece.len));
+    /// Whether these bytes, which others may have too, may be written; chunks that the volume is to have for it first are asked for.
+    pub(super) fn lets_write(&mut self, shared: bool, (from, to): (u64, u64)) -> bool {
+        if shared && !self.is_frozen {
+            let run = chunks(from, to);
             self.wanted.extend(run.start..run.end() as u32);
         }
-        !piece.shared && !self.is_frozen
+        !shared && !self.is_frozen
+    }
+
+    /// The pool is asked for some of these chunks.
+    pub(super) fn is_asked_for(&self, run: ChunkRun) -> bool {
+        self.asked.as_ref().is_some_and(|note| asked_for(note).iter().any(|asked| overlap(*asked, run)))
+    }
+
+    /// The pool is asked for chunks.
+    pub(super) fn is_asking(&self) -> bool {
+        self.asked.is_some()
+    }
+}
+
+fn asked_for(note: &Note) -> &[ChunkRun] {
+    match &note.request {
+        PoolRequest::Unshare { runs, .. } => runs,
+        _ => &[],
     }
 }
 
@@ -69,9 +90,25 @@ impl Front {
         std::mem::take(&mut self.sharing.is_thawed)
     }
 
-    /// Something that is written is at the drives.
+    /// Something that is written is at the drives, or what has gone wrong with it is still to be told.
     pub fn writes(&self) -> bool {
-        self.flights.iter().flatten().any(|f| f.out > 0 && is_write(f.io.op))
+        let is_told = self.copies.as_ref().is_none_or(|copies| copies.may_forget_notes());
+        !is_told || self.flights.iter().flatten().any(|f| f.out > 0 && is_write(f.io.op))
+    }
+
+    /// Nothing is asked for, nor wanted.
+    pub fn has_its_own(&self) -> bool {
+        self.sharing.asked.is_none() && self.sharing.wanted.is_empty()
+    }
+
+    /// Why there were no chunks, the last time that there were none since this was asked.
+    pub fn take_refused(&mut self) -> Option<String> {
+        self.sharing.refused.take()
+    }
+
+    /// Chunks of a copy that is rebuilt are to have a place of their own: see [`weir_pool::Pool::is_rebuilt_in_place`].
+    pub fn want_own(&mut self, run: ChunkRun) {
+        self.sharing.wanted.extend(run.start..run.end() as u32);
     }
 
     /// Commands that are begun from now on have this number, or a higher one.
@@ -102,14 +139,32 @@ impl Front {
         if self.sharing.asked.is_some() || self.sharing.wanted.is_empty() {
             return None;
         }
-        let sharing = &mut self.sharing;
-        let chunks: Vec<u32> = sharing.wanted.iter().copied().take(BATCH).collect();
-        chunks.iter().for_each(|chunk| _ = sharing.wanted.remove(chunk));
-        let runs = chunks.into_iter().map(|start| ChunkRun { start, len: 1 }).collect();
-        sharing.numbers += 1;
+        let busy = self.being_written();
+        let is_free = |chunk: &u32| !busy.iter().any(|run| overlap(*run, ChunkRun { start: *chunk, len: 1 }));
+        let chunks: Vec<u32> = self.sharing.wanted.iter().copied().filter(is_free).take(BATCH).collect();
+        if chunks.is_empty() {
+            return None;
+        }
+        chunks.iter().for_each(|chunk| _ = self.sharing.wanted.remove(chunk));
+        let runs: Vec<ChunkRun> = chunks.into_iter().map(|start| ChunkRun { start, len: 1 }).collect();
         let request = PoolRequest::Unshare { id: self.volume.1, runs };
-        sharing.asked = Some(Note { number: sharing.numbers, request });
-        sharing.asked.clone()
+        let number = match &mut self.copies {
+            Some(copies) => copies.next_number(),
+            None => {
+                self.sharing.numbers += 1;
+                self.sharing.numbers
+            }
+        };
+        self.sharing.asked = Some(Note { number, request });
+        self.sharing.asked.clone()
+    }
+
+    /// Chunks of a volume with two copies of which something is on its way to a drive, or is being copied.
+    fn being_written(&self) -> Vec<ChunkRun> {
+        let Some(copies) = &self.copies else { return Vec::new() };
+        let writes = self.flights.iter().flatten().filter(|f| f.out > 0 && is_write(f.io.op));
+        let begun = writes.map(|f| chunks(f.io.offset, f.io.offset + u64::from(f.begun)));
+        begun.chain(copies.job.as_ref().and_then(|job| job.locked())).collect()
     }
 
     /// Where chunks of the volume lie by now. What is older than the layout says nothing.
@@ -118,12 +173,18 @@ impl Front {
             return;
         }
         for segment in &placed.segments {
-            let way = self.ways.iter().position(|w| w.member == segment.drive && !w.has_left()).map(|way| way as u32);
-            let with = with_segment(segment, way.filter(|_| !segment.lost));
+            let way = |member: usize| {
+                self.ways.iter().position(|w| w.member == member && !w.has_left()).map(|way| way as u32)
+            };
+            let second = segment.second.map(|second| (second, way(second.drive)));
+            let with = with_segment(segment, way(segment.drive).filter(|_| !segment.lost), second);
             self.stretches = std::mem::take(&mut self.stretches).into_iter().flat_map(|s| s.without(&with)).collect();
             let at = self.stretches.partition_point(|s| s.start < with.start);
             self.stretches.insert(at, with);
         }
+        let runs = placed.segments.iter().map(|s| ChunkRun { start: s.logical, len: s.len });
+        runs.for_each(|run| self.forget_stale(run));
+        self.keep_stale();
     }
 
     /// What the pool has said; commands that waited for it go on, or end with why there are no chunks for them.
@@ -135,11 +196,18 @@ impl Front {
         ended: &mut Vec<(SlotId, Status)>,
     ) {
         let Some(note) = self.sharing.asked.take_if(|note| note.number == number) else { return };
-        if let (Err(why), PoolRequest::Unshare { runs, .. }) = (result, note.request) {
-            let status = match why {
-                PoolError::Broken(_) | PoolError::Busy => Status::WRITE_FAULT,
-                _ => Status::WRITE_FAULT.dnr(),
-            };
+        let is_later = matches!(result, Err(PoolError::Broken(_) | PoolError::Busy));
+        if let (true, Some(copies)) = (is_later, &mut self.copies) {
+            // A drive that takes no metadata is given up by and by: the other copy goes on.
+            copies.hold();
+            let chunks = asked_for(&note).iter().flat_map(|run| run.start..run.end() as u32);
+            self.sharing.wanted.extend(chunks);
+            return self.pump_job(parts, send);
+        }
+        if let Err(why) = &result {
+            self.sharing.refused = Some(why.to_string());
+            let status = if is_later { Status::WRITE_FAULT } else { Status::WRITE_FAULT.dnr() };
+            let runs = asked_for(&note);
             for slot in &self.waiting {
                 let Some(flight) = self.flights.get_mut(slot.index()).and_then(Option::as_mut) else { continue };
                 if is_write(flight.io.op) && flight.next_chunks().is_some_and(|c| runs.iter().any(|r| overlap(*r, c))) {
@@ -148,6 +216,7 @@ impl Front {
             }
         }
         self.go_on(parts, send, ended);
+        self.pump_job(parts, send);
     }
 }
 
@@ -159,8 +228,10 @@ impl Flight {
     }
 }
 
-fn with_segment(segment: &VolumeSegment, way: Option<u32>) -> Stretch {
+fn with_segment(segment: &VolumeSegment, way: Option<u32>, second: Option<(SegmentCopy, Option<u32>)>) -> Stretch {
     let bytes = |chunks: u32| u64::from(chunks) * CHUNK;
     let (start, len, at) = (bytes(segment.logical), bytes(segment.len), bytes(segment.start));
-    Stretch { start, len, way, at, shared: segment.shared, second: None }
+    let second =
+        second.map(|(copy, way)| SecondCopy { way, at: bytes(copy.start), stale: copy.state != CopyState::Good });
+    Stretch { start, len, way, at, shared: segment.shared, second }
 }

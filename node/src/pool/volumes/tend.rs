@@ -269,9 +269,13 @@ impl Volumes {
         }
         let (most, rate) = self.step(config, found.pool);
         let exports = self.turn();
-        let Some(segment) = self.call(found.pool, move |s, number| s.drives.pool(number).next_stale(id, 0))? else {
-            return Ok(None);
-        };
+        let stale = self.call(found.pool, move |s, number| {
+            let pool = s.drives.pool(number);
+            let segment = pool.next_stale(id, 0)?;
+            let (in_place, len) = pool.is_rebuilt_in_place(id, &segment);
+            Some((ChunkRun { start: segment.logical, len: len.min(most) }, in_place))
+        })?;
+        let Some((run, in_place)) = stale else { return Ok(None) };
         if tending.rebuilding.insert(key, Bytes(u64::from(found.health.stale) * CHUNK)).is_none() {
             let left = Bytes(u64::from(found.health.stale) * CHUNK);
             tracing::info!(
@@ -280,9 +284,11 @@ impl Volumes {
                 Bytes(rate)
             );
         }
-        let run = ChunkRun { start: segment.logical, len: segment.len.min(most) };
         let begun = Instant::now();
-        let outcome = self.run_job(config, (found, &exports), JobKind::Rebuild, run)?;
+        let outcome = match in_place {
+            true => self.run_job(config, (found, &exports), JobKind::Rebuild, run)?,
+            false => self.give_own(config, (found, &exports), run)?,
+        };
         drop(exports);
         let took = begun.elapsed();
         let Some(JobOutcome { done, failed, .. }) = outcome else {
@@ -302,14 +308,46 @@ impl Volumes {
         Ok(Some(due.saturating_sub(took)))
     }
 
-    /// Has a volume's front rebuild or compare chunks; one that is not exported gets one for that long. `None`: it did not end in time, or could
-    /// not begin.
+    /// Has a volume's front rebuild or compare chunks. `None`: it did not end in time, or could not begin.
     pub(super) fn run_job(
         &self,
         config: &Config,
         (found, exports): (&Found, &[super::Export]),
         kind: JobKind,
         run: ChunkRun,
+    ) -> Result<Option<JobOutcome>, Refusal> {
+        self.at_its_front(config, (found, exports), |front| self.job_at(found, front, kind, run))
+    }
+
+    /// Stale chunks that a snapshot or a clone has too, but not both of them, get places of their own, with what was written last.
+    fn give_own(
+        &self,
+        config: &Config,
+        (found, exports): (&Found, &[super::Export]),
+        run: ChunkRun,
+    ) -> Result<Option<JobOutcome>, Refusal> {
+        self.at_its_front(config, (found, exports), |front| {
+            self.at(front.shard, move |s| {
+                s.drives.take_refused(front.drive);
+                s.drives.want_own(front.drive, run);
+            })?;
+            let is_over = self.until_within(front.shard, JOB_TIMEOUT, move |s| s.drives.has_its_own(front.drive))?;
+            if let Some(why) = self.at(front.shard, move |s| s.drives.take_refused(front.drive))? {
+                let what = "chunks of its second copy that a snapshot or a clone has too get no place of their own";
+                tracing::warn!("volume {}: {what}: {why}; it is tried again", found.name);
+                return Ok(None);
+            }
+            let done = u64::from(run.len) * CHUNK;
+            Ok(is_over.then(|| JobOutcome { done, ..JobOutcome::default() }))
+        })
+    }
+
+    /// Does something at the front of a volume; one that is not exported gets one for that long. `None`: there can be none now.
+    fn at_its_front(
+        &self,
+        config: &Config,
+        (found, exports): (&Found, &[super::Export]),
+        what: impl FnOnce(Place) -> Result<Option<JobOutcome>, Refusal>,
     ) -> Result<Option<JobOutcome>, Refusal> {
         let of = |e: &&super::Export| (e.pool, e.volume) == (found.pool, found.id);
         let had = exports.iter().find(of).map(|e| e.front);
@@ -328,7 +366,7 @@ impl Volumes {
                 front
             }
         };
-        let outcome = self.job_at(found, front, kind, run);
+        let outcome = what(front);
         if had.is_none() {
             if self.until_within(front.shard, JOB_TIMEOUT, move |s| s.drives.is_front_quiet(front.drive))? {
                 self.remove_front(front)?;
