@@ -243,10 +243,13 @@ impl Books {
     }
 
     fn may_share(&self, volume: &Volume) -> Result<(), PoolError> {
-        match self.is_degraded(volume) || !volume.stale.is_empty() {
-            true => Err(PoolError::Degraded(volume.name.clone())),
-            false => Ok(()),
+        if !self.is_degraded(volume) && volume.stale.is_empty() {
+            return Ok(());
         }
+        Err(match self.readable(volume) == u64::from(volume.chunks) {
+            true => PoolError::OneCopy(volume.name.clone()),
+            false => PoolError::Degraded(volume.name.clone()),
+        })
     }
 
     /// Where these chunks of a volume lie, on drives that are there.

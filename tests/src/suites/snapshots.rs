@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -19,9 +19,14 @@ use crate::raw::nvme_tcp::{Data, Host, io, kind};
 pub fn tests() -> Vec<Test> {
     const S: &str = "snapshots";
     vec![
-        test(S, "a_snapshot_keeps_what_was_acknowledged", keeps),
-        test(S, "snapshots_under_load_and_a_kill", loaded),
-        test(S, "killed_between_writes_of_shared_chunks", killed),
+        test(S, "a_snapshot_keeps_what_was_acknowledged", |env| keeps(env, ONE)),
+        test(S, "a_snapshot_of_two_copies_keeps_what_was_acknowledged", |env| keeps(env, TWO)),
+        test(S, "snapshots_under_load_and_a_kill", |env| loaded(env, ONE)),
+        test(S, "snapshots_of_two_copies_under_load_and_a_kill", |env| loaded(env, TWO)),
+        test(S, "killed_between_writes_of_shared_chunks", |env| killed(env, ONE)),
+        test(S, "killed_between_writes_of_shared_chunks_of_two_copies", |env| killed(env, TWO)),
+        test(S, "what_is_written_while_a_drive_is_lost_leaves_snapshots_alone", lost),
+        test(S, "a_drive_that_takes_nothing_costs_no_write_of_a_shared_chunk", takes_nothing),
         test(S, "a_full_pool_fails_the_write_and_keeps_the_snapshot", full),
         test(S, "exports_have_holes_where_nothing_was_written", holes),
         test(S, "what_cannot_be_is_refused_and_changes_nothing", refused),
@@ -31,19 +36,27 @@ pub fn tests() -> Vec<Test> {
 /// MiB of volume `v`.
 const MIB: u32 = 16;
 
-/// Of a pool of two drives; the volume lies on one of them, and so do its copies.
-fn config_of(capacity: u32) -> String {
+/// Copies of volume `v`.
+#[derive(Clone, Copy)]
+struct Copies(u64);
+
+const ONE: Copies = Copies(1);
+const TWO: Copies = Copies(2);
+
+/// Of a pool of drives `a` and `b`; a volume with one copy lies on one of them, and so do its copies. Drive `spare` is none of the pool's.
+fn config_of(capacity: u32, copies: Copies) -> String {
     let drive = |name: &str| device(name, &format!("media = \"file:{name}.img\"\ncapacity = \"{capacity}MiB\""));
     head()
-        + &["a", "b"].map(drive).concat()
+        + &["a", "b", "spare"].map(drive).concat()
         + "[[pool]]\nname = \"p\"\ndrives = [\"a\", \"b\"]\n"
         + &format!(
-            "[[volume]]\nname = \"v\"\ntenant = \"gold\"\nsize = \"{MIB}MiB\"\nexport = [\"nvme-tcp\", \"vhost-user:v.sock\"]\n"
+            "[[volume]]\nname = \"v\"\ntenant = \"gold\"\nsize = \"{MIB}MiB\"\ncopies = {}\nexport = [\"nvme-tcp\", \"vhost-user:v.sock\"]\n",
+            copies.0
         )
 }
 
-fn config() -> String {
-    config_of(192)
+fn config(copies: Copies) -> String {
+    config_of(192, copies)
 }
 
 /// A raw host of a volume.
@@ -99,7 +112,7 @@ fn through_clone<T>(node: &Node, snapshot: &str, look: impl FnOnce(&str) -> Resu
     node.cli_ok(&["volume", "clone", snapshot, "looked-at"])?;
     node.cli_ok(&["export", "volume", "looked-at", "nvme-tcp"])?;
     let seen = look("looked-at")?;
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     // The connections of the look have to be gone.
     while !node.cli(&["export", "rm", "nvme-tcp:looked-at"])?.status.success() {
         ensure(begun.elapsed() < Duration::from_secs(10), || "the clone is used still".into())?;
@@ -131,17 +144,18 @@ fn free(node: &Node) -> Result<u64, String> {
     http::get(&node.api(), "/v1/pools")?[0]["free_bytes"].as_u64().ok_or_else(|| "no free_bytes".into())
 }
 
-fn keeps(env: &Env) -> Outcome {
-    with_node(env, &setup(config()), |node| {
+fn keeps(env: &Env, copies: Copies) -> Outcome {
+    with_node(env, &setup(config(copies)), |node| {
+        let size = copies.0 * (u64::from(MIB) << 20);
         fill(node, 1)?;
         let before = free(node)?;
         node.cli_ok(&["volume", "snapshot", "v@one"])?;
         ensure(free(node)? == before && volume(node, "v@one")?["own_bytes"] == 0, || "it takes room".into())?;
         ensure(volume(node, "v@one")?["snapshot_of"] == "v", || "whose snapshot it is".into())?;
         fill(node, 2)?;
-        ensure(before - free(node)? == u64::from(MIB) << 20, || "each chunk was copied once".into())?;
+        ensure(before - free(node)? == size, || "each chunk was copied once".into())?;
         fill(node, 3)?;
-        ensure(before - free(node)? == u64::from(MIB) << 20, || "each chunk was copied once".into())?;
+        ensure(before - free(node)? == size, || "each chunk was copied once".into())?;
         node.cli_ok(&["volume", "snapshot", "v@two"])?;
         holds(node, "v", 3)?;
         snapshot_holds(node, "v@one", 1)?;
@@ -165,8 +179,8 @@ fn keeps(env: &Env) -> Outcome {
     })
 }
 
-fn loaded(env: &Env) -> Outcome {
-    with_node(env, &setup(config()), |node| {
+fn loaded(env: &Env, copies: Copies) -> Outcome {
+    with_node(env, &setup(config(copies)), |node| {
         let args = ["--bs", "4KiB", "--qd", "8", "--rw", "randrw", "--verify", "crc32c", "--time", "4s"];
         let load = Bench::start(env, &node.socket_target("v.sock"), &args)?;
         let mut seen = Vec::new();
@@ -192,7 +206,7 @@ fn loaded(env: &Env) -> Outcome {
         let args = ["--bs", "4KiB", "--qd", "8", "--rw", "randwrite", "--time", "3s"];
         let load = Bench::start(env, &node.socket_target("v.sock"), &args)?;
         let before = volume(node, "v")?["own_bytes"].clone();
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         while volume(node, "v")?["own_bytes"] == before {
             ensure(begun.elapsed() < Duration::from_secs(10), || "no chunk is copied".into())?;
         }
@@ -202,8 +216,8 @@ fn loaded(env: &Env) -> Outcome {
     })
 }
 
-fn killed(env: &Env) -> Outcome {
-    with_node(env, &setup(config()), |node| {
+fn killed(env: &Env, copies: Copies) -> Outcome {
+    with_node(env, &setup(config(copies)), |node| {
         fill(node, 1)?;
         for round in 1..5u8 {
             node.cli_ok(&["volume", "snapshot", &format!("v@s{round}")])?;
@@ -220,13 +234,106 @@ fn killed(env: &Env) -> Outcome {
             }
             drop(client);
             fill(node, round + 1)?;
+            // What was written is copied after a kill, and snapshots are of volumes whose copies are the same.
+            whole(node)?;
         }
         (1..5u8).try_for_each(|round| snapshot_holds(node, &format!("v@s{round}"), round))
     })
 }
 
+/// Until the copies of all volumes are the same.
+fn whole(node: &Node) -> Outcome {
+    let begun = Instant::now();
+    loop {
+        let all = http::get(&node.api(), "/v1/volumes")?;
+        let is =
+            |v: &Value| v["rebuilding_bytes"].as_u64().unwrap_or(0) == 0 && v["alone_bytes"].as_u64().unwrap_or(0) == 0;
+        if all.as_array().into_iter().flatten().all(is) {
+            return Ok(());
+        }
+        ensure(begun.elapsed() < Duration::from_secs(60), || format!("they are not: {all}"))?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// What a snapshot has, whichever drives are lost.
+fn exported_holds(node: &Node, snapshot: &str, byte: u8) -> Outcome {
+    let name = "exported.img";
+    export(node, snapshot, name)?;
+    let bytes = std::fs::read(node.socket(name)).context(|| name.into())?;
+    let is = |lba: u32| bytes[lba as usize * 512..][..512].iter().all(|b| *b == byte);
+    match blocks().find(|lba| !is(*lba)) {
+        Some(lba) => Err(format!("block {lba} of {snapshot} is {}, not {byte}", bytes[lba as usize * 512])),
+        None => Ok(()),
+    }
+}
+
+fn all_hold(node: &Node, when: &str) -> Outcome {
+    let look = || {
+        holds(node, "v", 3)?;
+        exported_holds(node, "v@one", 1)?;
+        exported_holds(node, "v@two", 2)
+    };
+    look().map_err(|why| format!("{when}: {why}"))
+}
+
+fn lost(env: &Env) -> Outcome {
+    with_node(env, &setup(config(TWO)), |node| {
+        fill(node, 1)?;
+        node.cli_ok(&["volume", "snapshot", "v@one"])?;
+        fill(node, 2)?;
+        node.cli_ok(&["volume", "snapshot", "v@two"])?;
+        node.cli_ok(&["pool", "offline", "a"])?;
+        fill(node, 3)?;
+        let refused = node.cli(&["volume", "snapshot", "v@three"])?;
+        ensure(!refused.status.success() && refused.stderr.contains("weir pool"), || refused.describe())?;
+        all_hold(node, "without a")?;
+        // It has missed what was written, and what the snapshots have of it is theirs.
+        node.kill_and_start()?;
+        whole(node)?;
+        node.cli_ok(&["pool", "offline", "b"])?;
+        all_hold(node, "from what was rebuilt on a")?;
+        let beside = Bench::start(
+            env,
+            &node.socket_target("v.sock"),
+            &["--bs", "4KiB", "--qd", "4", "--rw", "randread", "--time", "4s"],
+        )?;
+        node.cli_ok(&["pool", "replace", "b", "spare"])?;
+        node.kill_and_start()?;
+        drop(beside);
+        whole(node)?;
+        node.cli_ok(&["pool", "offline", "a"])?;
+        all_hold(node, "from the drive that has taken the place of b")
+    })
+}
+
+fn takes_nothing(env: &Env) -> Outcome {
+    let config = config(TWO).replacen("[node]\n", "[node]\nfaults = true\n", 1);
+    with_node(env, &setup(config), |node| {
+        fill(node, 1)?;
+        node.cli_ok(&["volume", "snapshot", "v@one"])?;
+        // Chunks of volumes; the pool's metadata lie before them.
+        node.cli_ok(&["fault", "add", "a", "status", "code=2/80h", "lba=8192-393215", "op=write"])?;
+        fill(node, 2)?;
+        node.cli_ok(&["fault", "rm", "a", "all"])?;
+        whole(node)?;
+        node.cli_ok(&["fault", "add", "b", "status", "code=2/81h", "lba=8192-393215", "op=read"])?;
+        node.cli_ok(&["volume", "snapshot", "v@two"])?;
+        fill(node, 3)?;
+        node.cli_ok(&["fault", "rm", "b", "all"])?;
+        whole(node)?;
+        for lost in ["a", "b"] {
+            node.cli_ok(&["pool", "offline", lost])?;
+            all_hold(node, &format!("without {lost}"))?;
+            node.kill_and_start()?;
+            whole(node)?;
+        }
+        Ok(())
+    })
+}
+
 fn full(env: &Env) -> Outcome {
-    with_node(env, &setup(config_of(64)), |node| {
+    with_node(env, &setup(config_of(64, ONE)), |node| {
         fill(node, 1)?;
         node.cli_ok(&["volume", "snapshot", "v@s"])?;
         let rest = free(node)? >> 20;
@@ -295,7 +402,7 @@ fn export(node: &Node, volume: &str, name: &str) -> Outcome {
 }
 
 fn holes(env: &Env) -> Outcome {
-    with_node(env, &setup(config()), |node| {
+    with_node(env, &setup(config(ONE)), |node| {
         node.cli_ok(&["volume", "snapshot", "v@empty"])?;
         put(node, [1, 0, 1, 0])?;
         node.cli_ok(&["volume", "snapshot", "v@one"])?;
@@ -338,7 +445,7 @@ fn holes(env: &Env) -> Outcome {
 }
 
 fn refused(env: &Env) -> Outcome {
-    with_node(env, &setup(config()), |node| {
+    with_node(env, &setup(config(ONE)), |node| {
         node.cli_ok(&["volume", "create", "twice", "2MiB", "--tenant", "gold", "--copies", "2"])?;
         node.cli_ok(&["volume", "snapshot", "v@s"])?;
         let before = http::get(&node.api(), "/v1/volumes")?;
@@ -347,7 +454,6 @@ fn refused(env: &Env) -> Outcome {
             (vec!["volume", "snapshot", "v"], "is called VOLUME@NAME"),
             (vec!["volume", "snapshot", "x@s"], "there is no volume \"x\""),
             (vec!["volume", "snapshot", "v@a b"], "begins with a letter"),
-            (vec!["volume", "snapshot", "twice@s"], "two copies"),
             (vec!["volume", "clone", "v@t", "c"], "there is no volume \"v@t\""),
             (vec!["volume", "clone", "v", "c"], "is no snapshot"),
             (vec!["volume", "clone", "v@s", "twice"], "already"),

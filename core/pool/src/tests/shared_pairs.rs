@@ -264,7 +264,7 @@ fn what_is_written_while_a_drive_is_lost_is_not_rebuilt_over_the_snapshot() {
         assert_eq!(free(&alone), room - 1, "a chunk on the drive that is there");
         alone.write("v", 1, 51).unwrap();
         assert_eq!(free(&alone), room - 1);
-        assert!(matches!(alone.request(&snapshot("v", "t")), Err(PoolError::Degraded(_))));
+        assert!(matches!(alone.request(&snapshot("v", "t")), Err(PoolError::OneCopy(_))));
         alone.drives.iter_mut().for_each(ModelDrive::flush);
         let mut expected = before.clone();
         expected[1] = 51;
@@ -461,7 +461,7 @@ fn a_stale_copy_of_a_snapshot_is_rebuilt() {
     world.request(&PoolRequest::MarkStale { id: s, drive: 1, runs: vec![ChunkRun { start: 0, len: 1 }] }).unwrap();
     let is_stale = |world: &ModelWorld| world.segments("v@s")[0].second.unwrap().state == CopyState::Stale;
     assert!(is_stale(&world));
-    assert!(matches!(world.request(&clone_of("v@s", "c")), Err(PoolError::Degraded(_))));
+    assert!(matches!(world.request(&clone_of("v@s", "c")), Err(PoolError::OneCopy(_))));
     let room = free(&world);
     assert!(rebuild(&mut world) && !is_stale(&world));
     assert_eq!(free(&world), room, "in place");
