@@ -1157,7 +1157,12 @@ fn bench_targets_take_the_keys_of_a_device() {
         ("ram", "slot=3", "slot: unknown key; did you mean slots?"),
         ("ram", "slots", "\"slots\" is not key=value"),
         ("ram", "slots=3&slots=4", "slots is given twice; keep one"),
-        ("ram", "slots=%zz", "\"%zz\" has a % that is not followed by two hexadecimal digits of UTF-8 text"),
+        (
+            "ram",
+            "slots=%zz",
+            "\"%zz\" has a % that is not followed by two hexadecimal digits of UTF-8 text; for a % itself write %25",
+        ),
+        ("960pro", "over_provisioning=7%", "over_provisioning: \"7%\" where a part is wanted; write 0.07"),
         ("ram", "slots=x", "slots: \"x\" where a number is wanted"),
         (
             "ram",

@@ -116,11 +116,17 @@ pub fn query(text: &str) -> Result<Vec<Entry>, String> {
 }
 
 fn decode(text: &str) -> Result<String, String> {
-    let wrong = || format!("\"{text}\" has a % that is not followed by two hexadecimal digits of UTF-8 text");
+    let wrong = || {
+        format!(
+            "\"{text}\" has a % that is not followed by two hexadecimal digits of UTF-8 text; for a % itself write %25"
+        )
+    };
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
         out.push(match byte {
+            // Of `7%`: who reads the number says what it is to be.
+            b'%' if rest.len() == 0 => b'%',
             b'%' => {
                 let mut digit = || rest.next().and_then(|d| char::from(d).to_digit(16)).ok_or_else(wrong);
                 let (high, low) = (digit()?, digit()?);
