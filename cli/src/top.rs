@@ -25,7 +25,7 @@ Examples:
 
 BUSY is the share of a drive's slots that worked, over the interval. P50 and P99 are of the interval, between two bounds of the node's counters
 (1, 2.5 and 5 in every decade); of a tenant with a promise they are exact, of its newest period of a second. KEPT is the promise of a tenant in
-the last second that counts: met or MISSED; \"met, asked less\" where it did not ask for what it was promised. LIMIT says \"ceiling\" where its
+the last second that counts: met or MISSED; \"met, asked less\" where it did not ask for what it was promised, \"idle\" where it did nothing. LIMIT says \"ceiling\" where its
 ceiling held commands back at either look.")]
 pub struct TopArgs {
     /// Time between two looks
@@ -220,7 +220,8 @@ impl Picture {
                 weight: tenant.weight,
                 rates,
                 share_pct: if all > 0.0 { 100.0 * rates.bytes() / all } else { 0.0 },
-                latency: Latency::between(old(&tenant.name), tenant),
+                // Of one that did nothing the newest period is of some time ago.
+                latency: Latency::between(old(&tenant.name), tenant).filter(|_| rates.iops > 0.0),
                 promise: promise(&tenant.attainment),
                 asked_less: tenant.attainment.iter().any(|a| asked_less(tenant, a)),
                 at_ceiling: tenant.at_ceiling || old(&tenant.name).is_some_and(|old| old.at_ceiling),
@@ -256,6 +257,7 @@ impl Picture {
         for t in &self.tenants {
             let latency = |of: fn(&Latency) -> u64| t.latency.map_or_else(String::new, |l| l.cell(of(&l)));
             let kept = match t.promise {
+                Some(SlaState::Met) if t.rates.iops == 0.0 => "idle",
                 Some(SlaState::Met) if t.asked_less => "met, asked less",
                 Some(SlaState::Met) => "met",
                 Some(SlaState::Missed) => "MISSED",
@@ -371,8 +373,9 @@ mod tests {
 
     #[test]
     fn marks_say_what_limits_a_tenant_and_what_it_did_not_ask_for() {
-        let mut now = promised();
-        let picture = Picture::between(&now, &now, Duration::from_secs(1));
+        let (mut before, mut now) = (promised(), promised());
+        before.tenants[0].io.reads -= 10;
+        let picture = Picture::between(&before, &now, Duration::from_secs(1));
         let [gold, tin] = &picture.tenants[..] else { panic!("two tenants") };
         let exact = Latency { p50_ns: 5000, p99_ns: 7000, is_exact: true };
         assert_eq!((gold.latency, gold.asked_less, gold.at_ceiling), (Some(exact), true, false));
@@ -380,8 +383,12 @@ mod tests {
         let text = picture.text();
         assert!(text.contains("met, asked less") && text.contains("ceiling"), "{text}");
         now.tenants[0].floor.as_mut().unwrap().iops = Some(10);
-        let picture = Picture::between(&now, &now, Duration::from_secs(1));
+        let picture = Picture::between(&before, &now, Duration::from_secs(1));
         assert!(!picture.tenants[0].asked_less && picture.text().contains("met "), "it asked for all of it");
+        // Its newest period is of some time ago.
+        let picture = Picture::between(&now, &now, Duration::from_secs(1));
+        let text = picture.text();
+        assert!(picture.tenants[0].latency.is_none() && text.contains("idle") && !text.contains("met"), "{text}");
     }
 
     #[test]
