@@ -1,5 +1,5 @@
 #!/bin/bash
-# mkinitramfs.sh OUT.cpio : uncompressed initramfs: busybox, fio, nvme, e2fsprogs with their libraries, modules
+# mkinitramfs.sh OUT.cpio : uncompressed initramfs: busybox, fio, nvme, smartctl, e2fsprogs with their libraries, modules
 set -euo pipefail
 : "${G:?}"; OUT=$1
 MODS=${MODS:-"virtio_blk virtio_net nvme_tcp loop zonefs"}
@@ -15,6 +15,7 @@ addprog() { # path in chroot
   chroot $G ldd $1 | awk '/=> \//{print $3} /^\t\/lib64/{print $1}' | while read l; do
     mkdir -p $R$(dirname $l); [ -e $R$l ] || cp -L $G$l $R$l; done; }
 addprog /usr/sbin/nvme /bin/nvme
+addprog /usr/sbin/smartctl /bin/smartctl
 addprog /usr/bin/fio /bin/fio # 62 libraries, 56 MB
 addprog /usr/sbin/mkzonefs /bin/mkzonefs
 for p in mke2fs e2fsck; do rm -f $R/bin/$p; addprog /usr/sbin/$p /bin/$p; done; ln -sf mke2fs $R/bin/mkfs.ext4

@@ -1,6 +1,6 @@
 #!/bin/bash
 # setup.sh: builds a folder for Linux guests under QEMU ($GUEST_DIR, default ~/.cache/weir/guest) from Debian packages alone:
-# QEMU >= 10.1 (vfio-user client, libblkio block driver), a cloud kernel, fio, nvme-cli, e2fsprogs. About 90 s, 150 MB received,
+# QEMU >= 10.1 (vfio-user client, libblkio block driver), a cloud kernel, fio, nvme-cli, smartmontools, e2fsprogs. About 90 s, 150 MB received,
 # 750 MB on disk. Returns at once when the folder is complete and was built by these scripts.
 # Runs on Debian 12 and 13, as root or with sudo; says which command to give where it has neither.
 set -euo pipefail
@@ -79,8 +79,8 @@ ch() { chroot "$G" "$@"; }
 quietly ch apt-get -qq update
 quietly ch apt-get -qq -y install -t trixie-backports qemu-system-x86 qemu-utils qemu-block-extra
 say "$(ch qemu-system-x86_64 --version | head -1)"
-quietly ch apt-get -qq -y install nvme-cli fio busybox-static kmod zstd e2fsprogs util-linux zonefs-tools
-say "nvme-cli, fio, e2fsprogs, zonefs-tools"
+quietly ch apt-get -qq -y install nvme-cli smartmontools fio busybox-static kmod zstd e2fsprogs util-linux zonefs-tools
+say "nvme-cli, smartmontools, fio, e2fsprogs, zonefs-tools"
 
 K=$(ch apt-cache depends linux-image-cloud-amd64 | awk '/Depends:/{print $2}' | head -1)
 rm -rf "$G/kern"

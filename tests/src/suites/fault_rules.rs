@@ -275,6 +275,7 @@ section statuses; rd 4; wr 6
 section kernel; dmesg | grep -iE 'critical|i/o error|nvme0'
 section error-log; nvme error-log /dev/nvme0 -e 16
 section smart-log; nvme smart-log /dev/nvme0
+section smartctl; smartctl -a /dev/nvme0 && echo healthy || echo "status $?"
 section lost; rd 38
 i=0; until rd 0 | grep -q 'read 0$'; do i=$((i + 1)); [ $i -lt 30 ] || { dmesg | tail; exit 1; }; sleep 1; done
 dmesg | grep -iE 'reconnect'
@@ -315,6 +316,21 @@ section end
         let errors = number("media_errors").parse::<u32>().unwrap_or(0);
         ensure(number("available_spare") == "5%" && (102..130).contains(&errors), || out.clone())?;
         ensure(number("critical_warning") == "0x1", || out.clone())?;
+        for says in [
+            "self-assessment test result: failed!",
+            "available spare has fallen below threshold",
+            "error information (nvme log 0x01",
+            "unrecovered read error",
+        ] {
+            has("smartctl", says)?;
+        }
+        let told = section(&out, "smartctl")?;
+        let value = |key: &str| told.lines().find_map(|l| l.strip_prefix(key)).map(str::trim).unwrap_or_default();
+        let errors = value("Media and Data Integrity Errors:").parse::<u32>().unwrap_or(0);
+        ensure(value("Available Spare:") == "5%" && (102..130).contains(&errors), || told.to_owned())?;
+        // Bit 3 of its exit status: the drive says that it fails.
+        let status = value("status").parse::<u32>().unwrap_or(0);
+        ensure(status & 8 != 0 && status & 7 == 0, || format!("smartctl: {status}: {told}"))?;
         has("lost", "reconnect")?;
         has("read-only", "write 100\nwrite 25 fails\nwrite 100 fails\nread 100\n")?;
         has("read-only", "0x9")
