@@ -86,4 +86,5 @@ pub use error::{EffectFailure, PoolError, PoolOpenError};
 pub use event::{PoolAnswer, PoolEffect, PoolEvent, PoolRequest, Setup, SetupDrive};
 pub use extent::{CHUNK, ChunkRun, CopyState, SegmentCopy, VolumeSegment};
 pub use pool::Pool;
+pub use sharing::Rebuilt;
 pub use volume::{NAME_MAX, SNAPSHOT_MARK, Uuid, Volume, VolumeId, check_name};

@@ -48,6 +48,17 @@ struct Move {
     to: DriveRun,
 }
 
+/// Stale chunks of a volume that have been rebuilt with those of another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// The volume.
+    pub id: VolumeId,
+    /// Place of the drive in the list that the pool was set up with.
+    pub drive: usize,
+    /// Chunks of the volume.
+    pub runs: Vec<ChunkRun>,
+}
+
 /// Chunks of a volume that lie together on each drive that has them.
 struct Pair {
     logical: u32,
@@ -517,6 +528,34 @@ impl Pool {
         }
         let first = alike.first().copied().unwrap_or(true);
         (first, alike.iter().take_while(|alike| **alike == first).count() as u32)
+    }
+
+    /// Stale chunks of other volumes that are good since these of a volume were rebuilt: they have both of the pair.
+    pub fn rebuilt_with(&self, id: VolumeId, run: ChunkRun) -> Vec<Rebuilt> {
+        let Some(volume) = self.books.volumes.get(&id).filter(|_| self.books.has_shared) else { return Vec::new() };
+        let pairs = self.books.pairs(volume, &[run]);
+        let is_good = |pair: &&Pair| pair.copies.len() == 2 && pair.copies.iter().all(|c| c.2 == CopyState::Good);
+        let pairs: Vec<&Pair> = pairs.iter().filter(is_good).collect();
+        let mut all = Vec::new();
+        for other in self.books.volumes.values().filter(|v| v.id != id && !v.stale.is_empty()) {
+            let mut good: Vec<ChunkRun> = Vec::new();
+            for pair in &pairs {
+                let chunks = |at: usize| {
+                    let (drive, start, _) = pair.copies[at];
+                    other.chunks_at(&(drive, ChunkRun { start, len: pair.len }))
+                };
+                let both = chunks(0).into_iter().zip(chunks(1)).filter(|(one, other)| one == other);
+                good.extend(both.filter_map(|(one, _)| one).map(|start| ChunkRun { start, len: 1 }));
+            }
+            let good = union(good);
+            for (number, stale) in &other.stale {
+                let runs = common(&union(stale.clone()), &good);
+                if let (Some(drive), false) = (self.books.position_of(*number), runs.is_empty()) {
+                    all.push(Rebuilt { id: other.id, drive, runs });
+                }
+            }
+        }
+        all
     }
 
     /// What of segments of a volume may not be written before it has a place of its own is said of each.

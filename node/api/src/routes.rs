@@ -390,7 +390,7 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .takes::<VolumeSnapshotAdd>()
         .or(400, "The name cannot be one.")
-        .or(409, "The volume has such a snapshot, has two copies or is degraded, or the metadata have no room.")
+        .or(409, "The volume has such a snapshot, is degraded or being rebuilt, or the metadata have no room.")
         .or(503, NO_CHANGE),
         Op::new::<VolumeStatus>(
             "/v1/volumes/{name}/clones",

@@ -5,7 +5,7 @@ use crate::model::{
     ModelDrive, ModelWorld, UNREADABLE, clone_of, create_twice, delete, failure, replace, resize, rollback, snapshot,
 };
 use crate::record::SHARED_PAIRS;
-use crate::{ChunkRun, CopyHealth, CopyState, PoolEffect, PoolError, PoolRequest, VolumeId};
+use crate::{ChunkRun, CopyHealth, CopyState, PoolEffect, PoolError, PoolRequest, Rebuilt, VolumeId};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -48,6 +48,12 @@ fn without(world: &ModelWorld, lost: usize, seed: u64) -> ModelWorld {
 
 /// Rebuilds what is stale of all volumes, as a node does: in place, or with chunks of its own. `false`: there is no room for some of it.
 fn rebuild(world: &mut ModelWorld) -> bool {
+    rebuilt(world).is_some()
+}
+
+/// The same, and how many chunks were written in place.
+fn rebuilt(world: &mut ModelWorld) -> Option<u32> {
+    let mut in_place_chunks = 0;
     let ids: Vec<VolumeId> = world.pool.volumes().map(|v| v.id).collect();
     let mut all = true;
     for id in ids {
@@ -70,10 +76,14 @@ fn rebuild(world: &mut ModelWorld) -> bool {
                     world.drives[segment.drive].now.chunks.get(&u64::from(segment.start + i)).copied().unwrap_or(0);
                 world.drives[second.drive].put(second.start + i, word);
             }
-            world.request(&PoolRequest::MarkFresh { id, drive: second.drive, runs }).unwrap();
+            in_place_chunks += len;
+            world.request(&PoolRequest::MarkFresh { id, drive: second.drive, runs: runs.clone() }).unwrap();
+            for Rebuilt { id, drive, runs } in world.pool.rebuilt_with(id, runs[0]) {
+                world.request(&PoolRequest::MarkFresh { id, drive, runs }).unwrap();
+            }
         }
     }
-    all
+    all.then_some(in_place_chunks)
 }
 
 fn words(world: &ModelWorld) -> BTreeMap<String, Vec<u64>> {
@@ -299,9 +309,11 @@ fn a_drive_in_the_place_of_a_lost_one_gets_what_each_volume_has() {
     world.request(&PoolRequest::TakeOut { number: 1 }).unwrap();
     world.write("v", 0, 9).unwrap();
     world.drives.push(ModelDrive::new(10));
+    world.request(&clone_of("v@s", "c")).unwrap_err();
     let request = replace(&world, 1, 2, 90);
     world.request(&request).unwrap();
-    assert!(rebuild(&mut world));
+    // Two chunks that both have, and one of the snapshot alone; the volume's is copied to a place of its own.
+    assert_eq!(rebuilt(&mut world), Some(3));
     world.alike();
     world.drives.iter_mut().for_each(ModelDrive::flush);
     let new = ModelWorld::open(vec![world.drives[2].clone()], 5).unwrap();

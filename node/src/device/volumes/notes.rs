@@ -174,6 +174,11 @@ impl Drives {
         self.with_front(place, |front, _, _| front.end_job()).flatten()
     }
 
+    /// See [`Front::rebuilt`].
+    pub fn note_rebuilt(&mut self, place: u32, drive: usize, runs: Vec<ChunkRun>) {
+        self.with_front(place, |front, _, _| front.rebuilt(drive, runs));
+    }
+
     /// What a front rebuilds or compares comes to an end soon.
     pub fn cancel_job(&mut self, place: u32) {
         self.with_front(place, |front, _, _| front.cancel_job());

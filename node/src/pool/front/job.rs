@@ -131,6 +131,14 @@ impl Front {
         Some(JobOutcome { failed, ..job.outcome })
     }
 
+    /// Chunks at a drive were rebuilt with those of another volume, which has both of the pair too.
+    pub fn rebuilt(&mut self, drive: usize, runs: Vec<ChunkRun>) {
+        let id = self.volume.1;
+        if let Some(copies) = &mut self.copies {
+            copies.note(PoolRequest::MarkFresh { id, drive, runs });
+        }
+    }
+
     /// The job leaves off as soon as what it has on its way has come back.
     pub fn cancel_job(&mut self) {
         if let Some(job) = self.copies.as_mut().and_then(|copies| copies.job.as_mut()) {

@@ -13,7 +13,7 @@ impl Volumes {
     /// when this returns.
     ///
     /// # Errors
-    /// There is no such volume, it has that snapshot, has two copies or is degraded; or its drives do not finish what is being written.
+    /// There is no such volume, it has that snapshot, is degraded or is being rebuilt; or its drives do not finish what is being written.
     pub fn snapshot(&self, config: &Config, name: &str, snapshot: &str) -> Result<VolumeSnapshot, Refusal> {
         let exports = self.turn();
         self.recover(self.find(name)?.pool, &exports)?;

@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use weir_config::Config;
-use weir_pool::{CHUNK, ChunkRun, PoolRequest, VolumeId};
+use weir_pool::{CHUNK, ChunkRun, PoolRequest, Rebuilt, VolumeId};
 use weir_units::Bytes;
 
 /// How long chunks that are rebuilt may take before it is left to another time: a drive that completes nothing keeps nobody from taking it out.
@@ -289,6 +289,10 @@ impl Volumes {
             true => self.run_job(config, (found, &exports), JobKind::Rebuild, run)?,
             false => self.give_own(config, (found, &exports), run)?,
         };
+        if let (true, Some(JobOutcome { done, .. })) = (in_place, &outcome) {
+            let rebuilt = ChunkRun { len: (done / CHUNK) as u32, ..run };
+            self.note_others(found, rebuilt, &exports)?;
+        }
         drop(exports);
         let took = begun.elapsed();
         let Some(JobOutcome { done, failed, .. }) = outcome else {
@@ -317,6 +321,25 @@ impl Volumes {
         run: ChunkRun,
     ) -> Result<Option<JobOutcome>, Refusal> {
         self.at_its_front(config, (found, exports), |front| self.job_at(found, front, kind, run))
+    }
+
+    /// What was rebuilt of a volume is so for its snapshots and clones that have the same chunks.
+    fn note_others(&self, found: &Found, run: ChunkRun, exports: &[super::Export]) -> Result<(), Refusal> {
+        let id = found.id;
+        let others = self.call(found.pool, move |s, number| s.drives.pool(number).rebuilt_with(id, run))?;
+        for Rebuilt { id, drive, runs } in others {
+            let front = exports.iter().find(|e| (e.pool, e.volume) == (found.pool, id)).map(|e| e.front);
+            if let Some(front) = front {
+                self.at(front.shard, move |s| s.drives.note_rebuilt(front.drive, drive, runs))?;
+                self.until_within(front.shard, JOB_TIMEOUT, move |s| s.drives.has_told_all(front.drive))?;
+                self.lay_out(found.pool, id, front)?;
+                continue;
+            }
+            let request = Ask::Request(PoolRequest::MarkFresh { id, drive, runs });
+            // One that cannot be noted is copied by and by.
+            let _ = self.ask_within(&self.pools[found.pool], request, JOB_TIMEOUT);
+        }
+        Ok(())
     }
 
     /// Stale chunks that a snapshot or a clone has too, but not both of them, get places of their own, with what was written last.
