@@ -275,7 +275,7 @@ section statuses; rd 4; wr 6
 section kernel; dmesg | grep -iE 'critical|i/o error|nvme0'
 section error-log; nvme error-log /dev/nvme0 -e 16
 section smart-log; nvme smart-log /dev/nvme0
-section smartctl; smartctl -a /dev/nvme0 && echo healthy || echo "status $?"
+section smartctl; smartctl -a /dev/nvme0 >/tmp/smart && status=0 || status=$?; sed 's/^=/-/' /tmp/smart; echo "status $status"
 section lost; rd 38
 i=0; until rd 0 | grep -q 'read 0$'; do i=$((i + 1)); [ $i -lt 30 ] || { dmesg | tail; exit 1; }; sleep 1; done
 dmesg | grep -iE 'reconnect'
