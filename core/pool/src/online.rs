@@ -163,6 +163,11 @@ impl Books {
         CopyDrive { drive, is_here: is.is_here(), away_since }
     }
 
+    /// Something of a volume lies on a drive that is back and not in use yet.
+    pub fn is_returning(&self, volume: &Volume) -> bool {
+        volume.parts.keys().any(|drive| self.drives[usize::from(*drive)].returning)
+    }
+
     /// Chunks of a volume are about to be written by somebody who may not have heard of drives that are back: they are stale there.
     pub fn is_missed(&self, volume: &mut Volume, runs: &[ChunkRun]) {
         let back: Vec<u16> = volume.parts.keys().copied().filter(|d| self.drives[usize::from(*d)].returning).collect();

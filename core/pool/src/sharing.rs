@@ -394,6 +394,10 @@ impl Pool {
     pub(crate) fn unshare(&mut self, id: VolumeId, runs: &[ChunkRun]) -> Result<PoolEffect, PoolError> {
         let before = self.books.volumes.get(&id).cloned();
         let before = before.ok_or_else(|| PoolError::Unknown(format!("number {}", id.0)))?;
+        if before.copies > 1 && self.books.is_returning(&before) {
+            // Who writes the volume may not know of a copy there yet.
+            return Err(PoolError::Busy);
+        }
         let mut runs = union(runs.to_vec());
         if before.origin().is_some() {
             // A snapshot is not written: at most a copy of it is rebuilt.

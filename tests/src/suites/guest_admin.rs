@@ -184,7 +184,11 @@ fn check_first(out: &str) -> Outcome {
     ensure(errors["errors"][0]["error_count"].as_u64().is_some_and(|n| n > 0), || format!("errors: {errors}"))?;
     ensure(json(out, "endurance")?["total_end_grp_cap"] == 64 << 20, || "endurance group".into())?;
     has(out, "ana", &["optimized"])?;
-    has(out, "smartctl", &["self-assessment test result: PASSED", "Available Spare Threshold:", "Error Information (NVMe Log 0x01"])?;
+    has(
+        out,
+        "smartctl",
+        &["self-assessment test result: PASSED", "Available Spare Threshold:", "Error Information (NVMe Log 0x01"],
+    )?;
     has(out, "fw", &["Invalid Firmware Slot", "2.0.1"])?;
     let id = json(out, "fwreset")?;
     ensure(id["fr"].as_str().is_some_and(|fr| fr.trim() == "2.0.1"), || format!("after the reset: {}", id["fr"]))?;

@@ -2,7 +2,8 @@
 
 use super::crash::{crash_everywhere, for_each_crash};
 use crate::model::{
-    ModelDrive, ModelWorld, UNREADABLE, clone_of, create_twice, delete, failure, replace, resize, rollback, snapshot,
+    ModelDrive, ModelWorld, UNREADABLE, clone_of, create_twice, delete, failure, online, replace, resize, rollback,
+    snapshot,
 };
 use crate::record::SHARED_PAIRS;
 use crate::{ChunkRun, CopyHealth, CopyState, PoolEffect, PoolError, PoolRequest, Rebuilt, VolumeId};
@@ -344,6 +345,8 @@ enum Op {
     Reopen(u8),
     /// A drive is given up while the pool is up.
     TakeOut(u16),
+    /// It is back.
+    Online,
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -361,7 +364,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => name.prop_map(Op::Settle),
         3 => Just(Op::Rebuild),
         3 => (0u8..4).prop_map(Op::Reopen),
-        1 => (0u16..3).prop_map(Op::TakeOut),
+        2 => (0u16..3).prop_map(Op::TakeOut),
+        2 => Just(Op::Online),
     ]
 }
 
@@ -460,9 +464,43 @@ proptest! {
                         out = Some(number.into());
                     }
                 }
+                Op::Online => {
+                    let place = here.iter().position(|at| Some(*at) == out);
+                    if let Some(place) = place {
+                        let request = online(&world, place);
+                        world.request(&request).unwrap();
+                        world.pool.is_in_use(place);
+                        out = None;
+                    }
+                }
             }
             compare(&world, &oracle);
         }
+    }
+}
+
+#[test]
+fn what_is_written_before_a_drive_that_is_back_is_in_use_is_rebuilt_there() {
+    let mut world = shared(&[14, 14], 3);
+    let before = world.words("v@s");
+    world.request(&PoolRequest::TakeOut { number: 1 }).unwrap();
+    world.write("v", 0, 50).unwrap();
+    let request = online(&world, 1);
+    world.request(&request).unwrap();
+    // Who writes knows of one drive still: a chunk of its own on both would lack what goes to that one alone.
+    let request = unshare(&world, "v", 1, 1);
+    assert_eq!(world.request(&request), Err(PoolError::Busy));
+    let place = world.pool.locate(id(&world, "v"), &[ChunkRun { start: 0, len: 1 }])[0];
+    assert!(place.drive == 0 && place.shared && place.second.is_some_and(|s| s.state == CopyState::Stale));
+    world.drives[0].put(place.start, 51);
+    world.pool.is_in_use(1);
+    world.write("v", 1, 60).unwrap();
+    assert!(rebuild(&mut world));
+    world.alike();
+    world.drives.iter_mut().for_each(ModelDrive::flush);
+    for lost in 0..2 {
+        let one = without(&world, lost, 7);
+        assert_eq!((one.words("v")[..2].to_vec(), one.words("v@s")), (vec![51, 60], before.clone()), "without {lost}");
     }
 }
 
