@@ -69,8 +69,10 @@ mod extent;
 mod members;
 mod online;
 mod opening;
+mod pairs;
 mod pool;
 mod record;
+mod report;
 mod sharing;
 mod volume;
 
@@ -85,6 +87,6 @@ pub use drive::usable;
 pub use error::{EffectFailure, PoolError, PoolOpenError};
 pub use event::{PoolAnswer, PoolEffect, PoolEvent, PoolRequest, Setup, SetupDrive};
 pub use extent::{CHUNK, ChunkRun, CopyState, SegmentCopy, VolumeSegment};
+pub use pairs::Rebuilt;
 pub use pool::Pool;
-pub use sharing::Rebuilt;
 pub use volume::{NAME_MAX, SNAPSHOT_MARK, Uuid, Volume, VolumeId, check_name};

@@ -9,6 +9,7 @@ mod copies;
 mod job;
 mod layout;
 mod sharing;
+mod stale;
 mod taking_back;
 
 pub use copies::{Copies, Note};

@@ -13,7 +13,7 @@
 
 use super::job::CopyJob;
 use super::layout::{chunks, common, find, overlap, without};
-use super::{COPY, Flight, Front, Stretch, WINDOW, lost};
+use super::{COPY, Flight, Front, WINDOW, lost};
 use crate::pool::drive_queue::{PartTime, Sent};
 use crate::pool::parts::{Bytes, Once, Part, Parts, Whose};
 use std::collections::{BTreeMap, VecDeque};
@@ -48,7 +48,7 @@ pub struct Copies {
     /// The pool could not take the first note: it is told again at the next look.
     holds: bool,
     /// Chunks of a pool's drive that may not have what was written last, of which a layout of before does not know.
-    stale: Vec<(usize, ChunkRun)>,
+    pub(super) stale: Vec<(usize, ChunkRun)>,
     /// What is being copied or compared.
     pub job: Option<CopyJob>,
 }
@@ -130,6 +130,15 @@ impl Copies {
     pub(super) fn may_forget_notes(&self) -> bool {
         let is_stale = |note: &Note| matches!(note.request, PoolRequest::MarkStale { .. });
         !self.notes.iter().chain(&self.told).any(is_stale)
+    }
+
+    /// The pool is still to be told that some of these chunks are stale.
+    pub(super) fn is_to_tell_of(&self, run: ChunkRun) -> bool {
+        let is = |note: &Note| match &note.request {
+            PoolRequest::MarkStale { runs, .. } => runs.iter().any(|told| overlap(*told, run)),
+            _ => false,
+        };
+        self.notes.iter().chain(&self.told).any(is)
     }
 
     /// Nothing is to be told of the copies, and nothing of that is at the pool.
@@ -511,14 +520,14 @@ impl Front {
     }
 
     /// Chunks that may be written.
-    fn written(&self) -> Vec<ChunkRun> {
+    pub(super) fn written(&self) -> Vec<ChunkRun> {
         let regions = self.copies.iter().flat_map(|copies| copies.written.keys());
         regions.map(|region| ChunkRun { start: region.saturating_mul(REGION), len: REGION }).collect()
     }
 
     /// Chunks of these runs, by the drive, that copies at failed ways have not; and whether there are some that no copy has. Of those the first
     /// copy counts.
-    fn missed(&self, failed: &[u32], runs: &[ChunkRun]) -> (Vec<(usize, ChunkRun)>, bool) {
+    pub(super) fn missed(&self, failed: &[u32], runs: &[ChunkRun]) -> (Vec<(usize, ChunkRun)>, bool) {
         let (mut stale, mut none) = (Vec::new(), false);
         for s in &self.stretches {
             let run = chunks(s.start, s.start + s.len);
@@ -540,69 +549,6 @@ impl Front {
             }
         }
         (stale, none)
-    }
-
-    /// Nothing is read from these copies any more; the number of the last note that says so.
-    pub(super) fn mark_stale(&mut self, stale: Vec<(usize, ChunkRun)>) -> Option<u64> {
-        let id = self.volume.1;
-        let copies = self.copies.as_mut().filter(|_| !stale.is_empty())?;
-        let mut last = None;
-        for (drive, run) in stale {
-            if !copies.stale.contains(&(drive, run)) {
-                copies.stale.push((drive, run));
-            }
-            last = Some(copies.note(PoolRequest::MarkStale { id, drive, runs: vec![run] }));
-        }
-        self.keep_stale();
-        last
-    }
-
-    /// The drive at a way may have lost what it had acknowledged and nobody had flushed: what may be written of the copies there is stale.
-    /// `false`: no other copy has all of that.
-    pub fn lose_way(&mut self, way: u32) -> bool {
-        if self.copies.is_none() {
-            return false;
-        }
-        let (stale, none) = self.missed(&[way], &self.written());
-        self.mark_stale(stale);
-        !none
-    }
-
-    /// Drives are back: they have missed what was written while the front had no way there. The pool knows it too.
-    pub fn miss_at(&mut self, members: &[usize]) {
-        let written = self.written();
-        let Some(copies) = &mut self.copies else { return };
-        for member in members {
-            copies.stale.extend(written.iter().map(|run| (*member, *run)));
-        }
-    }
-
-    /// These chunks have got other places, with what was written last: what was stale of the old ones says nothing, but for what the pool is
-    /// still to be told.
-    pub(super) fn forget_stale(&mut self, run: ChunkRun) {
-        let Some(copies) = &mut self.copies else { return };
-        let untold = copies.notes.iter().chain(&copies.told);
-        let untold = untold.flat_map(|note| match &note.request {
-            PoolRequest::MarkStale { runs, .. } => runs.clone(),
-            _ => Vec::new(),
-        });
-        if untold.into_iter().any(|told| overlap(told, run)) {
-            return;
-        }
-        let cut = |(drive, stale): (usize, ChunkRun)| without(stale, run).into_iter().map(move |left| (drive, left));
-        copies.stale = std::mem::take(&mut copies.stale).into_iter().flat_map(cut).collect();
-    }
-
-    /// What is known to be stale is so in the layout too.
-    pub(super) fn keep_stale(&mut self) {
-        let Some(copies) = &mut self.copies else { return };
-        let ways = &self.ways;
-        copies.stale.retain(|(drive, _)| ways.iter().any(|way| way.member == *drive && !way.has_left()));
-        for (drive, run) in &copies.stale {
-            let is = |way: u32| ways[way as usize].member == *drive;
-            let cut = |s: Stretch| s.with_stale(*run, is);
-            self.stretches = std::mem::take(&mut self.stretches).into_iter().flat_map(cut).collect();
-        }
     }
 }
 
