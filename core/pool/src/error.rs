@@ -258,8 +258,8 @@ impl fmt::Display for PoolError {
             PoolError::LastCopy(name) => write!(f, "volume \"{name}\" has no other copy of that; nothing was changed"),
             PoolError::OneCopy(name) => write!(
                 f,
-                "volume \"{name}\" has one copy of some of its chunks; nothing was changed: wait until the other one is rebuilt (weir pool ls \
-                 says how far it is)"
+                "volume \"{name}\" has one copy of some of its chunks; nothing was changed: wait until the other one is rebuilt, or bring \
+                 the lost drive back or replace it (weir pool status says what there is to do)"
             ),
             PoolError::Full(drive) => {
                 write!(f, "the metadata of drive {drive} have no room for more; nothing was changed")
