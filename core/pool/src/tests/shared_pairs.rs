@@ -1,6 +1,7 @@
 //! Snapshots and clones of volumes with two copies: what they have stays, through every crash and failure, and whichever drive is lost.
 
-use super::crash::{crash_everywhere, for_each_crash};
+use super::crash::for_each_crash;
+use super::snapshots::{crashed, naive};
 use crate::model::{
     ModelDrive, ModelWorld, UNREADABLE, clone_of, create_twice, delete, failure, online, replace, resize, rollback,
     snapshot,
@@ -136,42 +137,15 @@ fn an_older_release_refuses_the_pool_as_long_as_pairs_are_shared() {
     assert!(!ModelWorld::open(world.drives, 3).unwrap().pool.books.has_shared_pairs);
 }
 
-/// Every change of a volume with snapshots, crashed at every effect, and then without either drive: the old state or the new one.
-fn crashed(sizes: &[u64], chunks: u32, again: bool) {
-    let mut seed = 10;
-    let mut world = open(sizes);
-    world.request(&create_twice("v", chunks)).unwrap();
-    world.scribble("v");
-    world = crash_everywhere(&world, &snapshot("v", "s"), again, &mut seed);
-    let one = unshare(&world, "v", 1, 1);
-    world = crash_everywhere(&world, &one, again, &mut seed);
-    world.write("v", 1, 99).unwrap();
-    world.drives.iter_mut().for_each(ModelDrive::flush);
-    world = crash_everywhere(&world, &clone_of("v@s", "c"), again, &mut seed);
-    if !again {
-        let two = unshare(&world, "c", 0, 2);
-        world = crash_everywhere(&world, &two, again, &mut seed);
-        world = crash_everywhere(&world, &snapshot("v", "t"), again, &mut seed);
-    }
-    world = crash_everywhere(&world, &rollback("v@s"), again, &mut seed);
-    world = crash_everywhere(&world, &delete("v@s"), again, &mut seed);
-    if !again {
-        world = crash_everywhere(&world, &resize("v", 1), again, &mut seed);
-        world = crash_everywhere(&world, &delete("v@t"), again, &mut seed);
-    }
-    world = crash_everywhere(&world, &delete("v"), again, &mut seed);
-    assert_eq!(world.used(), 2 * u64::from(chunks), "the clone is left");
-}
-
 #[test]
 fn a_crash_leaves_the_old_state_or_the_new_one() {
-    crashed(&[12, 12], 2, false);
-    crashed(&[9, 8, 7], 3, false);
+    assert_eq!(crashed(&[12, 12], &create_twice("v", 2), false).used(), 4, "the clone is left");
+    assert_eq!(crashed(&[9, 8, 7], &create_twice("v", 3), false).used(), 6);
 }
 
 #[test]
 fn and_so_does_a_crash_of_the_opening_after_it() {
-    crashed(&[9, 9], 2, true);
+    crashed(&[9, 9], &create_twice("v", 2), true);
 }
 
 #[test]
@@ -367,27 +341,6 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (0u16..3).prop_map(Op::TakeOut),
         2 => Just(Op::Online),
     ]
-}
-
-fn naive(seen: &mut BTreeMap<String, Vec<u64>>, request: &PoolRequest) {
-    match request {
-        PoolRequest::Create { name, chunks, .. } => _ = seen.insert(name.clone(), vec![0; *chunks as usize]),
-        PoolRequest::Snapshot { name, snapshot, .. } => {
-            let words = seen[name].clone();
-            seen.insert(format!("{name}@{snapshot}"), words);
-        }
-        PoolRequest::Clone { snapshot, name, .. } => {
-            let words = seen[snapshot].clone();
-            seen.insert(name.clone(), words);
-        }
-        PoolRequest::Rollback { snapshot } => {
-            let words = seen[snapshot].clone();
-            seen.insert(snapshot.split_once('@').unwrap().0.into(), words);
-        }
-        PoolRequest::Resize { name, chunks } => seen.get_mut(name).unwrap().resize(*chunks as usize, 0),
-        PoolRequest::Delete { name } => _ = seen.remove(name),
-        _ => unreachable!("none of the requests here"),
-    }
 }
 
 /// What is readable is what was written last, and what both drives have of it is the same.
