@@ -5,6 +5,7 @@ use super::meter::Measured;
 use crate::output::Table;
 use crate::report::{DISTURBED_PCT, count, megabytes, time};
 use serde::Serialize;
+use weir_workload::Histogram;
 
 /// All runs of a mode.
 pub struct BenchReport<'a> {
@@ -39,14 +40,22 @@ struct RunJson {
     waited_for_core_pct: Option<f64>,
 }
 
-#[derive(Serialize)]
-struct LatencyJson {
-    mean: f64,
-    p50: u64,
-    p90: u64,
-    p99: u64,
-    p999: u64,
-    max: u64,
+#[derive(Debug, Serialize)]
+pub(super) struct LatencyJson {
+    pub(super) mean: f64,
+    pub(super) p50: u64,
+    pub(super) p90: u64,
+    pub(super) p99: u64,
+    pub(super) p999: u64,
+    pub(super) max: u64,
+}
+
+impl LatencyJson {
+    pub(super) fn of(latency: &Histogram) -> Self {
+        let at = |percent| latency.percentile(percent);
+        let (mean, max) = (latency.mean(), latency.max());
+        Self { mean, p50: at(50.0), p90: at(90.0), p99: at(99.0), p999: at(99.9), max }
+    }
 }
 
 impl Measured {
@@ -55,21 +64,13 @@ impl Measured {
     }
 
     fn json(&self) -> RunJson {
-        let at = |percent| self.latency.percentile(percent);
         RunJson {
             operations: self.operations,
             bytes: self.bytes,
             seconds: self.seconds(),
             operations_per_s: self.operations as f64 / self.seconds(),
             bandwidth_bytes_per_s: self.bytes as f64 / self.seconds(),
-            latency_ns: LatencyJson {
-                mean: self.latency.mean(),
-                p50: at(50.0),
-                p90: at(90.0),
-                p99: at(99.0),
-                p999: at(99.9),
-                max: self.latency.max(),
-            },
+            latency_ns: LatencyJson::of(&self.latency),
             copies_per_byte: self.copied as f64 / self.bytes.max(1) as f64,
             waited_for_core_pct: self.waited_pct,
         }

@@ -1,5 +1,6 @@
 //! What `weir fs bench replay` prints.
 
+use super::super::report::LatencyJson;
 use super::load::Recording;
 use super::run::{Figures, Replayed};
 use crate::output::Table;
@@ -58,20 +59,9 @@ pub(super) struct RecordedJson {
     pub(super) latency_ns: LatencyJson,
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct LatencyJson {
-    mean: f64,
-    p50: u64,
-    p90: u64,
-    p99: u64,
-    p999: u64,
-    max: u64,
-}
-
 impl From<&Figures> for LatencyJson {
     fn from(figures: &Figures) -> Self {
-        let (l, at) = (&figures.latency, |percent| figures.latency.percentile(percent));
-        Self { mean: l.mean(), p50: at(50.0), p90: at(90.0), p99: at(99.0), p999: at(99.9), max: l.max() }
+        Self::of(&figures.latency)
     }
 }
 
