@@ -22,7 +22,7 @@ const VERSION: u32 = 1;
 /// The last line of a record whose process has closed its clients, or ended.
 const END: &str = "# end";
 /// The longest line: two paths, all of whose bytes take three.
-const LONGEST: u64 = 64 << 10;
+const LONGEST_LINE: u64 = 64 << 10;
 /// The errno of a read or write that its program did not wait for (`ECANCELED`).
 pub const UNWAITED: i32 = 125;
 
@@ -110,10 +110,10 @@ impl<R: BufRead> Lines<R> {
     fn next(&mut self) -> Result<Option<&str>, RecordError> {
         self.bytes.clear();
         self.number += 1;
-        let read = self.from.by_ref().take(LONGEST).read_until(b'\n', &mut self.bytes);
+        let read = self.from.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut self.bytes);
         let read = read.map_err(|e| RecordError { line: self.number, what: e.to_string() })?;
         if self.bytes.last() != Some(&b'\n') {
-            return if read as u64 == LONGEST { Err(self.wrong("it is too long")) } else { Ok(None) };
+            return if read as u64 == LONGEST_LINE { Err(self.wrong("it is too long")) } else { Ok(None) };
         }
         self.bytes.pop();
         let text = std::str::from_utf8(&self.bytes);

@@ -13,7 +13,7 @@ use weir_sys::exit::at_exit;
 /// Memory that lines wait in at the most; those that come while it is full are lost, and counted.
 const MOST: usize = 4 << 20;
 /// So much is written at once rather than later.
-const ENOUGH: usize = 256 << 10;
+const WRITE_SIZE: usize = 256 << 10;
 /// What most lines have room in.
 const LINE: usize = 256;
 /// A process that is killed loses what it did in this time.
@@ -57,7 +57,7 @@ impl Waiting {
     /// Waits for lines; takes them, and whether they are the last.
     fn take(&self, spare: Vec<u8>) -> (Vec<u8>, bool) {
         let lines = self.lock();
-        let is_early = |lines: &mut Lines| lines.bytes.len() < ENOUGH && !lines.is_ended;
+        let is_early = |lines: &mut Lines| lines.bytes.len() < WRITE_SIZE && !lines.is_ended;
         let waited = self.wake.wait_timeout_while(lines, INTERVAL, is_early);
         let (mut lines, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let mut bytes = std::mem::replace(&mut lines.bytes, spare);
@@ -147,7 +147,7 @@ impl RecordFile {
         }
         let before = lines.bytes.len();
         lines.bytes.extend_from_slice(&text);
-        if before < ENOUGH && lines.bytes.len() >= ENOUGH {
+        if before < WRITE_SIZE && lines.bytes.len() >= WRITE_SIZE {
             self.waiting.wake.notify_one();
         }
     }
